@@ -93,13 +93,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		return errors.New("debug listener: rights need TLS")
 	}
 	h := answer.NewHandler(s.service, s.logger, s.options.Tracing, s.options.StatusCodes == "precise")
-	s.quotas = rlqs.New(rlqs.Options{
-		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: s.service.ShadowMode(), Allow: s.service.AllowList(), Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
-	})
-	s.service.OnServe(func() {
-		s.health.update()
-		s.quotas.RulesChanged()
-	})
+	s.divide(h)
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
 		if err != nil {
@@ -148,6 +142,17 @@ func (s *Server) Listen(ctx context.Context) error {
 		s.http = append(s.http, &httpListener{server, conn})
 	}
 	return nil
+}
+
+// divide makes the rate limit quota service.
+func (s *Server) divide(h *answer.Handler) {
+	s.quotas = rlqs.New(rlqs.Options{
+		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: s.service.ShadowMode(), Allow: s.service.AllowList(), Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
+	})
+	s.service.OnServe(func() {
+		s.health.update()
+		s.quotas.RulesChanged()
+	})
 }
 
 // transport returns what carries gRPC.

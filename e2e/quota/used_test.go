@@ -1,8 +1,8 @@
 package quota_test
 
 import (
-	"fmt"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -14,7 +14,7 @@ func TestUsed(t *testing.T) {
 		t.Skip("SLUICE_LONG is not set: how much is used is measured, which takes a machine of its own")
 	}
 	for _, n := range []int{2, 5, 10} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			s := play(t, hundredASecond, n)
 			s.awaitShares(t, "al")
 			measure := func(what string, wait, length time.Duration) {

@@ -41,7 +41,7 @@ func newFleet(tb testing.TB, envoys, buckets int) *fleet {
 		}
 		m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "d"}
 		for j := range buckets {
-			m.BucketQuotaUsages = append(m.BucketQuotaUsages, user(uint64(j%100), 0, fmt.Sprintf("user-%d-%d", i, j))) //nolint:gosec // small
+			m.BucketQuotaUsages = append(m.BucketQuotaUsages, user(uint64(j%100), 0, fmt.Sprintf("user-%d-%d", i, j)))
 		}
 		f.streams, f.reports = append(f.streams, st), append(f.reports, servertest.Marshal(tb, m))
 	}

@@ -129,9 +129,9 @@ func (d *decoder) complete(p []byte, v visitor) (rest []byte, err error) {
 		d.part = d.part[:0]
 		return p, nil
 	}
-	more := min(int(size)-len(d.part), len(p)) //nolint:gosec // at most mostField
+	more := min(int(size)-len(d.part), len(p))
 	d.part = append(d.part, p[:more]...)
-	if len(d.part) == int(size) { //nolint:gosec // at most mostField
+	if len(d.part) == int(size) {
 		err = d.field(d.part, v)
 		d.part = d.part[:0]
 	}
@@ -154,11 +154,11 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 		if m < 0 {
 			return 0, 0, incomplete(p[n:], m)
 		}
-		return n, uint64(n + m), nil //nolint:gosec // at most 20
+		return n, uint64(n + m), nil
 	case protowire.Fixed32Type:
-		return n, uint64(n + 4), nil //nolint:gosec // at most 20
+		return n, uint64(n + 4), nil
 	case protowire.Fixed64Type:
-		return n, uint64(n + 8), nil //nolint:gosec // at most 20
+		return n, uint64(n + 8), nil
 	case protowire.BytesType:
 		length, m := protowire.ConsumeVarint(p[n:])
 		switch {
@@ -167,7 +167,7 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 		case length >= 1<<32:
 			return 0, 0, errMalformed // a message has no 4 GiB
 		}
-		return n + m, uint64(n+m) + length, nil //nolint:gosec // at most 20
+		return n + m, uint64(n+m) + length, nil
 	default:
 		return 0, 0, errMalformed
 	}
@@ -293,7 +293,7 @@ func (u *usage) readElapsed(b []byte) bool {
 		if number == 1 && typ == protowire.VarintType {
 			u.elapsed = mostElapsed
 			if value < uint64(mostElapsed/time.Second) {
-				u.elapsed = time.Duration(value) * time.Second //nolint:gosec // as above
+				u.elapsed = time.Duration(value) * time.Second
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,15 +55,15 @@ func decodeIn(report []byte, size int) (*seen, error) {
 
 // want is what protobuf finds in a report.
 func want(m *rlqsv3.RateLimitQuotaUsageReports) (s seen) {
-	for _, u := range m.BucketQuotaUsages {
+	for _, u := range m.GetBucketQuotaUsages() {
 		var b strings.Builder
 		size, id := 0, u.GetBucketId().GetBucket()
 		for _, k := range slices.Sorted(maps.Keys(id)) {
 			fmt.Fprintf(&b, "%q=%q ", k, id[k])
 			size += len(k) + len(id[k])
 		}
-		elapsed := time.Duration(min(uint64(u.GetTimeElapsed().GetSeconds()), uint64(mostElapsed/time.Second))) * time.Second //nolint:gosec // as the decoder
-		fmt.Fprintf(&b, "%d %d %v", u.NumRequestsAllowed, u.NumRequestsDenied, elapsed)
+		elapsed := time.Duration(min(uint64(u.GetTimeElapsed().GetSeconds()), uint64(mostElapsed/time.Second))) * time.Second
+		fmt.Fprintf(&b, "%d %d %v", u.GetNumRequestsAllowed(), u.GetNumRequestsDenied(), elapsed)
 		text := b.String()
 		if size > mostID || len(id) > mostEntries {
 			text = "large"
@@ -99,10 +100,11 @@ func marshal(tb testing.TB, m proto.Message) []byte {
 func TestDecode(t *testing.T) {
 	many := make([]string, 0, 2*mostEntries+2)
 	for i := range mostEntries + 1 {
-		many = append(many, fmt.Sprint(i), "x")
+		many = append(many, strconv.Itoa(i), "x")
 	}
 	for _, m := range []*rlqsv3.RateLimitQuotaUsageReports{
-		{}, report(), report(of(0, 0, 0)),
+		{},
+		report(), report(of(0, 0, 0)),
 		report(of(1, 2, 5*time.Second, "sluice", "b,a", "a", "1", "b", ""), of(1<<63, 1<<64-1, 0, "", "")),
 		report(of(1, 0, 0, "z", strings.Repeat("z", mostID-1)), of(2, 0, 0, "z", strings.Repeat("z", mostID)), of(3, 0, 0, "y", strings.Repeat("y", 100_000)), of(4, 0, 0, "x", "x")),
 		report(of(1, 0, -time.Second, many[2:]...), of(1, 0, 1<<62, many...)),
@@ -110,7 +112,7 @@ func TestDecode(t *testing.T) {
 		b := marshal(t, m)
 		for size := 1; size <= len(b)+1; size += 1 + size/50 {
 			got, err := decodeIn(b, size)
-			if w := want(m); err != nil || !slices.Equal(got.buckets, w.buckets) || len(got.domains) != len(m.Domain) {
+			if w := want(m); err != nil || !slices.Equal(got.buckets, w.buckets) || len(got.domains) != len(m.GetDomain()) {
 				t.Fatalf("in pieces of %d bytes: %v, %v, want %v", size, got, err, w)
 			}
 		}
@@ -187,7 +189,7 @@ func FuzzDecode(f *testing.F) {
 		case slices.Contains(whole.faults, faultText), slices.Contains(whole.faults, faultSize): // protobuf differs
 		case err == nil && wantErr != nil && !strings.Contains(wantErr.Error(), "UTF-8"):
 			t.Fatalf("%q is read, but protobuf says %v", b, wantErr)
-		case err != nil && wantErr == nil && len(m.Domain) <= mostID && !bytes.ContainsFunc(b, func(r rune) bool { return r&7 == 3 || r&7 == 4 }):
+		case err != nil && wantErr == nil && len(m.GetDomain()) <= mostID && !bytes.ContainsFunc(b, func(r rune) bool { return r&7 == 3 || r&7 == 4 }):
 			t.Fatalf("%q: %v, but protobuf reads it", b, err)
 		case err == nil && wantErr == nil:
 			if w := want(&m); !slices.Equal(whole.buckets, w.buckets) {

@@ -17,9 +17,14 @@ const (
 // mostAction is how many bytes [appendAction] appends at most, beside the bucket's id.
 const mostAction = 64
 
-// sized is the tag of a field with a size of its own, and varint that of a number.
-func sized(number byte) byte  { return number<<3 | byte(protowire.BytesType) }
-func varint(number byte) byte { return number<<3 | byte(protowire.VarintType) }
+// number1 is the tag of field 1 that is a number.
+const number1 = 1<<3 | byte(protowire.VarintType)
+
+// sized is the tag of a field with a size of its own.
+func sized(number byte) byte { return number<<3 | byte(protowire.BytesType) }
+
+// size fills in the size of what was appended from a place on, in the byte before it.
+func size(b []byte, from int) { b[from-1] = byte(len(b) - from) } //nolint:gosec // less than 128
 
 // appendAction appends an element of RateLimitQuotaResponse.bucket_action. It leaves room for sizes, and fills them in when
 // what they are of is there: two bytes for the element, since an id has a little more than mostID, and one for all within
@@ -38,11 +43,11 @@ func appendAction(b []byte, a *quota.Action) []byte {
 		b = append(b, sized(3), 0)
 		strategy := len(b)
 		b = appendStrategy(b, a)
-		b[strategy-1] = byte(len(b) - strategy)
-		b[assignment-1] = byte(len(b) - assignment)
+		size(b, strategy)
+		size(b, assignment)
 	}
-	size := len(b) - element
-	b[element-2], b[element-1] = byte(size)|0x80, byte(size>>7) //nolint:gosec // less than 1<<14
+	n := len(b) - element
+	b[element-2], b[element-1] = byte(n)|0x80, byte(n>>7) //nolint:gosec // less than 1<<14
 	return b
 }
 
@@ -50,22 +55,22 @@ func appendAction(b []byte, a *quota.Action) []byte {
 func appendStrategy(b []byte, a *quota.Action) []byte {
 	switch a.Kind {
 	case quota.AssignAll:
-		return append(b, varint(1), allowAll) // 0 too, since it is one of several
+		return append(b, number1, allowAll) // 0 too, since it is one of several
 	case quota.Assign:
 	default:
-		return append(b, varint(1), denyAll)
+		return append(b, number1, denyAll)
 	}
 	b = append(b, sized(3), 0)
 	bucket := len(b)
-	b = append(b, varint(1))
+	b = append(b, number1)
 	b = protowire.AppendVarint(b, uint64(a.MaxTokens))
 	b = append(b, sized(2), 0)
 	perFill := len(b)
-	b = append(b, varint(1))
+	b = append(b, number1)
 	b = protowire.AppendVarint(b, uint64(a.Rate))
-	b[perFill-1] = byte(len(b) - perFill)
+	size(b, perFill)
 	b = appendSeconds(b, 3, quota.Fill)
-	b[bucket-1] = byte(len(b) - bucket)
+	size(b, bucket)
 	return b
 }
 
@@ -73,8 +78,8 @@ func appendStrategy(b []byte, a *quota.Action) []byte {
 func appendSeconds(b []byte, number byte, d time.Duration) []byte {
 	b = append(b, sized(number), 0)
 	at := len(b)
-	b = append(b, varint(1))
+	b = append(b, number1)
 	b = protowire.AppendVarint(b, uint64(d/time.Second)) //nolint:gosec // not negative
-	b[at-1] = byte(len(b) - at)
+	size(b, at)
 	return b
 }

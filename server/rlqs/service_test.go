@@ -117,8 +117,8 @@ func (e *envoy) take() {
 		if err := proto.Unmarshal(b, &m); err != nil {
 			e.s.t.Fatal(err)
 		}
-		for _, a := range m.BucketAction {
-			e.told[fmt.Sprint(a.BucketId.Bucket)] = text(a)
+		for _, a := range m.GetBucketAction() {
+			e.told[fmt.Sprint(a.GetBucketId().GetBucket())] = text(a)
 		}
 		if seq > 0 {
 			e.Confirmed(seq)
@@ -135,7 +135,7 @@ func text(a *rlqsv3.RateLimitQuotaResponse_BucketAction) string {
 	strategy := assigned.GetRateLimitStrategy()
 	ttl := fmt.Sprintf(" for %v", assigned.GetAssignmentTimeToLive().AsDuration())
 	if b := strategy.GetTokenBucket(); b != nil {
-		return fmt.Sprintf("%d tokens, %d in %v", b.MaxTokens, b.TokensPerFill.GetValue(), b.FillInterval.AsDuration()) + ttl
+		return fmt.Sprintf("%d tokens, %d in %v", b.GetMaxTokens(), b.GetTokensPerFill().GetValue(), b.GetFillInterval().AsDuration()) + ttl
 	}
 	return strategy.GetBlanketRule().String() + ttl
 }
@@ -170,15 +170,26 @@ func TestUnmatched(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		e := s.envoy()
 		for _, id := range [][]string{
-			{}, {"user", "al"}, {"sluice", "", "user", "al"}, {"sluice", "user"}, {"sluice", "sluice"}, {"sluice", "user,", "user", "al"},
-			{"sluice", ",user", "user", "al"}, {"sluice", "user,user", "user", "al"}, {"sluice", "user", "user", "al", "path", "/a"},
-			{"sluice", "path,user", "user", "al", "path", "/a"}, {"sluice", "user,path", "user", "al"}, {"sluice", "user,user", "user", "al", "path", "/a"},
-			{"sluice", "called", "called", "x"}, {"sluice", "user,sluice", "user", "al"}, {"sluice", "unknown", "unknown", "x"},
+			{},
+			{"user", "al"},
+			{"sluice", "", "user", "al"},
+			{"sluice", "user"},
+			{"sluice", "sluice"},
+			{"sluice", "user,", "user", "al"},
+			{"sluice", ",user", "user", "al"},
+			{"sluice", "user,user", "user", "al"},
+			{"sluice", "user", "user", "al", "path", "/a"},
+			{"sluice", "path,user", "user", "al", "path", "/a"},
+			{"sluice", "user,path", "user", "al"},
+			{"sluice", "user,user", "user", "al", "path", "/a"},
+			{"sluice", "called", "called", "x"},
+			{"sluice", "user,sluice", "user", "al"},
+			{"sluice", "unknown", "unknown", "x"},
 		} {
 			if e.reports(usage(1, 0, id...)); len(e.told) > 0 {
 				t.Errorf("of the bucket %q in use Envoy is told %q", id, e.told)
 			}
-			if e.reports(usage(0, 0, id...)); len(e.told) != 1 || e.told[fmt.Sprint(usage(0, 0, id...).BucketId.Bucket)] != "abandon" {
+			if e.reports(usage(0, 0, id...)); len(e.told) != 1 || e.told[fmt.Sprint(usage(0, 0, id...).GetBucketId().GetBucket())] != "abandon" {
 				t.Errorf("of the idle bucket %q Envoy is told %q", id, e.told)
 			}
 			clear(e.told)

@@ -3,6 +3,7 @@ package own
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -98,8 +99,8 @@ func shareOf(t *testing.T, c quotaClient, bucket string) uint32 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, a := range m.BucketAction {
-			if a.BucketId.Bucket["k"] == bucket {
+		for _, a := range m.GetBucketAction() {
+			if a.GetBucketId().GetBucket()["k"] == bucket {
 				return a.GetQuotaAssignmentAction().GetRateLimitStrategy().GetTokenBucket().GetTokensPerFill().GetValue()
 			}
 		}
@@ -118,7 +119,7 @@ func TestQuotas(t *testing.T) {
 			t.Errorf("one Envoy gets %d an hour, want all", got)
 		}
 		for i := range 50 {
-			c, bucket := openQuotas(t, r), fmt.Sprint(i)
+			c, bucket := openQuotas(t, r), strconv.Itoa(i)
 			send(t, c, reports(1000, bucket))
 			if got := shareOf(t, c, bucket); got != 360_000 {
 				t.Fatalf("Envoy %d gets %d an hour, want all", i, got)
@@ -158,7 +159,7 @@ func TestLargeReport(t *testing.T) {
 	c := openQuotas(t, r)
 	ids := []string{"first"}
 	for i := range 100 {
-		ids = append(ids, strings.Repeat("x", 50_000)+fmt.Sprint(i))
+		ids = append(ids, strings.Repeat("x", 50_000)+strconv.Itoa(i))
 	}
 	m := reports(10, append(ids, "last")...)
 	if size := proto.Size(m); size < 5_000_000 {
@@ -253,8 +254,8 @@ func TestQuotaStreamsEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			begun++ // what a stream held is not free as soon as it ends
-			send(t, c, reports(1, fmt.Sprint(begun)))
-			shareOf(t, c, fmt.Sprint(begun))
+			send(t, c, reports(1, strconv.Itoa(begun)))
+			shareOf(t, c, strconv.Itoa(begun))
 			return c
 		}
 		c := begin(t.Context())
