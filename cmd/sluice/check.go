@@ -16,7 +16,7 @@ import (
 )
 
 type checkCmd struct {
-	Paths     []string `arg:"" name:"path" help:"Files or directories of rules, loaded together as serve would; - is standard input."`
+	Paths     []string `arg:"" name:"path" help:"Files or directories of rules, or of ConfigMaps with rules, loaded together as serve would; - is standard input."`
 	Strict    bool     `help:"Fail on warnings too."`
 	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
 	All       bool     `help:"Print each limit and each warning, however many there are. Default: if there are many, how many of each kind."`
