@@ -359,3 +359,51 @@ func TestRulesChange(t *testing.T) {
 		}
 	})
 }
+
+// TestMillionIDs has end clients of an Envoy choose a million ids: as many as a stream may have are divided, and the others
+// cost nothing that lasts.
+func TestMillionIDs(t *testing.T) {
+	chunks := 1000
+	if testing.Short() {
+		chunks = 30
+	}
+	play(t, nil, func(s *stage) {
+		e := s.envoy()
+		e.reports(user(1, 0, "al"))
+		for chunk := range chunks {
+			m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "d"}
+			for i := range 1000 {
+				m.BucketQuotaUsages = append(m.BucketQuotaUsages, user(1, 0, fmt.Sprint(chunk, "-", i)))
+			}
+			if err := e.Report(servertest.Marshal(t, m), chunk == chunks-1); err != nil {
+				t.Fatal(err)
+			}
+			s.counted = nil
+		}
+		e.take()
+		if shares, room := s.metric("sluice_quota_shares"), s.metric("sluice_quota_ignored_total"); shares != 10_000 || room != float64(chunks*1000-9_999) {
+			t.Errorf("%g buckets are divided and %g not, want 10,000 and the others", shares, room)
+		}
+		e.reports(user(1, 0, "al")) // who was there before
+		if got := e.told["map[sluice:user user:al]"]; !strings.Contains(got, "tokens") {
+			t.Errorf("of a bucket from before Envoy is told %q", got)
+		}
+	})
+}
+
+// metric returns the sum of a metric's series.
+func (s *stage) metric(name string) (sum float64) {
+	s.t.Helper()
+	families, err := s.metrics.Registry.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}

@@ -153,10 +153,8 @@ func (r *reader) bucket(u *usage) {
 	r.periodic = r.periodic || u.elapsed > 0
 	if report.Limit != nil {
 		s.options.Count(set, rule, entries, u.allowed, u.denied)
-	} else if r.unmatched(set); u.allowed+u.denied > 0 {
-		// A bucket that Envoy is told to abandon is reported at once with its next request, so that one in use would
-		// cost as much as a call for each request.
-		return
+	} else {
+		r.unmatched(set)
 	}
 	if s.divider.Report(s.options.Elapsed(), r.holder, report) == quota.NoRoom {
 		m.NoRoom.Inc()
