@@ -355,7 +355,9 @@ func (s *apiServer) judgeExamples(t *testing.T) {
 			continue
 		}
 		if kind := strings.TrimSpace(regexp.MustCompile(`(?m)^kind:.*$`).FindString(string(text))); unjudged[kind] != "" {
-			t.Logf("%s: NOT JUDGED: %s", file, unjudged[kind])
+			if err := suite.Note("judging " + file + ": " + unjudged[kind]); err != nil {
+				t.Error(err)
+			}
 			continue
 		}
 		judged++
