@@ -125,8 +125,8 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 			continue
 		}
 		if l.Table != nil {
-			unlimited := false
-			if l, unlimited = p.rowOf(l, desc.Entries); unlimited {
+			of, unlimited := p.rowOf(l, desc.Entries)
+			if l = of; unlimited {
 				m.Unlimited = l
 				continue
 			}
@@ -172,8 +172,8 @@ func (p *Plan) chargeCandidates(req *Request, group int32, replacing bool) {
 				continue
 			}
 			if l.Table != nil {
-				unlimited := false
-				if l, unlimited = p.rowOf(l, desc.Entries); unlimited {
+				of, unlimited := p.rowOf(l, desc.Entries)
+				if l = of; unlimited {
 					continue
 				}
 			}

@@ -177,7 +177,7 @@ func (p *Plan) rowOf(l *Limit, entries []Entry) (of *Limit, unlimited bool) {
 	r := p.rowLimits[p.rows]
 	p.rows++
 	r.Limit, r.terms = *l, *l.Terms
-	r.Limit.Terms, r.terms.Row = &r.terms, rows.NameOf(hit)
+	r.Terms, r.terms.Row = &r.terms, rows.NameOf(hit)
 	r.Label = l.Table.label(l.Label, r.terms.Row)
 	if hit.Unlimited {
 		return &r.Limit, true

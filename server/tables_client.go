@@ -43,9 +43,9 @@ func (c *DebugClient) PostRows(ctx context.Context, table string, file []byte) e
 
 // rowPath returns the path of a table, or of a row.
 func rowPath(table string, key []string) string {
-	path := tablesPath
+	parts := []string{tablesPath}
 	for _, part := range append([]string{table}, key...) {
-		path += "/" + strings.ReplaceAll(url.PathEscape(part), ".", "%2E") // of itself or with another it would be a directory
+		parts = append(parts, strings.ReplaceAll(url.PathEscape(part), ".", "%2E")) // by itself or with another it would be a directory
 	}
-	return path
+	return strings.Join(parts, "/")
 }

@@ -117,7 +117,7 @@ func (b *builder) fill(r *Rows) (full bool) {
 	order, next := make([]uint32, len(b.rows)), slices.Clone(starts)
 	for i := range b.rows {
 		at := r.shardOf(b.rows[i].slot.id)
-		order[next[at]] = uint32(i) //nolint:gosec // at most MaxRows, or of a journal
+		order[next[at]] = uint32(i) // at most MaxRows, or of a journal
 		next[at]++
 	}
 	for at := range r.shards {

@@ -255,7 +255,8 @@ func (j *Journal) write() {
 
 // commit writes the first of all as one record, as many as fit, and answers them. It returns the others.
 func (j *Journal) commit(all []*waiting) (rest []*waiting) {
-	b := append(j.buf[:0], make([]byte, recordHead)...)
+	b := j.buf[:0]
+	b = append(b, make([]byte, recordHead)...)
 	columns := j.table.Rows().Columns()
 	var named []string
 	if columns != nil && j.table.Rows().Len() > 0 {

@@ -8,13 +8,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 )
 
-func open(t testing.TB, dir string) (*Journal, Recovered) {
+func open(t *testing.T, dir string) (*Journal, Recovered) {
 	t.Helper()
 	j, found, err := OpenJournal(New("t"), dir, nil)
 	if err != nil {
@@ -24,7 +25,7 @@ func open(t testing.TB, dir string) (*Journal, Recovered) {
 	return j, found
 }
 
-func apply(t testing.TB, j *Journal, changes ...Change) {
+func apply(t *testing.T, j *Journal, changes ...Change) {
 	t.Helper()
 	if err := j.Apply([]string{"a", "b"}, changes); err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func TestJournalCutAtEachByte(t *testing.T) {
 		for _, tail := range []string{"", strings.Repeat("\x00", 100), string(garbage)} {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "t.table")
-			content := append(whole[:cut:cut], tail...)
+			content := slices.Concat(whole[:cut], []byte(tail))
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -70,7 +70,7 @@ func (r *lineReader) read(line []byte) (end bool) {
 		return false
 	}
 	if err == jsonview.ErrSyntax { //nolint:errorlint // it is not wrapped
-		err = fmt.Errorf("this is no JSON object of a line, such as {\"customer\":\"acme\",\"requests_per_unit\":500}")
+		err = errors.New("this is no JSON object of a line, such as {\"customer\":\"acme\",\"requests_per_unit\":500}")
 	}
 	return r.b.fail(r.line, r.scanner.At+1, "%v", err) || first // what else could its columns be?
 }

@@ -43,12 +43,14 @@ func TestRead(t *testing.T) {
 		"bytes":            {"customer,requests_per_unit\n\xff\xfe,5\n", Columns{"customer"}, map[string]Row{"\xff\xfe": {RequestsPerUnit: 5}}},
 		"all": {
 			"unit,path,requests_per_unit,customer,burst,unlimited,name\nMINUTE,/a,500,acme,20,false,gold\n,/a,,bo,,true,\n,/,0,,,,\n",
-			Columns{"path", "customer"}, all,
+			Columns{"path", "customer"},
+			all,
 		},
 		"JSON": {
 			`{"path":"/a","customer":"acme","requests_per_unit":500,"unit":"minute","burst":20,"name":"gold"}` + "\n\n" +
 				`{"customer":"bo","path":"\u002fa","unlimited":true,"burst":null}` + "\r\n" + `{"path":"/","customer":"","requests_per_unit":0}`,
-			Columns{"path", "customer"}, all,
+			Columns{"path", "customer"},
+			all,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

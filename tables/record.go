@@ -87,7 +87,7 @@ func appendChange(b []byte, c *Change) []byte {
 	for _, v := range c.Values {
 		n += len(binary.AppendUvarint(nil, uint64(len(v)))) + len(v)
 	}
-	b = appendKey(binary.AppendUvarint(append(b, op), uint64(n)), c.Values) //nolint:gosec // not negative
+	b = appendKey(binary.AppendUvarint(append(b, op), uint64(n)), c.Values)
 	if c.Delete {
 		return b
 	}
@@ -97,7 +97,7 @@ func appendChange(b []byte, c *Change) []byte {
 	if c.Row.Unlimited {
 		flags |= flagUnlimited
 	}
-	b = append(b, byte(c.Row.Unit), flags)
+	b = append(b, byte(c.Row.Unit), flags) //nolint:gosec // a unit is small
 	return append(binary.AppendUvarint(b, uint64(len(c.Row.Name))), c.Row.Name...)
 }
 

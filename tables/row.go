@@ -1,7 +1,9 @@
 package tables
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,7 +11,7 @@ import (
 )
 
 // Row is what a table says of one key: numbers in place of those of the rule.
-type Row struct {
+type Row struct { //nolint:recvcheck // it is read from JSON in place, and written as a value
 	// RequestsPerUnit is 0 if Unlimited is set. Else 0 denies every request.
 	RequestsPerUnit uint32
 	// Unit is 0 for the rule's own window.
@@ -107,9 +109,9 @@ func (r *Row) set(word, value string) error {
 func (r *Row) check(numbered bool) error {
 	switch {
 	case !r.Unlimited && !numbered:
-		return fmt.Errorf("requests_per_unit is missing; write 0 to deny every request, or unlimited")
+		return errors.New("requests_per_unit is missing; write 0 to deny every request, or unlimited")
 	case r.Unlimited && (numbered || r.Unit != 0 || r.Burst > 0):
-		return fmt.Errorf("unlimited excludes requests_per_unit, unit and burst; leave them out")
+		return errors.New("unlimited excludes requests_per_unit, unit and burst; leave them out")
 	}
 	return nil
 }
@@ -131,15 +133,13 @@ func checkValues(values []string) error {
 func CheckColumns(columns []string) error {
 	switch {
 	case len(columns) == 0:
-		return fmt.Errorf("no column names an entry of the rule, such as customer")
+		return errors.New("no column names an entry of the rule, such as customer")
 	case len(columns) > MaxColumns:
 		return fmt.Errorf("%d columns name entries; at most %d may", len(columns), MaxColumns)
 	}
 	for i, c := range columns {
-		for _, other := range columns[:i] {
-			if c == other {
-				return fmt.Errorf("column %q stands twice", rules.Shorten(c))
-			}
+		if slices.Contains(columns[:i], c) {
+			return fmt.Errorf("column %q stands twice", rules.Shorten(c))
 		}
 		if c == "" || strings.IndexByte(c, 0) >= 0 {
 			return fmt.Errorf("column %q is no name of an entry", c)

@@ -13,12 +13,12 @@ import (
 )
 
 // read returns a table with the rows of a text.
-func read(t testing.TB, text string) *Table {
-	t.Helper()
+func read(tb testing.TB, text string) *Table {
+	tb.Helper()
 	table := New("t")
 	rows, found := table.Read("t.csv", strings.NewReader(text))
 	if err := found.Err(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	table.Replace(rows)
 	return table

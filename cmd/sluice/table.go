@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -125,10 +126,10 @@ func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 	}
 	row := url.Values{"unit": {t.Unit}, "name": {t.As}}
 	if t.Limit != nil {
-		row.Set("requests_per_unit", fmt.Sprint(*t.Limit))
+		row.Set("requests_per_unit", strconv.FormatUint(uint64(*t.Limit), 10))
 	}
 	if t.Burst > 0 {
-		row.Set("burst", fmt.Sprint(t.Burst))
+		row.Set("burst", strconv.FormatUint(uint64(t.Burst), 10))
 	}
 	if t.Unlimited {
 		row.Set("unlimited", "true")

@@ -56,7 +56,7 @@ func (f *tableFlags) loadTables() (*tables.Registry, error) {
 		switch {
 		case e.Path != "":
 			var rows *tables.Rows
-			if rows, _, err = source.ReadTable(e.Table, e.Path); err == nil {
+			if rows, err = source.ReadTable(e.Table, e.Path); err == nil {
 				e.Replace(rows)
 			}
 		case f.TablesDir != "":
@@ -193,6 +193,6 @@ func (r *keeper) takeTable(u source.TableUpdate) error {
 	u.Table.Replace(u.Rows)
 	metrics.Loads.Inc()
 	metrics.LastOK.Set(1)
-	r.logger.Info("table loaded", name, zap.Int("rows", u.Rows.Len()), zap.Duration("took", u.Took))
+	r.logger.Info("table loaded", name, zap.Int("rows", u.Rows.Len()))
 	return nil
 }

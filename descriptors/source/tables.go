@@ -22,8 +22,6 @@ type TableUpdate struct {
 	Rows *tables.Rows
 	// Err says why there are none; what is in force stays.
 	Err error
-	// Took is how long reading took.
-	Took time.Duration
 }
 
 // TableOptions say what a [TableFile] reads and calls.
@@ -71,11 +69,11 @@ func NewTableFile(opt TableOptions) *TableFile {
 
 // Load reads the file for the first time, calls OnLoad and returns the error that keeps its rows out.
 func (f *TableFile) Load() error {
-	rows, s, took, err := f.read()
+	rows, s, err := f.read()
 	for attempt := 1; errors.Is(err, errChanged) && attempt < 5; attempt++ {
-		rows, s, took, err = f.read()
+		rows, s, err = f.read()
 	}
-	return f.take(rows, s, took, err)
+	return f.take(rows, s, err)
 }
 
 // Run calls OnLoad after every change of the file since it was read last, until ctx ends.
@@ -96,8 +94,8 @@ func (f *TableFile) look(ctx context.Context, w *watcher, refresh func()) {
 		refresh()
 		next := f.stamp()
 		if next.is(s) {
-			if rows, read, took, err := f.read(); !errors.Is(err, errChanged) {
-				_ = f.take(rows, read, took, err) // OnLoad tells of the error
+			if rows, read, err := f.read(); !errors.Is(err, errChanged) {
+				_ = f.take(rows, read, err) // OnLoad tells of the error
 				return
 			}
 		}
@@ -113,23 +111,24 @@ func (f *TableFile) stamp() stamp {
 	return stamp{info: info}
 }
 
-func (f *TableFile) read() (*tables.Rows, stamp, time.Duration, error) {
-	began := time.Now()
-	rows, s, err := ReadTable(f.opt.Table, f.opt.Path)
-	return rows, s, time.Since(began), err
-}
+func (f *TableFile) read() (*tables.Rows, stamp, error) { return readTable(f.opt.Table, f.opt.Path) }
 
 // take puts what the file holds in force, or returns why not.
-func (f *TableFile) take(rows *tables.Rows, s stamp, took time.Duration, err error) error {
+func (f *TableFile) take(rows *tables.Rows, s stamp, err error) error {
 	f.last = s
-	return f.opt.OnLoad(TableUpdate{Table: f.opt.Table, Rows: rows, Err: err, Took: took})
+	return f.opt.OnLoad(TableUpdate{Table: f.opt.Table, Rows: rows, Err: err})
 }
 
 // errChanged says that a file changed while it was read.
 var errChanged = errors.New("the file changes while it is read")
 
-// ReadTable reads a file of rows for a table.
-func ReadTable(t *tables.Table, path string) (*tables.Rows, stamp, error) {
+// ReadTable reads a file of rows for a table once.
+func ReadTable(t *tables.Table, path string) (*tables.Rows, error) {
+	rows, _, err := readTable(t, path)
+	return rows, err
+}
+
+func readTable(t *tables.Table, path string) (*tables.Rows, stamp, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // to open a pipe may never end
 		return nil, stamp{info: info}, fmt.Errorf("read %s: not a regular file", path)
 	}

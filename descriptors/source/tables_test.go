@@ -135,14 +135,14 @@ func TestTablesThatAreNoFiles(t *testing.T) {
 		large:          "512 MiB; a table is at most 512 MiB",
 		large + ".not": "no such file",
 	} {
-		if rows, _, err := ReadTable(tables.New("t"), path); rows != nil || err == nil || !strings.Contains(err.Error(), want) {
+		if rows, err := ReadTable(tables.New("t"), path); rows != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
 	if err := os.Truncate(large, 100<<20); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := ReadTable(tables.New("t"), large); err == nil || !strings.Contains(err.Error(), "a row is longer than 64 KiB") {
+	if _, err := ReadTable(tables.New("t"), large); err == nil || !strings.Contains(err.Error(), "a row is longer than 64 KiB") {
 		t.Errorf("100 MiB of zeros: %v", err)
 	}
 }

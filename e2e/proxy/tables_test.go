@@ -63,7 +63,7 @@ descriptors:
 	}
 	await := func(rows int) {
 		t.Helper()
-		said := fmt.Sprintf(`"table":"users","rows":%d,`, rows)
+		said := fmt.Sprintf(`"table":"users","rows":%d}`, rows)
 		suite.Eventually(t, said, func() bool { return strings.Contains(limits.Log(), said) })
 	}
 	passes("al", 5, 5)
@@ -144,7 +144,7 @@ func TestRowsInAStore(t *testing.T) {
 	}
 	writeTable(t, table, rows+"al,10,\n")
 	for _, s := range replicas {
-		suite.Eventually(t, "the new rows", func() bool { return strings.Contains(s.Log(), `"table":"users","rows":1,`) })
+		suite.Eventually(t, "the new rows", func() bool { return strings.Contains(s.Log(), `"table":"users","rows":1}`) })
 	}
 	for _, name := range []string{"fixed_window", "sliding_window", "sliding_log"} {
 		if got := passes(name, "al", 100); got != 3 {
