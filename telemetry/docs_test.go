@@ -56,8 +56,8 @@ of the leases that this process has given since its start, the last 65,536 at mo
 with ` + "`--state-file`" + ` older ones free their places without being counted. With a store both are left
 out: an end call may reach another replica, so no replica can tell.
 
-**Penalties.** Limits with the word ` + "`penalty`" + ` have ` + "`sluice_penalties_total`" + `. What a penalty denies counts
-in over_limit like any denial, but each penalty counts there once.
+**Penalties.** Limits with the word ` + "`penalty`" + ` have ` + "`sluice_penalties_total`" + `. What a penalty denies
+counts in over_limit like any denial, but each penalty counts there once.
 
 **How a hit counts.** A hit counts in total_hits, and in within_limit or over_limit. Hits above
 ` + "`--near-limit-ratio`" + ` of the limit count in near_limit too. A descriptor that had room in a denied
