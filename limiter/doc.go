@@ -42,7 +42,7 @@
 //	                use 13, places held 13                      nonce            nonces of leases
 //
 // Hits that are reserved are held by a second counter under the same ID, one of concurrency whose places
-// have a cell more, for their hits.
+// have a cell more, for their hits. A penalty is a second counter too, of one word: see penalty.go.
 //
 // A size class is made when it is first needed, and takes memory from the table's one
 // budget, a block at a time, while it is used. Without a budget left it may take memory
@@ -107,6 +107,9 @@
 // batches, and gives back what it reserved if one has no room any more. Each counter
 // keeps its bound at every step, so admissions are always legal. A denial can be
 // spurious only while another request, denied itself, holds a reservation.
+//
+// A denial and the penalty that it begins are two steps, and so are the looks at a penalty and at its counter. Of
+// several who are denied at once one begins a penalty. Who looked before it began may be admitted after.
 //
 // Who reserves holds the hits first and looks at the counter then; who settles charges the counter first and drops
 // the hold then. So whoever looks sees what is about to be charged in one of the two places, or in both, and is
