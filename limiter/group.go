@@ -241,7 +241,8 @@ func (b *Batch) peek(at Time, run []member) bool {
 		if v.class == &outside {
 			v.found = &b.kept[m.index].told
 		}
-		after, decided := st, true
+		after := st
+		var decided bool
 		if b.serves(at, m.index) {
 			decided = b.deny(v, at, m.index, st)
 		} else {
