@@ -63,9 +63,6 @@ func (l *Limit) quotaMistakes() (all []Mistake) {
 	if len(l.Replaces) > 0 {
 		wrong("replaces", true, `"replaces" has no meaning beside "quota": a quota has one descriptor, so that there is no other limit to replace`)
 	}
-	if l.Penalty != nil {
-		wrong("penalty", true, `"penalty" has no meaning beside "quota": an Envoy's bucket knows none; remove one of them`)
-	}
 	if l.Table != "" {
 		wrong("table", true, `"table" has no meaning beside "quota", which divides the rule's own number; remove one of them`)
 	}
