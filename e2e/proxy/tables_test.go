@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,7 +55,7 @@ descriptors:
 			}
 			told, _, _ = strings.Cut(got.get("X-Ratelimit-Limit"), ",")
 			if got.status == http.StatusTooManyRequests {
-				if passed != want || told != fmt.Sprint(limit) {
+				if passed != want || told != strconv.Itoa(limit) {
 					t.Errorf("%s: %d requests passed, and the limit is told as %s; want %d and %d", user, passed, told, want, limit)
 				}
 				return
