@@ -21,7 +21,7 @@ import (
 // root is the repository's root, seen from here.
 const root = ".."
 
-// Two limits, so that each label has a value, one that gives leases, and one that is unlimited.
+// Two limits, so that each label has a value, and one of each kind that has metrics of its own.
 const rules = `
 domain: d
 descriptors:
@@ -33,6 +33,9 @@ descriptors:
           - { unit: minute, requests_per_unit: 10 }
           - { unit: hour, requests_per_unit: 20 }
   - { key: free, rate_limit: { unlimited: true } }
+  - { key: once, rate_limit: { unit: minute, requests_per_unit: 0, penalty: [1m, 5m] } }
+  - { key: customer, rate_limit: { unit: minute, requests_per_unit: 5, table: customers } }
+  - { key: divided, rate_limit: { unit: minute, requests_per_unit: 600, algorithm: token_bucket, quota: {} } }
   - { key: user, rate_limit: { name: streams, algorithm: concurrency, unit: minute, requests_per_unit: 5 } }
 `
 
@@ -53,15 +56,20 @@ var shown = sync.OnceValues(func() (exposition, error) {
 	if err := os.WriteFile(config, []byte(rules), 0o600); err != nil {
 		return nil, err
 	}
+	customers := filepath.Join(dir, "customers.csv")
+	if err := os.WriteFile(customers, []byte("customer,requests_per_unit\nacme,7\n"), 0o600); err != nil {
+		return nil, err
+	}
+	table := "customers=" + customers
 	files, err := certificate(dir)
 	if err != nil {
 		return nil, err
 	}
 	all := exposition{}
 	for _, args := range [][]string{
-		{"--config", config, "--statsd-addr", "127.0.0.1:1", "--statsd-protocol", "udp", "--state-file", filepath.Join(dir, "state")},
+		{"--config", config, "--table", table, "--statsd-addr", "127.0.0.1:1", "--statsd-protocol", "udp", "--state-file", filepath.Join(dir, "state")},
 		append([]string{"--xds-addr", "127.0.0.1:1", "--start-without-rules"}, files...),
-		{"--config", config, "--store", "redis://127.0.0.1:1"},
+		{"--config", config, "--table", table, "--store", "redis://127.0.0.1:1"},
 	} {
 		if err := all.add(ctx, binary, args); err != nil {
 			return nil, err
