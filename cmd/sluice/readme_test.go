@@ -26,7 +26,7 @@ import (
 var rulesOn = map[string]int{"README.md": 2, "docs/rules.md": 14, "docs/defaults.md": 1}
 
 // otherPrograms are in lines whose flags are not sluice's.
-var otherPrograms = regexp.MustCompile(`\b(?:kubectl|docker|oras|skopeo|grype|cosign|istioctl|curl|tar|go test)\b`)
+var otherPrograms = regexp.MustCompile(`\b(?:kubectl|docker|oras|skopeo|grype|cosign|istioctl|curl|tar|go test|envoy -c)\b`)
 
 // TestPages holds that the rules in all documents load and that every flag in them
 // exists.

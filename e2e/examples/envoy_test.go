@@ -183,3 +183,18 @@ func TestWithin(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoEnvoysOfAnExample holds that the second Envoy of quota-service differs from the first in its ports only.
+func TestTwoEnvoysOfAnExample(t *testing.T) {
+	t.Parallel()
+	ports := map[int]int{9901: 9911, 10000: 10010, 10001: 10011}
+	first := example(t, "quota-service", "envoy.yaml")
+	each(first, func(o object) {
+		if port, is := o["port_value"].(int); is && ports[port] != 0 {
+			o["port_value"] = ports[port]
+		}
+	})
+	if diff := cmp.Diff(first, example(t, "quota-service", "second.yaml")); diff != "" {
+		t.Errorf("second.yaml differs from envoy.yaml with other ports (-want +got):\n%s", diff)
+	}
+}

@@ -145,7 +145,9 @@ type scene struct {
 	// ports says where the port of the README is, as host:port.
 	ports   map[string]string
 	sluices []*sluice.Sluice
-	envoy   *envoy.Envoy
+	// envoy is the newest of envoys.
+	envoy  *envoy.Envoy
+	envoys []*envoy.Envoy
 	dirs    []string
 	// env is added to the environment of commands.
 	env []string
@@ -155,8 +157,8 @@ type scene struct {
 
 // end kills what runs.
 func (s *scene) end() {
-	if s.envoy != nil {
-		s.envoy.Kill()
+	for _, e := range s.envoys {
+		e.Kill()
 	}
 	for _, p := range s.sluices {
 		p.Kill()
@@ -205,6 +207,9 @@ func (s *scene) printed(ctx context.Context, want []string) []string {
 func (s *scene) start(ctx context.Context, t *testing.T, line string) error {
 	t.Helper()
 	words := strings.Fields(line)
+	if len(words) == 5 && words[3] == "--base-id" { // for several beside each other, which tests have without
+		words = words[:3]
+	}
 	switch {
 	case strings.HasPrefix(line, "sluice serve "), strings.HasPrefix(line, "bin/sluice serve "):
 		return s.startSluice(ctx, words[2:])
@@ -305,7 +310,9 @@ func (s *scene) startEnvoy(ctx context.Context, t *testing.T, path string) error
 	for port, name := range listeners {
 		s.ports[port] = s.envoy.Addr(name)
 	}
-	s.ports["9901"] = s.envoy.Admin
+	if len(s.envoys) == 1 {
+		s.ports["9901"] = s.envoy.Admin
+	}
 	return nil
 }
 
@@ -338,10 +345,14 @@ func (s *scene) runEnvoy(ctx context.Context, t *testing.T, config object, endpo
 		return err
 	}
 	s.dirs = append(s.dirs, dir)
-	s.envoy, err = envoy.Start(ctx, envoy.Options{
+	started, err := envoy.Start(ctx, envoy.Options{
 		Binary: envoyBinary(t), Bootstrap: text, Endpoints: endpoints, Dir: dir,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	s.envoy, s.envoys = started, append(s.envoys, started)
+	return nil
 }
 
 var (
