@@ -148,7 +148,7 @@ type scene struct {
 	// envoy is the newest of envoys.
 	envoy  *envoy.Envoy
 	envoys []*envoy.Envoy
-	dirs    []string
+	dirs   []string
 	// env is added to the environment of commands.
 	env []string
 	// logs says where the files are that Envoy writes its access log to, by their names.
