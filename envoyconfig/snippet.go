@@ -24,13 +24,6 @@ var snippetText string
 // filter, a cluster, and a list of actions for each rule. They are EnvoyFilters of Istio if
 // that is set. The domain must be configured.
 func Snippet(set *descriptors.Set, domain string, istio bool) string {
-	t := template.New("")
-	text := func(name string, data any) string {
-		var b strings.Builder
-		_ = t.ExecuteTemplate(&b, name, data) // to memory, and tests run all of it
-		return b.String()
-	}
-	template.Must(t.Funcs(template.FuncMap{"text": text, "shift": shift, "item": item}).Parse(snippetText))
 	// The filter waits longer than any rule holds replies.
 	timeout := 250 * time.Millisecond
 	for _, l := range set.Limits {
@@ -38,45 +31,69 @@ func Snippet(set *descriptors.Set, domain string, istio bool) string {
 			timeout = max(timeout, l.Policy.MaxWait+250*time.Millisecond)
 		}
 	}
-	name := "envoy"
-	if istio {
-		name = "istio"
-	}
-	return text(name, map[string]any{
-		"Placeholder": placeholder, "RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
+	return snippet(istio, map[string]any{
+		"RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
 		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": snippetLists(set, domain),
 		"Leases": slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && l.Policy.Leases() }),
 	})
 }
 
-// snippetLists is a list of actions for each rule, rules that need the same one together.
-func snippetLists(set *descriptors.Set, domain string) string {
-	var ofDomain []*descriptors.Rule
+// snippet fills in the template.
+func snippet(istio bool, data map[string]any) string {
+	t := template.New("")
+	text := func(name string, data any) string {
+		var b strings.Builder
+		_ = t.ExecuteTemplate(&b, name, data) // to memory, and tests run all of it
+		return b.String()
+	}
+	template.Must(t.Funcs(template.FuncMap{"text": text, "shift": shift, "item": item}).Parse(snippetText))
+	data["Placeholder"] = placeholder
+	if istio {
+		return text("istio", data)
+	}
+	return text("envoy", data)
+}
+
+// snippetRules are the rules of a domain.
+func snippetRules(set *descriptors.Set, domain string) (all []*descriptors.Rule) {
 	for _, l := range set.Limits {
-		if r := l.Rule; r.Domain() == domain && (len(ofDomain) == 0 || ofDomain[len(ofDomain)-1] != r) {
-			ofDomain = append(ofDomain, r)
+		if r := l.Rule; r.Domain() == domain && (len(all) == 0 || all[len(all)-1] != r) {
+			all = append(all, r)
 		}
 	}
-	// Keys of which some rule has any value come from the request, and so do the values
-	// that other rules have.
-	type place struct {
-		depth int
-		key   string
-	}
-	open := map[place]bool{}
-	for _, r := range ofDomain {
+	return all
+}
+
+// level is where a key stands in rules.
+type level struct {
+	depth int
+	key   string
+}
+
+// openPlaces are those of keys of which some rule has any value. They come from the request, and so do the values that
+// other rules have.
+func openPlaces(of []*descriptors.Rule) map[level]bool {
+	open := map[level]bool{}
+	for _, r := range of {
 		for depth, l := range r.Levels() {
 			if l.Value == "" || strings.Contains(l.Value, "*") {
-				open[place{depth, l.Key}] = true
+				open[level{depth, l.Key}] = true
 			}
 		}
 	}
+	return open
+}
+
+// snippetLists is a list of actions for each rule, rules that need the same one together.
+func snippetLists(set *descriptors.Set, domain string) string {
+	ofDomain := snippetRules(set, domain)
+	open := openPlaces(ofDomain)
 	var order []string
 	uses, ends := map[string][]string{}, map[string]string{}
 	for _, r := range ofDomain {
 		var b strings.Builder
 		for depth, l := range r.Levels() {
-			b.WriteString("    - " + snippetAction(l, open[place{depth, l.Key}]) + "\n")
+			b.WriteString("    - " + snippetAction(l, open[level{depth, l.Key}]) + "\n")
 		}
 		if uses[b.String()] == nil {
 			order = append(order, b.String())

@@ -12,6 +12,7 @@ type envoySnippetCmd struct {
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	Domain    string   `short:"d" help:"The domain of the rules. Not needed if there is one only."`
 	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Print what belongs into Envoy's configuration, or EnvoyFilters of Istio."`
+	RLQS      bool     `name:"rlqs" help:"Print the filter of the rate limit quota service, for rules with quota, in place of that of the rate limit service."`
 	ruleFlags `embed:""`
 }
 
@@ -32,6 +33,12 @@ func (k *envoySnippetCmd) Run(c console) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprint(c.out, envoyconfig.Snippet(set, domain, k.For == "istio"))
+	snippet := envoyconfig.Snippet(set, domain, k.For == "istio")
+	if k.RLQS {
+		if snippet, err = envoyconfig.QuotaSnippet(set, domain, k.For == "istio"); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprint(c.out, snippet)
 	return err
 }

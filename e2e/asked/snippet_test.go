@@ -35,31 +35,58 @@ func TestEnvoyLoadsSnippets(t *testing.T) {
 			t.Fatal(wrong)
 		}
 		for _, domain := range set.Domains() {
-			snippet := strings.ReplaceAll(envoyconfig.Snippet(set, domain, false), "address: CHANGE-ME", "address: 127.0.0.1")
-			var parts struct {
-				Filters  list `yaml:"http_filters"`
-				Clusters list `yaml:"clusters"`
-				Limits   list `yaml:"rate_limits"`
-			}
-			if err := yaml.Unmarshal([]byte(strings.ReplaceAll(snippet, "CHANGE-ME", "x-own")), &parts); err != nil {
-				t.Fatalf("%s: %v\n%s", path, err, snippet)
-			}
-			whole := frame(parts.Filters, object{"virtual_hosts": list{object{
-				"name": "all", "domains": list{"*"}, "rate_limits": parts.Limits,
-				"routes": list{object{"match": object{"prefix": "/"}, "route": object{"cluster": "sluice"}}},
-			}}}, parts.Clusters)
-			config, err := json.Marshal(whole)
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := filepath.Join(t.TempDir(), "envoy.json")
-			if err := os.WriteFile(file, config, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := envoy.Validate(t.Context(), binary, file); err != nil {
-				t.Errorf("%s: %v\n%s", path, err, snippet)
-			}
+			loads(t, binary, path, envoyconfig.Snippet(set, domain, false))
 		}
+	}
+}
+
+// TestEnvoyLoadsQuotaSnippets is the same for rules with quota, of each form that a bucket may have.
+func TestEnvoyLoadsQuotaSnippets(t *testing.T) {
+	binary := suite.Envoy(t, root)
+	parsed, _ := rulefile.Parse("rules.yaml", []byte(`domain: "a: b"
+descriptors:
+  - { key: all, value: 'x "y"', rate_limit: &q { unit: second, requests_per_unit: 1000, algorithm: token_bucket, quota: {} } }
+  - { key: user, rate_limit: *q, descriptors: [{ key: remote_address, rate_limit: *q }, { key: plan, value: "p*", rate_limit: *q }] }
+  - { key: remote_address, rate_limit: *q }
+  - { key: user, value: vip, rate_limit: *q }
+`))
+	set, wrong := descriptors.Compile(parsed, descriptors.Options{})
+	if set == nil {
+		t.Fatal(wrong)
+	}
+	snippet, err := envoyconfig.QuotaSnippet(set, "a: b", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loads(t, binary, "rules.yaml", snippet)
+}
+
+// loads has Envoy load a snippet of rules.
+func loads(t *testing.T, binary, path, snippet string) {
+	t.Helper()
+	var parts struct {
+		Filters  list `yaml:"http_filters"`
+		Clusters list `yaml:"clusters"`
+		Limits   list `yaml:"rate_limits"`
+	}
+	filled := strings.ReplaceAll(strings.ReplaceAll(snippet, "address: CHANGE-ME", "address: 127.0.0.1"), "CHANGE-ME", "x-own")
+	if err := yaml.Unmarshal([]byte(filled), &parts); err != nil {
+		t.Fatalf("%s: %v\n%s", path, err, snippet)
+	}
+	whole := frame(parts.Filters, object{"virtual_hosts": list{object{
+		"name": "all", "domains": list{"*"}, "rate_limits": parts.Limits,
+		"routes": list{object{"match": object{"prefix": "/"}, "route": object{"cluster": "sluice"}}},
+	}}}, parts.Clusters)
+	config, err := json.Marshal(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "envoy.json")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := envoy.Validate(t.Context(), binary, file); err != nil {
+		t.Errorf("%s: %v\n%s", path, err, snippet)
 	}
 }
 

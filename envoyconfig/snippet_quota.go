@@ -1,0 +1,140 @@
+package envoyconfig
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// quotaOrder is the key of a bucket's id whose value names the others in the order of the descriptor.
+const quotaOrder = "sluice"
+
+// assignable is what values of ids may be that come from requests. Others, such as bytes that are no text, may lead to ids
+// that no service can assign anything, and so to requests that nothing limits.
+const assignable = `"[!-~]{1,200}"`
+
+// QuotaSnippet returns parts of a configuration with the filter of the rate limit quota service: a bucket for each rule of
+// a domain that has quota, and a cluster. They are EnvoyFilters of Istio if that is set. It is an error if no rule has.
+func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, error) {
+	var buckets, rest strings.Builder
+	of, order := quotaBuckets(set, domain)
+	if len(order) == 0 {
+		return "", fmt.Errorf("no rule of domain %q has quota, so that Envoys have nothing to divide; without --rlqs the snippet is that of the rate limit service", rules.Shorten(domain))
+	}
+	for _, key := range order {
+		b := of[key]
+		buckets.WriteString(b.comments)
+		if b.wrong != "" {
+			fmt.Fprintf(&buckets, "# It gets no bucket: %s\n", b.wrong)
+			continue
+		}
+		buckets.WriteString(b.matcher(false))
+		if slices.ContainsFunc(b.parts, quotaPart.fromHeader) {
+			rest.WriteString("# Who sends no such header, or another value, shares a bucket:\n" + b.matcher(true))
+		}
+	}
+	return snippet(istio, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
+}
+
+// quotaBucket is what leads requests to a bucket, for rules that need the same one.
+type quotaBucket struct {
+	comments string
+	parts    []quotaPart
+	wrong    string
+}
+
+// quotaPart is an entry of a bucket's id.
+type quotaPart struct {
+	key, value string // the value is empty if it is the request's
+	wild       bool   // the request's, and not any
+}
+
+func (p quotaPart) fromHeader() bool { return p.value == "" && p.key != "remote_address" }
+
+// quotaBuckets returns the buckets of a domain, and the order in which rules need them.
+func quotaBuckets(set *descriptors.Set, domain string) (of map[string]*quotaBucket, order []string) {
+	divided := snippetRules(set, domain)
+	divided = slices.DeleteFunc(divided, func(r *descriptors.Rule) bool { return r.Divided() == nil })
+	open := openPlaces(divided)
+	of = map[string]*quotaBucket{}
+	for _, r := range divided {
+		b := quotaBucket{}
+		var keys []string
+		for depth, l := range r.Levels() {
+			p := quotaPart{key: l.Key, value: l.Value}
+			if open[level{depth, l.Key}] {
+				p.value, p.wild = "", l.Value != ""
+			}
+			switch {
+			case slices.Contains(keys, l.Key) || l.Key == quotaOrder:
+				b.wrong = fmt.Sprintf("an id can have the key %q only once", l.Key)
+			case strings.ContainsAny(l.Key, ",*"):
+				b.wrong = fmt.Sprintf("the entry %q of an id cannot name the key %q", quotaOrder, l.Key)
+			}
+			keys, b.parts = append(keys, l.Key), append(b.parts, p)
+		}
+		name := fmt.Sprintf("%#v %s", b.parts, b.wrong)
+		if of[name] == nil {
+			of[name], order = &b, append(order, name)
+		}
+		of[name].comments += fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos())
+	}
+	return of, order
+}
+
+// matcher is an element of the list of matchers. Rest is for requests that lack what the bucket's id is made of.
+func (b *quotaBucket) matcher(rest bool) string {
+	var keys, id, predicates []string
+	for _, p := range b.parts {
+		keys = append(keys, p.key)
+		value := "string_value: " + strconv.Quote(p.value)
+		header := headerInput(p.key, placeholder)
+		switch {
+		case p.fromHeader() && rest && p.wild:
+			value = "string_value: " + placeholder
+		case p.fromHeader() && rest:
+			value = "string_value: nobody"
+		case p.fromHeader():
+			value = "custom_value: " + header
+			predicates = append(predicates, "{ single_predicate: { input: "+header+", value_match: { safe_regex: { google_re2: {}, regex: "+assignable+" } } } }")
+		case p.value == "":
+			value = `custom_value: { name: address, typed_config: { "@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.SourceIPInput } }`
+		}
+		id = append(id, strconv.Quote(p.key)+": { "+value+" }")
+	}
+	if rest || len(predicates) < len(b.parts) {
+		predicates = append(predicates, "{ single_predicate: { input: "+headerInput("path", `":path"`)+", value_match: { prefix: "+placeholder+" } } }")
+	}
+	var s strings.Builder
+	if len(predicates) == 1 {
+		fmt.Fprintf(&s, "- predicate: %s\n", predicates[0])
+	} else {
+		fmt.Fprintf(&s, "- predicate:\n    and_matcher:\n      predicate:\n        - %s\n", strings.Join(predicates, "\n        - "))
+	}
+	fmt.Fprintf(&s, "  on_match:\n    action:\n      name: bucket\n      typed_config:\n        \"@type\": type.googleapis.com/%s\n        bucket_id_builder:\n          bucket_id_builder:\n            %s: { string_value: %q }\n            %s\n",
+		"envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings", quotaOrder, strings.Join(keys, ","), strings.Join(id, "\n            "))
+	s.WriteString(shift(8, quotaSettings))
+	return s.String()
+}
+
+// headerInput takes a header of a request.
+func headerInput(name, header string) string {
+	return `{ name: ` + strconv.Quote(name) + `, typed_config: { "@type": type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput, header_name: ` + header + ` } }`
+}
+
+// quotaSettings are the rest of a bucket's settings. Without an explicit time-out Envoy does what no_assignment_behavior
+// says as soon as a share ends.
+const quotaSettings = `reporting_interval: 5s
+deny_response_settings:
+  http_status: { code: 429 }
+  grpc_status: { code: 8 }
+  response_headers_to_add: [{ header: { key: x-envoy-ratelimited, value: "true" } }]
+no_assignment_behavior: { fallback_rate_limit: { blanket_rule: ALLOW_ALL } } # the first requests; or DENY_ALL
+expired_assignment_behavior: # while sluice is away for longer than shares last
+  expired_assignment_behavior_timeout: 86400s
+  fallback_rate_limit: { blanket_rule: ALLOW_ALL }
+`

@@ -1,0 +1,74 @@
+package envoyconfig
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// TestQuotaSnippet has rules with quota of every form, and some without.
+func TestQuotaSnippet(t *testing.T) {
+	const text = `domain: "a: b"
+descriptors:
+  - { key: tenant, rate_limit: { unit: hour, requests_per_unit: 1 } }
+  - { key: all, value: 'x "y"', rate_limit: &q { unit: second, requests_per_unit: 1000, algorithm: token_bucket, quota: {} } }
+  - key: user
+    rate_limit: *q
+    descriptors:
+      - { key: user, rate_limit: *q }
+      - { key: remote_address, rate_limit: *q }
+  - { key: user, value: vip, rate_limit: *q }
+  - { key: "a,b", rate_limit: *q }
+  - { key: sluice, rate_limit: *q }
+  - { key: plan, value: "p*", rate_limit: *q }
+`
+	set := ruleSet(t, text)
+	for _, istio := range []bool{false, true} {
+		got, err := QuotaSnippet(set, "a: b", istio)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			`domain: "a: b"`,
+			`sluice: { string_value: "all" }`, `"all": { string_value: "x \"y\"" }`,
+			`sluice: { string_value: "user,remote_address" }`, `typed_config: { "@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.SourceIPInput }`,
+			"# user at rules.yaml:", "# user=vip at ", `"user": { string_value: nobody }`, `"plan": { string_value: CHANGE-ME }`,
+			`# It gets no bucket: an id can have the key "user" only once`, `# It gets no bucket: an id can have the key "sluice" only once`,
+			`# It gets no bucket: the entry "sluice" of an id cannot name the key "a,b"`,
+			"expired_assignment_behavior_timeout: 86400s",
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("istio %v: the snippet lacks %s:\n%s", istio, want, got)
+			}
+		}
+		for _, not := range []string{"tenant", "rate_limits", `string_value: "vip"`, "keep_matching"} {
+			if strings.Contains(got, not) {
+				t.Errorf("istio %v: the snippet has %s", istio, not)
+			}
+		}
+		for _, filled := range []bool{false, true} {
+			if filled {
+				got = strings.ReplaceAll(got, placeholder, "x-own")
+			}
+			c, err := Read([]File{{"snippet.yaml", []byte(got)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := 0
+			for _, f := range c.Check(set) {
+				if f.Code == ChangeMe {
+					left++
+				} else if f.Severity != rules.Note {
+					t.Errorf("istio %v: %v", istio, f)
+				}
+			}
+			if filled != (left == 0) {
+				t.Errorf("istio %v, filled %v: %d places are left open", istio, filled, left)
+			}
+		}
+	}
+	if got, err := QuotaSnippet(ruleSet(t, leaseRules), "shop", false); err == nil || !strings.Contains(err.Error(), `no rule of domain "shop" has quota`) {
+		t.Errorf("rules without quota have the snippet %s, %v", got, err)
+	}
+}
