@@ -112,6 +112,22 @@ func TestServiceAway(t *testing.T) {
 	s.hold(t, "al", 100, 2*20)
 }
 
+// TestServiceAwayForLong has sluice be away until shares have ended: Envoy then does what its configuration says, which is
+// to deny here, and has a share again when sluice is back.
+func TestServiceAwayForLong(t *testing.T) {
+	t.Parallel()
+	s := play(t, hundredASecond, 1)
+	s.awaitShares(t, "al")
+	s.sluice.Kill()
+	suite.Eventually(t, "shares have ended", func() bool {
+		time.Sleep(100 * time.Millisecond) // in which a share brings ten requests
+		return !s.ask(t.Context(), t, 0, "al")
+	})
+	s.startSluice(t)
+	s.awaitShares(t, "al")
+	s.hold(t, "al", 100, 2*10)
+}
+
 // TestDrain ends sluice in order, and starts another: Envoys come again.
 func TestDrain(t *testing.T) {
 	t.Parallel()
