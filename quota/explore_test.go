@@ -121,12 +121,9 @@ func settled(peers bool, who int) *world {
 
 // TestAllOrders goes through all that can happen in some moves, one after another in any order.
 func TestAllOrders(t *testing.T) {
-	depth := 5
-	switch {
-	case os.Getenv("SLUICE_LONG") != "":
+	depth := 4
+	if os.Getenv("SLUICE_LONG") != "" {
 		depth = 6
-	case testing.Short():
-		depth = 4
 	}
 	all, orders := moves(), 0
 	for _, begin := range []struct {

@@ -2,6 +2,7 @@ package quota_test
 
 import (
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -39,8 +40,8 @@ func run(o worldOptions, m mistake, steps int, choose chooser) (*world, string) 
 
 func TestRandomWorlds(t *testing.T) {
 	seeds := uint64(1500)
-	if testing.Short() {
-		seeds = 300
+	if os.Getenv("SLUICE_LONG") != "" {
+		seeds = 50_000
 	}
 	for n, o := range worlds {
 		for seed := range seeds {

@@ -2,6 +2,7 @@ package examples_test
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,13 +19,14 @@ import (
 // curlRequest is what its command line asks for.
 type curlRequest struct {
 	address, write string
+	method, body   string // both empty: GET
 	headers        []string
 	include, drop  bool // the head and the body of the answer, in what is printed
 	parallel       int
 }
 
-// curl does what the READMEs ask of curl, for machines that have none: GET, with -s,
-// -i, -D -, -o, -w '%{http_code}', -H, --parallel-max and ranges such as [1-20] in the
+// curl does what the READMEs ask of curl, for machines that have none: GET, or with -X and -d
+// others, with -s, -i, -D -, -o, -w '%{http_code}', -H, --parallel-max and ranges such as [1-20] in the
 // address. It rejects all else.
 func curl(args []string) error {
 	r, err := parseCurl(args)
@@ -83,6 +85,10 @@ func parseCurl(args []string) (curlRequest, error) {
 			r.drop = true
 		case "-w":
 			r.write = strings.ReplaceAll(value(), `\n`, "\n")
+		case "-X":
+			r.method = value()
+		case "-d":
+			r.body = strings.TrimPrefix(r.body+"&"+value(), "&")
 		case "-H":
 			r.headers = append(r.headers, value())
 		case "--parallel-max":
@@ -142,7 +148,12 @@ func (r curlRequest) get(address string) (string, error) {
 		}
 		headers = append(headers, h+"\r\n")
 	}
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\n%s\r\nuser-agent: curl\r\naccept: */*\r\n%s\r\n", path, host, strings.Join(headers, "")); err != nil {
+	method := cmp.Or(r.method, "GET")
+	if r.body != "" {
+		method = cmp.Or(r.method, "POST")
+		headers = append(headers, fmt.Sprintf("content-length: %d\r\ncontent-type: application/x-www-form-urlencoded\r\n", len(r.body)))
+	}
+	if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\n%s\r\nuser-agent: curl\r\naccept: */*\r\n%s\r\n%s", method, path, host, strings.Join(headers, ""), r.body); err != nil {
 		return "", err
 	}
 	in := bufio.NewReader(conn)

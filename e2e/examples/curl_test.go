@@ -2,6 +2,7 @@ package examples_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,7 +24,7 @@ func linkCurl(dir string) (string, error) {
 	return path, os.Symlink(self, path)
 }
 
-var curlCommand = regexp.MustCompile(`curl (?:--?[a-zA-Z-]+ +|'[^']*' +|[0-9]+ +|- +|/dev/null +)+`)
+var curlCommand = regexp.MustCompile(`curl (?:--?[a-zA-Z-]+ +|'[^']*' +|[0-9]+ +|[A-Z]+ +|- +|/dev/null +)+`)
 
 // TestCurl has the stand-in answer every form of command that the READMEs use, and
 // holds it to the real one where there is one.
@@ -34,7 +35,8 @@ func TestCurl(t *testing.T) {
 		if r.URL.RawQuery == "2" {
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
-		_, _ = fmt.Fprintln(w, r.Method, r.Host, r.URL, r.Header.Get("X-User"), strings.Repeat("long ", 2000))
+		body, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintln(w, r.Method, r.Host, r.URL, r.Header.Get("X-User"), r.Header.Get("Content-Type"), string(body), strings.Repeat("long ", 2000))
 	}))
 	defer server.Close()
 	own, err := linkCurl(t.TempDir())
@@ -45,7 +47,9 @@ func TestCurl(t *testing.T) {
 	if err != nil {
 		t.Log("curl is not installed: its stand-in is held to itself alone")
 	}
-	forms := map[string]bool{"curl -s -H 'host: other.example.com' -H 'x-user: bob' ": true}
+	forms := map[string]bool{
+		"curl -s -H 'host: other.example.com' -H 'x-user: bob' ": true, "curl -s -d a=1 ": true, "curl -s -X PUT -d a=1 -d 'b=2 3' ": true,
+	}
 	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +80,7 @@ func TestCurl(t *testing.T) {
 				return string(out)
 			}
 			got := ask(own)
-			if !strings.Contains(got, "GET") && !strings.Contains(got, "200") {
+			if !regexp.MustCompile("GET|POST|PUT|DELETE|200").MatchString(got) {
 				t.Errorf("%s printed %.200q", form, got)
 			}
 			if installed == "" || strings.Contains(form, "parallel") {

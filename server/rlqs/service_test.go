@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,7 +69,7 @@ func play(t *testing.T, allow *access.AllowList, test func(s *stage)) {
 type envoy struct {
 	*rlqs.Stream
 	s     *stage
-	wakes int
+	wakes atomic.Int64
 	told  map[string]string // what it is told of buckets
 }
 
@@ -76,7 +77,7 @@ func (s *stage) envoy() *envoy {
 	s.t.Helper()
 	e := &envoy{s: s, told: map[string]string{}}
 	var err error
-	if e.Stream, err = s.Open(rlqs.Peer{}, func() { e.wakes++ }); err != nil {
+	if e.Stream, err = s.Open(rlqs.Peer{}, func() { e.wakes.Add(1) }); err != nil {
 		s.t.Fatal(err)
 	}
 	return e
@@ -287,10 +288,10 @@ func TestWakes(t *testing.T) {
 		a := s.envoy()
 		a.reports(user(500, 10, "al"))
 		b := s.envoy()
-		was := a.wakes
+		was := a.wakes.Load()
 		b.reports(user(500, 10, "al"))
 		time.Sleep(time.Second)
-		if a.wakes == was {
+		if a.wakes.Load() == was {
 			t.Error("an Envoy is not told that another needs a part of its share")
 		}
 	})
