@@ -27,8 +27,8 @@ func TestMemoryOfRules(t *testing.T) {
 		{20_000, 192 << 20}, // the limit of our manifests
 		{100_000, 320 << 20},
 	} {
-		// It is less than half as much again. When the collector runs is chance, more so on a busy
-		// machine: a tenth more is allowed, and one of three processes has to keep to it.
+		// It is about half as much again. When the collector runs is chance, more so on a busy machine:
+		// a quarter more is allowed, and one of three processes has to keep to it.
 		var started, reloaded process.Memory
 		for range 3 {
 			started, reloaded = memoryOfRules(t, tt.rules)
@@ -39,7 +39,7 @@ func TestMemoryOfRules(t *testing.T) {
 		t.Logf("| %d | %.0f | %.0f | %.0f | %.2f |", tt.rules, float64(started.RSS)/mb,
 			float64(started.Peak)/mb, float64(reloaded.Peak)/mb, float64(reloaded.Peak)/float64(started.Peak))
 		if most := mostAtReload(started); reloaded.Peak > most {
-			t.Errorf("a reload of %d rules takes up to %d bytes, want at most half as much again as the start, and a tenth: %d", tt.rules, reloaded.Peak, most)
+			t.Errorf("a reload of %d rules takes up to %d bytes, want at most three quarters more than at the start: %d", tt.rules, reloaded.Peak, most)
 		}
 		if all := reloaded.Peak + counters; all > tt.limit {
 			t.Errorf("%d rules and the counters take up to %d bytes, want at most %d, which docs/sizing.md says is enough", tt.rules, all, tt.limit)
@@ -47,7 +47,7 @@ func TestMemoryOfRules(t *testing.T) {
 	}
 }
 
-func mostAtReload(started process.Memory) int { return started.Peak * 8 / 5 }
+func mostAtReload(started process.Memory) int { return started.Peak * 7 / 4 }
 
 // memoryOfRules returns the memory of a process with n rules: once they are in force, and
 // once others are.
