@@ -84,13 +84,18 @@ func openPlaces(of []*descriptors.Rule) map[level]bool {
 	return open
 }
 
-// snippetLists is a list of actions for each rule, rules that need the same one together.
+// snippetLists is a list of actions for each rule, rules that need the same one together. Rules that Envoys divide get
+// none: a call would be decided by a counter beside what is divided, and both together let twice as much pass.
 func snippetLists(set *descriptors.Set, domain string) string {
 	ofDomain := snippetRules(set, domain)
 	open := openPlaces(ofDomain)
 	var order []string
-	uses, ends := map[string][]string{}, map[string]string{}
+	uses, ends, divided := map[string][]string{}, map[string]string{}, ""
 	for _, r := range ofDomain {
+		if r.Divided() != nil {
+			divided += fmt.Sprintf("# %s at %v has quota: sluice envoy snippet --rlqs has the filter for it\n", rules.Shorten(r.Path()), r.Pos())
+			continue
+		}
 		var b strings.Builder
 		for depth, l := range r.Levels() {
 			b.WriteString("    - " + snippetAction(l, open[level{depth, l.Key}]) + "\n")
@@ -105,7 +110,7 @@ func snippetLists(set *descriptors.Set, domain string) string {
 	for _, actions := range order {
 		b.WriteString(strings.Join(uses[actions], "") + "- actions:\n" + actions + ends[actions])
 	}
-	return b.String()
+	return b.String() + divided
 }
 
 // snippetEnds brings back, when a stream ends, each lease of a rule, and says what the request has cost.

@@ -72,3 +72,16 @@ descriptors:
 		t.Errorf("rules without quota have the snippet %s, %v", got, err)
 	}
 }
+
+// TestSnippetLeavesOutWhatEnvoysDivide holds that no call asks for a rule that the quota filter decides, too.
+func TestSnippetLeavesOutWhatEnvoysDivide(t *testing.T) {
+	got := Snippet(ruleSet(t, `domain: d
+descriptors:
+  - { key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
+  - { key: path, rate_limit: { unit: second, requests_per_unit: 100 } }
+`), "d", false)
+	if !strings.Contains(got, `descriptor_key: "path"`) || strings.Contains(got, `descriptor_key: "user"`) ||
+		!strings.Contains(got, "# user at rules.yaml:3:5 has quota: sluice envoy snippet --rlqs has the filter for it") {
+		t.Errorf("of a rule with quota and one without the snippet is\n%s", got)
+	}
+}
