@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -194,4 +195,39 @@ func TestServeAfterTheEndClosesTheListener(t *testing.T) {
 			t.Errorf("the socket's file: %v, want none", err)
 		}
 	})
+}
+
+// idle is a listener to which nobody connects. Its Accept tells its Close nothing, unlike a socket's: so the race
+// detector sees what orders the two.
+type idle struct{ closed chan struct{} }
+
+func (l idle) Accept() (net.Conn, error) {
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+func (l idle) Close() error {
+	close(l.closed)
+	return nil
+}
+
+func (idle) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestStopWhileServeBegins stops the own transport in the moment in which it begins to serve, as a signal may while
+// sluice starts. The race detector judges: a stop that misses the goroutine that Serve begins would leave it.
+func TestStopWhileServeBegins(t *testing.T) {
+	t.Parallel()
+	s := service(t, answer.Settings{}, oneRule)
+	for i := range 100 {
+		w := start(transportOwn, transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials()})
+		served := make(chan error, 1)
+		go func() { served <- w.Serve(idle{make(chan struct{})}) }()
+		for range i {
+			runtime.Gosched() // the moment moves along Serve's beginning
+		}
+		w.GracefulStop()
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Fatalf("Serve() = %v, want nil or %v", err, grpc.ErrServerStopped)
+		}
+	}
 }

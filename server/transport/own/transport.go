@@ -89,8 +89,8 @@ func (w *Transport) Serve(l net.Listener) error {
 		return grpc.ErrServerStopped
 	}
 	w.listener = l
+	w.watching.Go(w.watch) // below the lock: a stop that comes now waits for it
 	w.mu.Unlock()
-	w.watching.Go(w.watch)
 	for pause := time.Duration(0); ; {
 		raw, err := l.Accept()
 		switch {
