@@ -90,10 +90,11 @@ func snippetLists(set *descriptors.Set, domain string) string {
 	ofDomain := snippetRules(set, domain)
 	open := openPlaces(ofDomain)
 	var order []string
-	uses, ends, divided := map[string][]string{}, map[string]string{}, ""
+	uses, ends := map[string][]string{}, map[string]string{}
+	var divided strings.Builder
 	for _, r := range ofDomain {
 		if r.Divided() != nil {
-			divided += fmt.Sprintf("# %s at %v has quota: sluice envoy snippet --rlqs has the filter for it\n", rules.Shorten(r.Path()), r.Pos())
+			fmt.Fprintf(&divided, "# %s at %v has quota: sluice envoy snippet --rlqs has the filter for it\n", rules.Shorten(r.Path()), r.Pos())
 			continue
 		}
 		var b strings.Builder
@@ -110,7 +111,7 @@ func snippetLists(set *descriptors.Set, domain string) string {
 	for _, actions := range order {
 		b.WriteString(strings.Join(uses[actions], "") + "- actions:\n" + actions + ends[actions])
 	}
-	return b.String() + divided
+	return b.String() + divided.String()
 }
 
 // snippetEnds brings back, when a stream ends, each lease of a rule, and says what the request has cost.
