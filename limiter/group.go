@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math/bits"
 	"slices"
+	"time"
 )
 
 // maxReserveTries bounds how often a group peeks again because another
@@ -114,23 +115,25 @@ func (b *Batch) quotaHasRoom(at Time) bool {
 	if b.QuotaPass {
 		return true
 	}
-	v, d := &b.view, &b.spare
 	for i := range b.Charges {
-		c := &b.Charges[i]
-		if c.Mode != Quota {
+		if b.Charges[i].Mode != Quota {
 			continue
 		}
-		for {
-			b.read(at, i, v)
-			if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, b.Budget, v.state, d); ok {
-				break
-			}
-		}
-		if !d.Over {
+		if b.look(at, i, b.Budget, &b.spare); !b.spare.Over {
 			return true
 		}
 	}
 	return false
+}
+
+// look decides charge i into d as it would be decided now, and charges nothing.
+func (b *Batch) look(at Time, i int, budget time.Duration, d *Decision) {
+	c, v := &b.Charges[i], &b.view
+	for b.read(at, i, v); ; b.read(at, i, v) {
+		if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, budget, v.state, d); ok {
+			return
+		}
+	}
 }
 
 // decideGroup decides the charges lo to hi together. With deny they are denied, whatever room there is.

@@ -161,9 +161,7 @@ func (b *Batch) drop(at Time, i int) {
 	if b.table == nil {
 		b.unreserve(i, d.Charged)
 	} else {
-		a := b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits})
-		a.Decisions[0], a.marks[0] = Decision{Charged: d.Charged}, b.marks[i]
-		a.release(at, 0)
+		b.undo(at, Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits}, Decision{Charged: d.Charged}, b.marks[i])
 	}
 	d.Remaining, d.Charged = d.Remaining+d.Charged, 0
 }
@@ -201,7 +199,9 @@ func (b *Batch) settleLease(at Time, i int) {
 	if b.table == nil {
 		hits = b.kept[i].told.Settled
 	} else {
-		hits = b.beside(lease).leased(at)
+		a := b.beside(lease)
+		a.look(at, 0, 0, &a.Decisions[0])
+		hits = a.Decisions[0].Charged
 	}
 	*d = Decision{Reset: time.Second}
 	// Of a mirror the store knows what the lease holds, which is dropped there.
@@ -235,24 +235,19 @@ func (b *Batch) settleLease(at Time, i int) {
 		d.Charged = hits
 		return
 	}
-	a = b.beside(Charge{ID: c.ID, Policy: c.Policy, Hits: did.Charged})
-	a.Decisions[0], a.marks[0] = did, mark
 	if did.Charged > 0 {
-		a.release(at, 0)
+		b.undo(at, Charge{ID: c.ID, Policy: c.Policy, Hits: did.Charged}, did, mark)
 	}
 	if cost >= 0 {
 		b.settled[cost] = false // it is a charge like others
 	}
 }
 
-// leased returns how many hits the lease holds that a's only charge brings back.
-func (b *Batch) leased(at Time) uint64 {
-	c, d, v := &b.Charges[0], &b.Decisions[0], &b.view
-	for b.read(at, 0, v); ; b.read(at, 0, v) {
-		if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, 0, v.state, d); ok {
-			return d.Charged
-		}
-	}
+// undo gives back what the charge c beside b's took, by its decision and its mark.
+func (b *Batch) undo(at Time, c Charge, did Decision, mark int64) {
+	a := b.beside(c)
+	a.Decisions[0], a.marks[0] = did, mark
+	a.release(at, 0)
 }
 
 // force charges the counter of charge i hits whatever room there is. It returns a decision that is never over.
