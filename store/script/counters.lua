@@ -1,4 +1,4 @@
--- Stands before decide.lua and repay.lua: times, and how counters are read and written. What no counter of ours can be,
+-- Stands before all others: times, and how counters are read and written. What no counter of ours can be,
 -- another program wrote: it is read as nil, and stays as it is.
 --
 -- Doubles are exact below 2^53, so times are pairs of seconds and nanoseconds. ARGV begins with the time,

@@ -12,6 +12,10 @@ type script struct{ text, sha string }
 var (
 	//go:embed counters.lua
 	counters string
+	//go:embed algorithms.lua
+	algorithms string
+	//go:embed beside.lua
+	beside string
 	//go:embed decide.lua
 	decide string
 	//go:embed repay.lua
@@ -19,7 +23,7 @@ var (
 
 	// Decides decides a batch of charges in the store. See [call] and [reply] for what it takes
 	// and gives.
-	Decides = newScript(counters + decide)
+	Decides = newScript(counters + algorithms + beside + decide)
 	// Repays charges what is owed.
 	Repays = newScript(counters + repay)
 )

@@ -1,0 +1,128 @@
+-- Stands before decide.lua: what counters have beside them, which is reservations and penalties.
+
+-- reserving reads what a charge has to do with reservations. held and many are what is held before the request.
+local function reserving(x, id)
+  local function number(i) return tonumber(ARGV[pos + i]) end
+  if not read_held then read_held, write_held, pair, joined, now = reservations() end
+  local key = ARGV[pos]
+  x.places, x.ttl, x.keep, x.brought = number(1), number(2), ARGV[pos + 3] == '1', ARGV[pos + 4]
+  x.nonce, x.seal, x.ls, x.ln = number(5), number(6), number(7), number(8)
+  if x.act == 'h' then x.hits = number(9) end
+  pos = pos + 10
+  local h = holdings[key]
+  if not h then
+    h = {key = KEYS[tonumber(key)], sum = 0, many = 0, first = 9007199254740992, ended = {}, ttl = x.ttl}
+    local summary = read(h, 'HGET', 's')
+    if summary then
+      h.sum, h.many, h.first, h.ended = read_held(h.key, summary, call('HLEN', h.key) - 1)
+    end
+    h.foreign = h.foreign or not h.sum
+    holdings[key] = h
+  end
+  if h.foreign then foreign = key end
+  x.h, x.held, x.many = h, h.sum, h.many
+end
+
+-- Of a limit with a penalty y is that, by the name of the counter: see limiter/penalty.go. The numbers are its key, the
+-- window, how many steps, and these; all in seconds.
+local function make_penalty()
+  local ms, p = s * 1000 + floor(n / 1e6), {}
+  local function remembered(y) return y.level > 0 and y.forgotten > ms and y.forgotten <= ms + 4380 * 86400000 end
+
+  function p.read(x)
+    local id, y = ARGV[pos], penalties[ARGV[pos]]
+    if not y then
+      y = {key = KEYS[tonumber(id)], level = 0, forgotten = 0}
+      local value = read(y, 'GET')
+      if value then
+        local level, forgotten = value:match('^(%d%d?) (%d+)$')
+        y.foreign = not level or #forgotten > 15
+        y.level, y.forgotten = tonumber(level), tonumber(forgotten)
+      end
+      penalties[id] = y
+    end
+    if y.foreign then
+      foreign, y.level, y.forgotten = id, 0, 0
+    end
+    x.y, x.lasts, x.steps, x.many = y, tonumber(ARGV[pos + 1]) * 1000, pos + 2, tonumber(ARGV[pos + 2])
+    x.level, x.forgotten, x.serves = y.level, y.forgotten, remembered(y) and y.forgotten - x.lasts > ms
+    pos = pos + 3 + x.many
+  end
+
+  -- deny has x denied, and finds of a log the hit whose end would make room.
+  function p.deny(x)
+    if x.op == ops.l then
+      local c, y = x.c, setmetatable({act = 't'}, {__index = x})
+      local a, b, u, changed = c.a, c.b, c.u, c.changed
+      if not x.op.decide(c, y) then x.ss, x.sn = y.ss, y.sn end
+      c.a, c.b, c.u, c.changed = a, b, u, changed
+    end
+    return false
+  end
+
+  -- begin begins a penalty for x, which was denied, unless another charge has.
+  function p.begin(x)
+    local y = x.y
+    local known = remembered(y)
+    if known and y.forgotten - x.lasts > ms then return end
+    y.level = min((known and y.level or 0) + 1, x.many)
+    y.forgotten = ms + tonumber(ARGV[x.steps + y.level]) * 1000 + x.lasts
+    call('SET', y.key, format('%.0f %.0f', y.level, y.forgotten), 'EXAT', floor(y.forgotten / 1000) + 1)
+  end
+
+  return p
+end
+
+-- with returns x as if it took other hits.
+local function with(x, act, hits)
+  local y = setmetatable({act = act, hits = hits}, {__index = x})
+  if x.op == ops.b then y.ns, y.nn = times(min(hits, 8589934592), x.ls, x.ln) end
+  return y
+end
+
+-- hold decides a charge that reserves hits. The counter stays as it is.
+local function hold(x)
+  local c, h, a, b, changed = x.c, x.h, x.c.a, x.c.b, x.c.changed
+  local room = x.op.decide(c, with(x, 't', h.sum + x.hits))
+  c.a, c.b, c.changed = a, b, changed
+  if room and x.hits > 0 then
+    room = h.many < x.places
+    if room then h.sum, h.many = h.sum + x.hits, h.many + 1 end
+  end
+  return room
+end
+
+-- settle charges what a request has cost whose lease comes back, and drops what that held.
+local function settle(x, xs)
+  x.room, x.done = true, true
+  if x.brought == '0' then return end
+  local h = x.h
+  local value = call('HGET', h.key, x.brought)
+  local ends, hits = pair(value or '')
+  if not ends or ends <= now then return end
+  x.settled, x.lease = hits, tonumber(x.brought)
+  call('HDEL', h.key, x.brought)
+  h.sum, h.many, h.changed = h.sum - hits, h.many - 1, true
+  for _, cost in ipairs(xs) do
+    if cost.c == x.c and not cost.done and (cost.act == 't' or cost.act == 'c' or cost.act == 'k') then
+      cost.room, cost.done = true, true
+      local y = setmetatable({act = 'c', cs = x.cs, cn = x.cn, ms = x.ms, mn = x.mn}, {__index = cost})
+      x.op.decide(x.c, y)
+      return
+    end
+  end
+  if x.keep then x.op.decide(x.c, with(x, 'c', hits)) end
+end
+
+-- reserve holds hits for good.
+local function reserve(x)
+  local h, nonce = x.h, x.nonce
+  local lease = lease_of(nonce, x.seal)
+  while call('HEXISTS', h.key, lease) == 1 do
+    nonce = (nonce + 1) % 1048576
+    lease = lease_of(nonce, x.seal)
+  end
+  local ends = (s + x.ttl) * 1000 + math.ceil(n / 1e6)
+  call('HSET', h.key, lease, joined(ends, x.hits))
+  h.first, h.changed, x.lease = min(h.first, ends), true, tonumber(lease)
+end
