@@ -2,7 +2,9 @@ package h2
 
 import "time"
 
-const drainPatience = time.Second
+// drainPatience is how long a client has to answer the PING behind a GOAWAY, as with grpc-go. Until it has, it may begin
+// streams, which would fail if the last stream were named; a client that has little time for its processors needs seconds.
+const drainPatience = 5 * time.Second
 
 // drainPing is the data of that PING.
 const drainPing = "sluice\x00\x01"
