@@ -3,8 +3,6 @@ package e2e_test
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // TestMemoryOfRules holds what docs/sizing.md says of the memory for many rules, and logs
@@ -96,13 +95,6 @@ func memoryOfRules(t *testing.T, n int) (started, reloaded process.Memory) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.Get("http://" + s.Addr("metrics") + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Fatal(err)
-	}
+	suite.Metrics(t, s)
 	return started, memory()
 }

@@ -1,10 +1,9 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -162,26 +161,7 @@ func (c *Case) runBy(t *testing.T, flags ...string) (found []string, rlconfig st
 			found = append(found, fmt.Sprintf("step %d: %s", i+1, f))
 		}
 	}
-	return found, get(t, "http://"+s.Addr("debug")+"/rlconfig")
-}
-
-// get returns the body of an answer.
-func get(t *testing.T, url string) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v: %s", url, response.Status, err, body)
-	}
-	return string(body)
+	return found, string(suite.Get(t, "http://"+s.Addr("debug")+"/rlconfig"))
 }
 
 func (s *Step) request() *rls.RateLimitRequest {
@@ -335,7 +315,7 @@ func (e *Expect) compareMetrics(t *testing.T, domain, url string) []string {
 func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(get(t, url)))
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(suite.Get(t, url)))
 	if err != nil {
 		t.Fatal(err)
 	}

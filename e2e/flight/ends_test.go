@@ -77,7 +77,7 @@ func TestEachEndGivesBack(t *testing.T) {
 				t.Errorf("the answer is %d (%v), want %d", got, err, e.status)
 			}
 			s.awaitPlaces(t, e.name, 4)
-			if got := s.metric(t, `ratelimit_service_rate_limit_total_hits{domain="d",key1="user_`+e.name+`"`); got != 1+e.more {
+			if got := s.metric(t, "ratelimit_service_rate_limit_total_hits", `domain="d",key1="user_`+e.name+`"`); got != 1+e.more {
 				t.Errorf("the request took %v places, want %v", got, 1+e.more)
 			}
 		})

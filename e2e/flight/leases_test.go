@@ -18,12 +18,14 @@ func TestOnlyTheHolderFreesAPlace(t *testing.T) {
 	s := play(t, endRules, nil)
 	forge := func(lease string) {
 		t.Helper()
-		const calls = `ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}`
-		before := s.metric(t, calls)
+		calls := func() float64 {
+			return s.metric(t, "ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`)
+		}
+		before := calls()
 		if got, err := s.get(t.Context(), "al", "/forged", "X-Forged", lease); got != http.StatusOK {
 			t.Fatalf("the answer is %d (%v), want 200", got, err)
 		}
-		suite.Eventually(t, "both filters have asked twice", func() bool { return s.metric(t, calls) == before+4 })
+		suite.Eventually(t, "both filters have asked twice", func() bool { return calls() == before+4 })
 	}
 	past := s.streams(t, "al", 1)
 	past.end(t)

@@ -24,7 +24,7 @@ const (
 	twoForAnHour  = "{domain: d, descriptors: [{ key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 2, unit: hour } }]}"
 )
 
-func (s *stage) out(t *testing.T) float64 { t.Helper(); return s.metric(t, "sluice_in_flight{") }
+func (s *stage) out(t *testing.T) float64 { t.Helper(); return s.metric(t, "sluice_in_flight") }
 
 // TestAbortsLoseNoPlace has most clients go away before they have their answer, some of them before the service has
 // answered Envoy. In the end all places are free again, and none has run out.
@@ -49,10 +49,10 @@ func TestAbortsLoseNoPlace(t *testing.T) {
 	}
 	clients.Wait()
 	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
-	if _, top := s.held(); top == 0 || s.metric(t, "sluice_leases_expired_total{") != 0 {
+	if _, top := s.held(); top == 0 || s.metric(t, "sluice_leases_expired_total") != 0 {
 		t.Errorf("%d were at the backend at once, and leases ran out", top)
 	}
-	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, `sluice_leases_returned_total{by="done"}`), s.metric(t, `sluice_leases_returned_total{by="reset"}`))
+	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, "sluice_leases_returned_total", `by="done"`), s.metric(t, "sluice_leases_returned_total", `by="reset"`))
 }
 
 // hold has n requests of al wait at the backend.
@@ -72,7 +72,7 @@ func TestAKilledEnvoyLosesItsPlaces(t *testing.T) {
 	s.settle()
 	s.envoy.Kill()
 	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
-	if got := s.metric(t, `sluice_leases_returned_total{by="connection"}`); got != 2 {
+	if got := s.metric(t, "sluice_leases_returned_total", `by="connection"`); got != 2 {
 		t.Errorf("%v leases came back with the connection, want 2", got)
 	}
 }
@@ -158,7 +158,7 @@ func (s *stage) loseAnother(t *testing.T) {
 	suite.Eventually(t, "another client's lease came back", func() bool {
 		s.takeAndGo(t)
 		s.settle() // its grace
-		return s.metric(t, `sluice_leases_returned_total{by="connection"}`) > 0
+		return s.metric(t, "sluice_leases_returned_total", `by="connection"`) > 0
 	})
 }
 

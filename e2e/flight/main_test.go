@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -150,20 +149,10 @@ type counter struct {
 // counter looks one up, which changes nothing.
 func (s *stage) counter(t *testing.T, domain, key, value string) counter {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // a test's cleanup asks, too
-	address := fmt.Sprintf("http://%s/counters?domain=%s&descriptor=%s=%s", s.sluice.Addr("debug"), domain, key, value)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reply.Body.Close()
+	url := fmt.Sprintf("http://%s/counters?domain=%s&descriptor=%s=%s", s.sluice.Addr("debug"), domain, key, value)
 	var answer struct{ Counters []counter }
-	if err := json.NewDecoder(reply.Body).Decode(&answer); err != nil {
-		t.Fatalf("/counters answers %d: %v", reply.StatusCode, err)
+	if err := json.Unmarshal(suite.Get(t, url), &answer); err != nil {
+		t.Fatalf("/counters answers: %v", err)
 	}
 	if len(answer.Counters) != 1 {
 		t.Fatalf("%s=%s of %s has the counters %+v, want one", key, value, domain, answer.Counters)
@@ -183,37 +172,8 @@ func (s *stage) awaitPlaces(t *testing.T, user string, want int) {
 	suite.Eventually(t, fmt.Sprintf("%d places of %s are free", want, user), func() bool { return s.places(t, user) == want })
 }
 
-// metric returns the sum of sluice's series that begin so.
-func (s *stage) metric(t *testing.T, begins string) float64 {
+// metric returns the sum of sluice's series of that name that have all labels, given as name="value".
+func (s *stage) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	return sumOf(t, s.sluice.Addr("metrics")+"/metrics", begins)
-}
-
-// sumOf returns the sum of the last words of lines of a page that begin so.
-func sumOf(t *testing.T, page, begins string) (sum float64) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+page, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reply.Body.Close()
-	text, err := io.ReadAll(reply.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, begins) {
-			continue
-		}
-		value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum += value
-	}
-	return sum
+	return suite.Metrics(t, s.sluice).Sum(name, labels...)
 }

@@ -41,7 +41,7 @@ func TestPlacesOfADeadEnvoyComeBack(t *testing.T) {
 			dead.envoy.Kill()
 			dead.awaitPlaces(t, "bo", 4)
 			als.stay(t)
-			if got := dead.metric(t, `sluice_leases_returned_total{by="connection"}`); got != 8 { // two filters
+			if got := dead.metric(t, "sluice_leases_returned_total", `by="connection"`); got != 8 { // two filters
 				t.Errorf("%v leases came back by the loss of an Envoy, want 8", got)
 			}
 		})
@@ -63,7 +63,8 @@ func (f *streams) stay(t *testing.T) {
 // connections returns how many connections to sluice the stage's Envoy has.
 func (s *stage) connections(t *testing.T) int {
 	t.Helper()
-	return int(sumOf(t, s.envoy.Admin+"/stats?usedonly", "cluster.sluice.upstream_cx_active: "))
+	stats := suite.Page(suite.Get(t, "http://"+s.envoy.Admin+"/stats/prometheus?usedonly"))
+	return int(stats.Sum("envoy_cluster_upstream_cx_active", `envoy_cluster_name="sluice"`))
 }
 
 // A first call that Envoy gave up, because it took too long, leaves no place held.
@@ -83,7 +84,7 @@ func TestAFirstCallThatIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	suite.Eventually(t, "sluice has had all calls", func() bool {
-		return s.metric(t, `ratelimit_service_rate_limit_total_hits{domain="d",key1="user_al"`) == 4
+		return s.metric(t, "ratelimit_service_rate_limit_total_hits", `domain="d",key1="user_al"`) == 4
 	})
 	s.awaitPlaces(t, "al", 4)
 }

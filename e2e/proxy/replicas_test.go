@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -68,11 +67,11 @@ func TestReplicasShareAStore(t *testing.T) {
 				t.Errorf("%d requests passed, want %d", len(passed), limit)
 			}
 			for _, s := range replicas {
-				if hits := shown(t, s, "ratelimit_service_rate_limit_total_hits{"); hits < 2 {
+				if hits := metric(t, s, "ratelimit_service_rate_limit_total_hits"); hits < 2 {
 					t.Errorf("a replica decided %v hits, want some of the clients'", hits)
 				}
-				if shown(t, s, "sluice_store_up{") != 1 || shown(t, s, `sluice_store_charges_total{by="store"}`) == 0 ||
-					shown(t, s, "sluice_store_batch_seconds_count") == 0 || shown(t, s, "sluice_store_divergence_total") != 0 {
+				if metric(t, s, "sluice_store_up") != 1 || metric(t, s, "sluice_store_charges_total", `by="store"`) == 0 ||
+					metric(t, s, "sluice_store_batch_seconds_count") == 0 || metric(t, s, "sluice_store_divergence_total") != 0 {
 					t.Error("the metrics do not say that the store is there and decides")
 				}
 			}
@@ -93,28 +92,4 @@ func awaitStore(t *testing.T, s *sluice.Sluice) {
 			return
 		}
 	}
-}
-
-// shown returns the sum of the series of s whose lines begin so.
-func shown(t *testing.T, s *sluice.Sluice, beginning string) (sum float64) {
-	t.Helper()
-	resp, err := http.Get("http://" + s.Addr("metrics") + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(page)) {
-		if strings.HasPrefix(line, beginning) {
-			var n float64
-			if _, err := fmt.Sscan(line[strings.LastIndex(line, " ")+1:], &n); err != nil {
-				t.Fatal(err)
-			}
-			sum += n
-		}
-	}
-	return sum
 }

@@ -1,10 +1,7 @@
 package proxy_test
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -187,23 +185,7 @@ func strangeRequest(from, n int) *rls.RateLimitRequest {
 // page returns what /metrics shows.
 func page(t *testing.T, s *sluice.Sluice) string {
 	t.Helper()
-	request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, "http://"+s.Addr("metrics")+"/metrics", http.NoBody)
-	if err != nil {
-		t.Error(err)
-		return ""
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Error(err)
-		return ""
-	}
-	defer http.DefaultClient.CloseIdleConnections()
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Errorf("/metrics answers %s, %v: %.500s", response.Status, err, text)
-	}
-	return string(text)
+	return string(suite.Metrics(t, s))
 }
 
 // series counts the series that clients could add: those of limits and of calls.

@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/backend"
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // patience is how long anything may take before a test fails. Nothing ever needs so long.
@@ -172,30 +172,7 @@ func (p *proxy) ask(ctx context.Context, listener, path string, headers ...strin
 // given as name="value".
 func metric(t *testing.T, s *sluice.Sluice, name string, labels ...string) float64 {
 	t.Helper()
-	resp, err := http.Get("http://" + s.Addr("metrics") + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	defer http.DefaultClient.CloseIdleConnections()
-	sum := 0.0
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		series, value, _ := strings.Cut(lines.Text(), " ")
-		got, set, _ := strings.Cut(series, "{")
-		if got != name || !containsAll(set, labels) {
-			continue
-		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatalf("%s: %v", lines.Text(), err)
-		}
-		sum += v
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return sum
+	return suite.Metrics(t, s).Sum(name, labels...)
 }
 
 func containsAll(s string, parts []string) bool {

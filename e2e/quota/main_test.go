@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -219,31 +217,8 @@ func (s *stage) since(begun time.Duration) {
 	s.admitted = slices.DeleteFunc(s.admitted, func(a admission) bool { return a.sent < begun })
 }
 
-// metric returns the value of sluice's series.
-func (s *stage) metric(t *testing.T, series string) float64 {
+// metric returns the sum of sluice's series of that name that have all labels, given as name="value".
+func (s *stage) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.sluice.Addr("metrics")+"/metrics", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := s.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reply.Body.Close()
-	text, err := io.ReadAll(reply.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, series+" "); ok {
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-	}
-	t.Fatalf("there is no series %s", series)
-	return 0
+	return suite.Metrics(t, s.sluice).Sum(name, labels...)
 }

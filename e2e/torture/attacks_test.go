@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
@@ -131,7 +132,7 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 	}, func(s *sluice.Sluice) {
 		// The end of the attack may have ended the last connections. Too large headers in
 		// pieces end a connection without any guard.
-		got := int(Metrics(t, s).Sum("sluice_ended_connections_total"))
+		got := int(suite.Metrics(t, s).Sum("sluice_ended_connections_total"))
 		if least := o.Ended - connections; got < least && name != "CONTINUATION flood" {
 			t.Errorf("the metric says that %d connections were ended, want at least %d", got, least)
 		}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // connections is how many a caller has, as an Envoy has one for each worker.
@@ -150,7 +151,7 @@ func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOpt
 			l.peek(k, got.GetStatuses()[i])
 		}
 	}
-	page := Metrics(tb, s)
+	page := suite.Metrics(tb, s)
 	var all hits
 	for _, r := range rules {
 		h := l.hits(r.name)

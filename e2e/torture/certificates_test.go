@@ -53,7 +53,7 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	option := grpc.WithTransportCredentials(secure)
-	sum := func(name string) float64 { return Metrics(t, s).Sum(name, `use="grpc"`) }
+	sum := func(name string) float64 { return suite.Metrics(t, s).Sum(name, `use="grpc"`) }
 
 	// A handshake takes a while, and calls wait for it.
 	load := StartLoad(t, LoadOptions{

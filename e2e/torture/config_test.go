@@ -71,12 +71,12 @@ func TestConfigFile(t *testing.T) {
 		fault := faults[n%len(faults)]
 		fault.do()
 		suite.Eventually(t, fault.name+" is rejected", func() bool {
-			return Metrics(t, s).Sum("sluice_config_last_load_successful") == 0
+			return suite.Metrics(t, s).Sum("sluice_config_last_load_successful") == 0
 		})
 		load.GoOn(t, 20)
 		mend()
 		suite.Eventually(t, "the rules are back after "+fault.name, func() bool {
-			return Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
+			return suite.Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
 		})
 	}
 	load.GoOn(t, Least)
@@ -84,7 +84,7 @@ func TestConfigFile(t *testing.T) {
 	report.AtLeast(t, Least, "before")
 	report.NoErrors(t, "before")
 	ledger.Settle(t, s)
-	page := Metrics(t, s)
+	page := suite.Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_success"); got != 1 {
 		t.Errorf("%v rule sets were loaded, want the first alone", got)
 	}

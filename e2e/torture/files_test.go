@@ -43,7 +43,7 @@ func TestFewFiles(t *testing.T) {
 		crowd = append(crowd, conn)
 	}
 	suite.Eventually(t, "connections are rejected", func() bool {
-		return Metrics(t, s).Sum("sluice_rejected_connections_total") > 0
+		return suite.Metrics(t, s).Sum("sluice_rejected_connections_total") > 0
 	})
 	most := Measure(t, s).Files
 	Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))

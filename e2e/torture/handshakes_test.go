@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
@@ -96,7 +97,7 @@ func TestHandshakes(t *testing.T) {
 			ended(t, addr, Pick(50, 500), nil, hello[:3], hello[:len(hello)/2], hello)
 		})
 	}, func(s *sluice.Sluice) {
-		if got, least := Metrics(t, s).Sum("sluice_tls_handshake_errors_total"), float64(8*each); got < least {
+		if got, least := suite.Metrics(t, s).Sum("sluice_tls_handshake_errors_total"), float64(8*each); got < least {
 			t.Errorf("%v handshakes failed by the metric, want at least %v", got, least)
 		}
 	}, grpc.WithTransportCredentials(credentials.NewTLS(good)))

@@ -56,7 +56,7 @@ func TestIdleConnections(t *testing.T) {
 		if each > mostConnectionMemory {
 			t.Errorf("an idle connection takes %d bytes, want at most %d", each, mostConnectionMemory)
 		}
-		calls := Metrics(t, s).Sum("ratelimit_service_total_requests")
+		calls := suite.Metrics(t, s).Sum("ratelimit_service_total_requests")
 		seconds := Pick(1, 5)
 		second := time.NewTicker(time.Second)
 		defer second.Stop()
@@ -69,14 +69,14 @@ func TestIdleConnections(t *testing.T) {
 			}
 		}
 		suite.Eventually(t, "all calls are counted", func() bool {
-			return Metrics(t, s).Sum("ratelimit_service_total_requests") >= calls+float64(many*seconds)
+			return suite.Metrics(t, s).Sum("ratelimit_service_total_requests") >= calls+float64(many*seconds)
 		})
 		busy := Measure(t, s)
 		t.Logf("with a call a second each, sluice holds %v", busy)
 		for _, f := range frames { // sluice pings all at once, but not in as many goroutines
 			await(t, f, http2.FramePing)
 		}
-		stack := int(Metrics(t, s).Sum("go_memstats_stack_inuse_bytes")) / many
+		stack := int(suite.Metrics(t, s).Sum("go_memstats_stack_inuse_bytes")) / many
 		t.Logf("and %d bytes of stack for each", stack)
 		if stack > mostConnectionStack && os.Getenv(sluice.TransportVariable) != "grpc-go" && !*raced {
 			t.Errorf("a connection takes %d bytes of stack, want at most %d", stack, mostConnectionStack)

@@ -54,7 +54,7 @@ func TestEachLimit(t *testing.T) {
 				open++
 			}
 			suite.Eventually(t, "those beyond the limit are rejected", func() bool {
-				closed = int(Metrics(t, s).Sum("sluice_rejected_connections_total"))
+				closed = int(suite.Metrics(t, s).Sum("sluice_rejected_connections_total"))
 				return closed >= 50
 			})
 			t.Logf("%d of %d connections rejected", closed, open)

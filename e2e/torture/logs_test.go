@@ -55,7 +55,7 @@ func TestLogs(t *testing.T) {
 				Replace(t, filepath.Join(dir, fmt.Sprint("bad", n, ".yaml")), bad)
 			}
 			suite.Eventually(t, "lines are lost", func() bool {
-				return Metrics(t, s).Sum("sluice_log_lines_dropped_total") > 1000
+				return suite.Metrics(t, s).Sum("sluice_log_lines_dropped_total") > 1000
 			})
 			for n := range 150 {
 				if err := os.Remove(filepath.Join(dir, fmt.Sprint("bad", n, ".yaml"))); err != nil {
@@ -70,7 +70,7 @@ func TestLogs(t *testing.T) {
 			report.AtLeast(t, Least, "before", "after")
 			report.NoErrors(t, "before", "stuck", "after")
 			ledger.Settle(t, s)
-			t.Logf("%v lines were lost", Metrics(t, s).Sum("sluice_log_lines_dropped_total"))
+			t.Logf("%v lines were lost", suite.Metrics(t, s).Sum("sluice_log_lines_dropped_total"))
 			signal(t, s, syscall.SIGTERM)
 			suite.Eventually(t, "sluice ends", func() bool {
 				_, err := Held(s.PID())

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // TestMemory fills the counters' memory with new values as fast as sluice takes them, and
@@ -61,7 +63,7 @@ func TestMemory(t *testing.T) {
 	}
 	expect(used, rls.RateLimitResponse_OK, limit-used)
 
-	room := Metrics(t, s).Sum("sluice_counters_capacity")
+	room := suite.Metrics(t, s).Sum("sluice_counters_capacity")
 	var sent atomic.Int64
 	begun := time.Now()
 	more := func() bool {
@@ -85,7 +87,7 @@ func TestMemory(t *testing.T) {
 	expect(limit-used, rls.RateLimitResponse_OK, 0)
 	expect(1, rls.RateLimitResponse_OVER_LIMIT, 0)
 
-	page, usage := Metrics(t, s), Measure(t, s)
+	page, usage := suite.Metrics(t, s), Measure(t, s)
 	lost := page.Sum("sluice_counters_evicted_total")
 	collections := regexp.MustCompile(`gc \d+ @\S+ (\d+)%`).FindAllStringSubmatch(s.Log(), -1)
 	if len(collections) == 0 {

@@ -61,7 +61,7 @@ func TestReloads(t *testing.T) {
 			report.NoErrors(t, "before", "reloads", "after")
 			ledger.Settle(t, s)
 
-			loads := Metrics(t, s).Sum("ratelimit_service_config_load_success")
+			loads := suite.Metrics(t, s).Sum("ratelimit_service_config_load_success")
 			if want := float64(version); loads != want {
 				t.Errorf("%v rule sets were loaded, want %v", loads, want)
 			}
@@ -84,7 +84,7 @@ func inUse(t *testing.T, s *sluice.Sluice) int {
 	t.Helper()
 	Collect(t, s)
 	Collect(t, s) // pools keep what they hold for one collection
-	return int(Metrics(t, s).Sum("go_memstats_heap_alloc_bytes"))
+	return int(suite.Metrics(t, s).Sum("go_memstats_heap_alloc_bytes"))
 }
 
 func startWithFiles(t *testing.T, ledger *Ledger) (*sluice.Sluice, func(version int)) {
@@ -107,7 +107,7 @@ func startWithFiles(t *testing.T, ledger *Ledger) (*sluice.Sluice, func(version 
 // limitOf returns the limit in force of a key of the ledger's domain.
 func limitOf(t *testing.T, s *sluice.Sluice, key string) int {
 	t.Helper()
-	return int(Metrics(t, s).Sum("sluice_rule_limit_requests", fmt.Sprintf("key1=%q", key)))
+	return int(suite.Metrics(t, s).Sum("sluice_rule_limit_requests", fmt.Sprintf("key1=%q", key)))
 }
 
 func startWithServer(t *testing.T, ledger *Ledger) (*sluice.Sluice, func(version int)) {

@@ -147,7 +147,7 @@ func (r *replicas) load(t *testing.T) *Load {
 func (r *replicas) asked(t *testing.T, i, calls int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d calls to sluice %d", calls, i), func() bool {
-		return Metrics(t, r.now[i]).Sum("ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`) >= float64(calls)
+		return suite.Metrics(t, r.now[i]).Sum("ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`) >= float64(calls)
 	})
 }
 

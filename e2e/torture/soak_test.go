@@ -112,7 +112,7 @@ func TestSoak(t *testing.T) {
 	if least := cycles * int(cycle/time.Second); visited < least {
 		t.Errorf("%d clients came and went, want at least %d", visited, least)
 	}
-	if got := int(Metrics(t, s).Sum("ratelimit_service_config_load_success")); got != cycles+1 {
+	if got := int(suite.Metrics(t, s).Sum("ratelimit_service_config_load_success")); got != cycles+1 {
 		t.Errorf("%d rule sets were loaded, want %d", got, cycles+1)
 	}
 }

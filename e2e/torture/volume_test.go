@@ -34,7 +34,7 @@ func TestVolume(t *testing.T) {
 	s := Start(t, Options{Args: []string{"--config", dir}})
 	// inForce returns the version in force.
 	inForce := func() int {
-		page := Metrics(t, s)
+		page := suite.Metrics(t, s)
 		var of []int
 		for _, domain := range []string{"torture", "other"} {
 			of = append(of, int(page.Sum("sluice_rule_limit_requests", fmt.Sprintf("domain=%q", domain), `key1="changes"`)))
@@ -94,7 +94,7 @@ func TestVolume(t *testing.T) {
 	if Long() && latest > live {
 		t.Errorf("one took %v, want at most %v", latest, live)
 	}
-	page := Metrics(t, s)
+	page := suite.Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_error"); got > 0 {
 		t.Errorf("%v updates were rejected, want none; sluice said:\n%s", got, s.Log())
 	}

@@ -1,22 +1,15 @@
 package torture
 
 import (
-	"bufio"
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // Usage is what a process holds at one moment.
@@ -41,7 +34,7 @@ func Measure(tb testing.TB, s *sluice.Sluice) Usage {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	u.Goroutines = int(Metrics(tb, s).Sum("go_goroutines"))
+	u.Goroutines = int(suite.Metrics(tb, s).Sum("go_goroutines"))
 	return u
 }
 
@@ -66,9 +59,7 @@ func ResetPeak(tb testing.TB, s *sluice.Sluice) {
 // Collect runs sluice's garbage collector. The heap then holds only memory in use.
 func Collect(tb testing.TB, s *sluice.Sluice) {
 	tb.Helper()
-	if _, err := get(tb.Context(), "http://"+s.Addr("debug")+"/debug/pprof/heap?gc=1"); err != nil {
-		tb.Fatal(err)
-	}
+	suite.Get(tb, "http://"+s.Addr("debug")+"/debug/pprof/heap?gc=1")
 }
 
 // Watch looks at a process ten times a second. One goroutine uses it.
@@ -131,63 +122,4 @@ func (w *Watch) end() {
 		close(w.stop)
 	}
 	w.done.Wait()
-}
-
-// Page is the metrics at one moment.
-type Page []byte
-
-// Metrics returns sluice's metrics.
-func Metrics(tb testing.TB, s *sluice.Sluice) Page {
-	tb.Helper()
-	page, err := get(tb.Context(), "http://"+s.Addr("metrics")+"/metrics")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return page
-}
-
-// Sum returns the sum of the series of that name that have all labels, given as
-// name="value".
-func (p Page) Sum(name string, labels ...string) (sum float64) {
-	lines := bufio.NewScanner(bytes.NewReader(p))
-	for lines.Scan() {
-		series, value, _ := strings.Cut(lines.Text(), " ")
-		got, set, _ := strings.Cut(series, "{")
-		if got != name || !hasAll(set, labels) {
-			continue
-		}
-		if v, err := strconv.ParseFloat(value, 64); err == nil {
-			sum += v
-		}
-	}
-	return sum
-}
-
-func hasAll(set string, labels []string) bool {
-	for _, label := range labels {
-		if !strings.Contains(set, label) {
-			return false
-		}
-	}
-	return true
-}
-
-// get closes its connection, which would otherwise count as one of sluice's files.
-func get(ctx context.Context, url string) (body []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, resp.Body.Close()) }()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("GET %s: %s", url, resp.Status)
-	}
-	return io.ReadAll(resp.Body)
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,30 +116,6 @@ func (s *service) logs(part string) {
 	}
 }
 
-// metric returns the text of a series' value.
-func (s *service) metric(series string) string {
-	s.t.Helper()
-	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+s.Addr("metrics")+"/metrics", http.NoBody)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	defer http.DefaultClient.CloseIdleConnections()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (.*)$`).FindSubmatch(body)
-	if m == nil {
-		s.t.Fatalf("no series %s in\n%s", series, body)
-	}
-	return string(m[1])
-}
-
 func domain(perYear uint32) *pb.RateLimitConfig {
 	return &pb.RateLimitConfig{Name: "d", Domain: "d", Descriptors: []*pb.RateLimitDescriptor{{
 		Key: "user", RateLimit: &pb.RateLimitPolicy{Unit: pb.RateLimitUnit_YEAR, RequestsPerUnit: perYear},
@@ -159,15 +132,15 @@ func TestRulesAndCountersOutliveTheServer(t *testing.T) {
 	m.Stop()
 	s.logs("no connection to the management server: the rules stay as they are")
 	s.expect("a", "OK", 0)
-	if got := s.metric("sluice_xds_connected"); got != "0" {
-		t.Errorf("sluice_xds_connected is %s, want 0", got)
+	if got := suite.Metrics(s.t, s.Sluice).Sum("sluice_xds_connected"); got != 0 {
+		t.Errorf("sluice_xds_connected is %v, want 0", got)
 	}
 	m = manage(t, adstest.Options{Addr: m.Addr()})
 	set(t, m, "2", domain(5))
 	await(t, m, adstest.Acked("2"))
 	s.expect("a", "OK", 1)
-	if got := s.metric("sluice_xds_connected"); got != "1" {
-		t.Errorf("sluice_xds_connected is %s, want 1", got)
+	if got := suite.Metrics(s.t, s.Sluice).Sum("sluice_xds_connected"); got != 1 {
+		t.Errorf("sluice_xds_connected is %v, want 1", got)
 	}
 
 	bad := domain(9)
@@ -176,11 +149,11 @@ func TestRulesAndCountersOutliveTheServer(t *testing.T) {
 	await(t, m, adstest.Rejected)
 	s.logs(`xds:d: error: domain \"d\" > key \"user\" > rate_limit: unknown unit 0`)
 	s.expect("a", "OK", 0)
-	if got := s.metric(`sluice_xds_updates_total{result="ack"}`); got != "2" {
-		t.Errorf("%s ACKs, want 2", got)
+	if got := suite.Metrics(s.t, s.Sluice).Sum("sluice_xds_updates_total", `result="ack"`); got != 2 {
+		t.Errorf("%v ACKs, want 2", got)
 	}
-	if got := s.metric("sluice_config_last_load_successful"); got != "0" {
-		t.Errorf("the last load was successful: %s, want 0", got)
+	if got := suite.Metrics(s.t, s.Sluice).Sum("sluice_config_last_load_successful"); got != 0 {
+		t.Errorf("the last load was successful: %v, want 0", got)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -1,0 +1,72 @@
+package suite
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// Get returns what a page says, or fails the test, also in its cleanup. Its connection ends with it: who counts
+// sluice's files or goroutines does not see it.
+func Get(tb testing.TB, url string) []byte {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), Patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer response.Body.Close() //nolint:errcheck // read only
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		tb.Fatalf("%s answers %s, %v: %.500s", url, response.Status, err, text)
+	}
+	return text
+}
+
+// A Page is what /metrics says at one moment.
+type Page string
+
+// Metrics returns sluice's.
+func Metrics(tb testing.TB, s *sluice.Sluice) Page {
+	tb.Helper()
+	return Page(Get(tb, "http://"+s.Addr("metrics")+"/metrics"))
+}
+
+// Sum returns the sum of the series of that name that have all labels, given as name="value". It is 0 without any:
+// most series begin with the first event.
+func (p Page) Sum(name string, labels ...string) (sum float64) {
+	if strings.Contains(name, "{") {
+		panic("labels are given apart from the name: " + name) // else it is 0, and tests may want just that
+	}
+	for line := range strings.Lines(string(p)) {
+		// A label's value may have spaces, a number has none.
+		at := strings.LastIndexByte(line, ' ')
+		series, set, _ := strings.Cut(line[:max(at, 0)], "{")
+		if series == name && hasAll(set, labels) {
+			if v, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64); err == nil {
+				sum += v
+			}
+		}
+	}
+	return sum
+}
+
+func hasAll(set string, labels []string) bool {
+	for _, label := range labels {
+		if !strings.Contains(set, label) {
+			return false
+		}
+	}
+	return true
+}
