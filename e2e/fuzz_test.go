@@ -35,6 +35,7 @@ func TestFuzzTargetsHaveInputs(t *testing.T) {
 		"logs of any":     "simulate/accesslog.FuzzRecognise",
 		"logged requests": "simulate.FuzzRequests",
 		"state files":     "limiter.FuzzLoad",
+		"quota reports":   "server/rlqs.FuzzDecode",
 	} {
 		if !known[target] {
 			t.Errorf("%s: there is no %s", read, target)

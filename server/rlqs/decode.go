@@ -234,7 +234,7 @@ func next(b []byte) (number protowire.Number, typ protowire.Type, value uint64, 
 		}
 	}
 	number, typ, n := protowire.ConsumeTag(b)
-	if n < 0 {
+	if n < 0 || number > protowire.MaxValidNumber {
 		return 0, 0, 0, nil, nil, false
 	}
 	b = b[n:]
