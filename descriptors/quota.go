@@ -1,9 +1,32 @@
 package descriptors
 
-import "github.com/sluice-ratelimit/sluice/descriptors/rules"
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/quota"
+)
 
 // Divided returns the word quota of the rule's limit, or nil if Envoys ask for each request.
 func (r *Rule) Divided() *rules.Quota { return r.few().quota }
+
+// QuotaLimit returns what is divided among Envoys for each bucket of the rule, or nil if the rule is not divided. With shadow
+// nothing is denied.
+func (r *Rule) QuotaLimit(shadow bool) *quota.Limit {
+	q := r.Divided()
+	if q == nil {
+		return nil
+	}
+	l := &quota.Limit{Burst: q.Burst, MinTokens: q.MinTokens}
+	t := r.Limits[0]
+	switch {
+	case r.Unlimited, r.Shadow, shadow:
+		l.Verdict = quota.AllowAll
+	case t.RequestsPerUnit == 0:
+		l.Verdict = quota.DenyAll
+	default:
+		l.Hits, l.Window = uint64(t.RequestsPerUnit), t.Policy.Window
+	}
+	return l
+}
 
 // Divides reports whether a limit of the set is divided among Envoys.
 func (s *Set) Divides() bool { return s.divides }

@@ -28,7 +28,7 @@ var borders = []struct {
 }{
 	{folder: "limiter", own: []string{"limiter"}, others: []string{}},
 	{folder: "tables", own: []string{"limiter", "descriptors/rules", "jsonview"}, others: []string{}},
-	{folder: "descriptors", own: []string{"limiter", "descriptors/rules", "tables"}, others: []string{}},
+	{folder: "descriptors", own: []string{"limiter", "descriptors/rules", "quota", "tables"}, others: []string{}},
 	{folder: "descriptors/rules", own: []string{"limiter"}, others: []string{}},
 	{folder: "descriptors/rulefile", own: []string{"limiter", "descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
 	{
@@ -40,6 +40,7 @@ var borders = []struct {
 	{folder: "h2", own: nil, others: []string{}},
 	{folder: "jsonview", own: nil, others: []string{}},
 	{folder: "quota", own: nil, others: []string{}},
+	{folder: "quota/filter", own: []string{"quota"}, others: []string{}},
 	{folder: "server", own: []string{
 		"descriptors", "telemetry", "server/access", "server/answer", "server/live", "server/rlqs", "server/transport", "server/transport/own", "server/transport/grpcgo", "tables",
 	}, wire: true},
@@ -62,7 +63,7 @@ var borders = []struct {
 	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules", "envoyconfig/api", "envoyconfig/tree"}, others: []string{}},
 	{folder: "envoyconfig/api", own: []string{"descriptors/rules", "envoyconfig/tree"}, others: []string{}},
 	{folder: "envoyconfig/tree", own: []string{"descriptors/rules", "jsonview"}, others: []string{"go.yaml.in/yaml/v4"}},
-	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig", "jsonview", "simulate/accesslog", "simulate/report"}, others: []string{}},
+	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig", "jsonview", "quota", "quota/filter", "simulate/accesslog", "simulate/report"}, others: []string{}},
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "jsonview"}, others: []string{}},
 	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{

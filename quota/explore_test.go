@@ -23,7 +23,7 @@ func moves() []move {
 			all,
 			func(w *world) bool { // many requests, then a report of them
 				e := w.envoys[i]
-				if e.link == nil || e.buckets[0].known && e.buckets[0].reported == w.now {
+				if e.link == nil || e.buckets[0].Known && e.buckets[0].Reported == w.now {
 					return false
 				}
 				w.request(e, 0, 500)
@@ -167,7 +167,7 @@ func TestWorldsAreLively(t *testing.T) {
 			w.step(r.IntN)
 			holders := 0
 			for _, e := range w.envoys {
-				if b := e.buckets[0]; b.assigned && b.expires > w.now && b.rate > 0 {
+				if b := e.buckets[0]; b.Active(w.now) && b.Rate > 0 {
 					holders++
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/quota"
+	"github.com/sluice-ratelimit/sluice/quota/filter"
 )
 
 // A simulation has Envoys with a demand that changes, in steps of 10 ms, each of which is the way to the
@@ -32,7 +33,8 @@ type simulation struct {
 const simStep = 10 * time.Millisecond
 
 type proxy struct {
-	envoyBucket
+	filter.Bucket
+
 	h              quota.Holder
 	dead           bool
 	rest, first    float64 // of a request: not yet reported, and of the first of a bucket
@@ -85,8 +87,8 @@ func (s *simulation) run(t *testing.T) result {
 			demand := s.demand(i, now)
 			wanted += demand * simStep.Seconds()
 			admitted += p.admit(now, s.hits(demand), func() { p.report(d, now, &s.limit) })
-			p.refill(now)
-			tokens += p.tokens
+			p.Refill(now)
+			tokens += p.Tokens
 			extra += p.extra
 			p.extra = 0
 			if (now-s.phase(i))%(5*time.Second) == 0 {
@@ -95,7 +97,7 @@ func (s *simulation) run(t *testing.T) result {
 					p.h = last
 					d.Opened(now, p.h, s.peer(i))
 				}
-				if p.known {
+				if p.Known {
 					p.report(d, now, &s.limit)
 				}
 				if s.byReports {
@@ -118,8 +120,8 @@ func (s *simulation) run(t *testing.T) result {
 					p.seq = seq
 				}
 			}
-			if p.assigned && p.expires > now && p.kind == quota.Assign {
-				sum += p.rate
+			if p.Active(now) && p.Kind == quota.Assign {
+				sum += p.Rate
 			}
 		}
 		if int64(sum) > int64(s.limit.Hits)*3600 && s.killed == 0 {
@@ -162,19 +164,10 @@ func (p *proxy) apply(now quota.Time) {
 	}
 	p.got = p.seq
 	for _, a := range p.arriving {
-		b := &p.envoyBucket
-		switch {
-		case !b.known:
-		case a.Kind == quota.Abandon:
-			*b = envoyBucket{}
-		default:
-			share := 1.0
-			if b.assigned && b.expires > now && b.kind == quota.Assign {
-				share = b.tokens / b.most
-			}
-			b.assigned, b.kind, b.rate, b.expires = true, a.Kind, a.Rate, now+a.TTL
-			p.extra += max(share*float64(a.MaxTokens)-b.tokens, 0)
-			b.most, b.tokens, b.refilled = float64(a.MaxTokens), share*float64(a.MaxTokens), now
+		p.Refill(now)
+		before := p.Tokens
+		if p.Tell(now, &a); p.Known {
+			p.extra += max(p.Tokens-before, 0)
 		}
 	}
 	p.arriving = nil
@@ -184,12 +177,12 @@ func (p *proxy) admit(now quota.Time, hits float64, report func()) float64 {
 	if hits == 0 {
 		return 0
 	}
-	if !p.known {
+	if !p.Known {
 		if p.first += hits; p.first < 1 {
 			return 0
 		}
 		hits, p.first = p.first, 0
-		p.envoyBucket = envoyBucket{known: true, reported: now}
+		p.Begin(now)
 		p.count(hits, hits)
 		p.extra += hits
 		report()
@@ -197,23 +190,16 @@ func (p *proxy) admit(now quota.Time, hits float64, report func()) float64 {
 	}
 	allowed := 0.0
 	switch {
-	case !p.assigned || p.expires <= now:
+	case !p.Active(now):
 		allowed = hits
 		p.extra += hits
-	case p.kind == quota.Assign:
-		p.refill(now)
-		allowed = min(hits, p.tokens)
-		p.tokens -= allowed
+	case p.Kind == quota.Assign:
+		p.Refill(now)
+		allowed = min(hits, p.Tokens)
+		p.Tokens -= allowed
 	}
 	p.count(hits, allowed)
 	return allowed
-}
-
-func (p *proxy) refill(now quota.Time) {
-	if p.kind == quota.Assign {
-		p.tokens = min(p.most, p.tokens+float64(p.rate)*float64(min(now, p.expires)-p.refilled)/float64(quota.Fill))
-		p.refilled = min(now, p.expires)
-	}
 }
 
 func (p *proxy) count(hits, allowed float64) {
@@ -225,8 +211,8 @@ func (p *proxy) report(d *quota.Divider, now quota.Time, limit *quota.Limit) {
 	hits, allowed := max(math.Round(p.rest), 0), max(math.Round(p.allowedAll), 0)
 	p.rest -= hits
 	p.allowedAll -= allowed
-	elapsed := (now - p.reported).Truncate(time.Second)
-	p.reported = now
+	elapsed := (now - p.Reported).Truncate(time.Second)
+	p.Reported = now
 	if p.h == 0 {
 		return // what was counted is lost
 	}

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/quota"
+	"github.com/sluice-ratelimit/sluice/quota/filter"
 )
 
 // A world is a divider, Envoys, and streams between them that deliver when they like. What Envoys do
-// with what they are told is docs/rlqs.md's account of the filter. A chooser drives it.
+// with what they are told is package filter's account of Envoy. A chooser drives it.
 type world struct {
 	worldOptions
 	now    quota.Time
@@ -47,19 +48,8 @@ type chooser func(n int) int
 // envoy is a proxy: what it knows of each bucket.
 type envoy struct {
 	peer    uint64
-	buckets []envoyBucket
+	buckets []filter.Bucket
 	link    *link
-}
-
-type envoyBucket struct {
-	known, assigned bool
-	kind            quota.Kind
-	rate            quota.Rate
-	expires         quota.Time
-	tokens, most    float64
-	refilled        quota.Time
-	reported        quota.Time
-	allowed, denied uint64
 }
 
 // link is a stream. Either end may know before the other that it has ended.
@@ -84,7 +74,7 @@ func newWorld(o worldOptions, m mistake) *world {
 	o.o.Fresh = true
 	w.d = quota.New(w.now, o.o)
 	for i := range o.envoys {
-		e := &envoy{buckets: make([]envoyBucket, o.buckets)}
+		e := &envoy{buckets: make([]filter.Bucket, o.buckets)}
 		if o.peers {
 			e.peer = uint64(i) + 1
 		}
@@ -183,40 +173,20 @@ func (w *world) connect(e *envoy) {
 
 func (w *world) request(e *envoy, i, n int) {
 	b := &e.buckets[i]
-	if !b.known {
-		*b = envoyBucket{known: true, reported: w.now}
-		w.admit(b, 1)
+	if !b.Known {
+		b.Begin(w.now)
+		b.Admit(w.now, 1, w.allow)
 		w.usage(e, i)
 		n--
 	}
-	w.admit(b, n)
+	b.Admit(w.now, uint64(n), w.allow)
 	w.note("envoy %p has %d requests of %d", e, n, i)
-}
-
-// admit counts requests as the filter does.
-func (w *world) admit(b *envoyBucket, n int) {
-	allowed := 0
-	switch {
-	case !b.assigned || b.expires <= w.now:
-		if w.allow {
-			allowed = n
-		}
-	case b.kind == quota.AssignAll:
-		allowed = n
-	case b.kind == quota.Assign:
-		b.tokens = min(b.most, b.tokens+float64(b.rate)*float64(w.now-b.refilled)/float64(quota.Fill))
-		b.refilled = w.now
-		allowed = min(n, int(b.tokens))
-		b.tokens -= float64(allowed)
-	}
-	b.allowed += uint64(allowed)
-	b.denied += uint64(n - allowed)
 }
 
 // report has an Envoy report all buckets.
 func (w *world) report(e *envoy) {
 	for i := range e.buckets {
-		if e.buckets[i].known {
+		if e.buckets[i].Known {
 			w.usage(e, i)
 		}
 	}
@@ -228,11 +198,8 @@ func (w *world) usage(e *envoy, i int) {
 	if l == nil {
 		return
 	}
-	r := quota.Report{
-		Bucket: bucketOf(i), ID: []byte{byte(i)}, Allowed: b.allowed, Denied: b.denied,
-		Elapsed: (w.now - b.reported).Truncate(time.Second),
-	}
-	b.allowed, b.denied, b.reported = 0, 0, w.now
+	r := b.Usage(w.now)
+	r.Bucket, r.ID = bucketOf(i), []byte{byte(i)}
 	w.note("%d sends %+v", l.h, r)
 	l.up = append(l.up, func() {
 		r.Limit = w.limits[i]
@@ -259,19 +226,7 @@ func (w *world) deliver(l *link) {
 	l.down = l.down[1:]
 	w.note("%d gets %d: %+v", l.h, m.seq, m.actions)
 	for _, a := range m.actions {
-		b := &l.e.buckets[a.ID[0]]
-		switch {
-		case !b.known:
-		case a.Kind == quota.Abandon:
-			*b = envoyBucket{}
-		default:
-			share := 1.0 // of the tokens that it holds
-			if b.assigned && b.expires > w.now && b.kind == quota.Assign && b.most > 0 {
-				share = b.tokens / b.most
-			}
-			b.assigned, b.kind, b.rate, b.expires = true, a.Kind, a.Rate, w.now+a.TTL
-			b.most, b.tokens, b.refilled = float64(a.MaxTokens), share*float64(a.MaxTokens), w.now
-		}
+		l.e.buckets[a.ID[0]].Tell(w.now, &a)
 	}
 	if l.atServer {
 		l.up = append(l.up, func() {
@@ -314,7 +269,7 @@ func (w *world) restart(service bool, e *envoy) {
 		if e.link != nil {
 			e.link.atEnvoy, e.link.down = false, nil
 		}
-		e.link, e.buckets = nil, make([]envoyBucket, w.buckets)
+		e.link, e.buckets = nil, make([]filter.Bucket, w.buckets)
 		w.note("envoy %p restarts", e)
 		return
 	}
@@ -359,11 +314,11 @@ func (w *world) inForce(i int) int64 {
 	for _, e := range w.envoys {
 		b := &e.buckets[i]
 		switch {
-		case !b.known || !b.assigned || b.expires <= w.now:
-		case b.kind == quota.AssignAll:
+		case !b.Known || !b.Active(w.now):
+		case b.Kind == quota.AssignAll:
 			sum += math.MaxUint32
-		case b.kind == quota.Assign:
-			sum += int64(b.rate)
+		case b.Kind == quota.Assign:
+			sum += int64(b.Rate)
 		}
 	}
 	return sum

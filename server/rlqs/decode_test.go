@@ -153,6 +153,7 @@ func TestDecodeHoldsLittle(t *testing.T) {
 func TestDecodeFaults(t *testing.T) {
 	for name, b := range map[string]string{
 		"a number of field 0":      "\x00\x00",
+		"a number of 30 bits":      "\x12\x06\x80\x80\x80\x80\x10\x00",
 		"a group":                  "\x1b\x1c",
 		"a long varint":            "\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
 		"a long tag":               "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",

@@ -127,21 +127,10 @@ func (s *Service) limit(r *descriptors.Rule) *quota.Limit {
 	if l := s.limits[r]; l != nil {
 		return l
 	}
-	q := r.Divided()
-	if q == nil {
-		return nil
+	l := r.QuotaLimit(s.options.ShadowMode)
+	if l != nil {
+		s.limits[r] = l
 	}
-	l := &quota.Limit{Burst: q.Burst, MinTokens: q.MinTokens}
-	t := r.Limits[0]
-	switch {
-	case r.Unlimited, r.Shadow, s.options.ShadowMode:
-		l.Verdict = quota.AllowAll
-	case t.RequestsPerUnit == 0:
-		l.Verdict = quota.DenyAll
-	default:
-		l.Hits, l.Window = uint64(t.RequestsPerUnit), t.Policy.Window
-	}
-	s.limits[r] = l
 	return l
 }
 
