@@ -39,13 +39,10 @@ func newReport(r *run, rd *reader) *report.Report {
 		out.Recorded = &report.Recorded{Requests: r.recorded, Denied: r.refused, Agree: r.agree}
 	}
 	for _, a := range r.against {
-		most := ranking{n: 3, of: func(k *key) uint64 { return uint64(k.more) }}
-		for i := range a.tally.keys.n {
-			most.take(i, a.tally.keys.at(i))
-		}
-		c := report.Comparison{Outcome: a.outcome(), More: a.more, Fewer: a.fewer, Most: a.tally.named(&most)}
-		c.MoreKeys = a.tally.keysOver() - r.rules.tally.keysOver()
-		out.Against = append(out.Against, c)
+		out.Against = append(out.Against, r.comparison(a))
+	}
+	if r.divided != nil {
+		out.Divided = r.division()
 	}
 	return out
 }

@@ -85,7 +85,7 @@ func (t *trials) begin() (open bool, err error) {
 func (t *trials) request(w waiting) {
 	var rec record
 	rec.read(w.batch.arena[w.offset:])
-	replica := t.run.options.replica(&rec, &t.turn)
+	replica := t.run.options.goesTo(&rec, &t.turn)
 	for range rec.calls {
 		rec.next(&t.req)
 		t.set.Plan(&t.plan, &t.req, descriptors.Global{})

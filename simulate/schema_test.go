@@ -59,6 +59,7 @@ func TestReportsAreAsTheirSchemaSays(t *testing.T) {
 		"all": func(o *Options) {
 			o.Recommend, o.Replicas, o.Against = 60, 2, []Alternative{{"less.yaml", o.Rules}, {"more.yaml", o.Rules}}
 		},
+		"divided":  func(o *Options) { o.Rules, o.Envoys = compile(t, dividedRules), 3 },
 		"no limit": func(o *Options) { o.Templates = []*Template{newTemplate(t, "name={x-user}")} },
 	} {
 		if err := schema.Validate(asJSON(t, simulateUsers(t, change, logOf("log", log.String()+"nonsense\n")))); err != nil {

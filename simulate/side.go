@@ -25,13 +25,16 @@ type side struct {
 	// more counts the requests that only these rules deny, and not those that they are compared
 	// with, and fewer those that they alone admit.
 	more, fewer uint64
+
+	// division is nil unless Envoys divide limits.
+	*division
 }
 
 // defaultMemory bounds all counters. Memory is taken as it is used.
 const defaultMemory = 4 << 30
 
 func newSide(set *descriptors.Set, name string, o *Options) (*side, error) {
-	tables, err := newTables(o, 1+len(o.Against))
+	tables, err := newTables(o, 1+len(o.Against)+min(o.Envoys, 1))
 	return &side{name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), budget: o.Timeout}, err
 }
 
@@ -49,6 +52,12 @@ func newTables(o *Options, sides int) (all []*limiter.Table, err error) {
 
 // decide decides a call, and reports whether it is denied.
 func (s *side) decide(at limiter.Time, lasts time.Duration, req *descriptors.Request, replica int) bool {
+	if s.division != nil {
+		var denied bool
+		if req, denied = s.divide(at, req); denied || len(req.Descriptors) == 0 {
+			return denied
+		}
+	}
 	s.end(at)
 	s.set.Plan(&s.plan, req, descriptors.Global{})
 	if !s.plan.KnownDomain {

@@ -54,8 +54,11 @@ type Options struct {
 	// Replicas is how many services share the requests, each with counters of its own.
 	// Default 1.
 	Replicas int
-	// Shard tells which replica a request goes to. Optional: without, they take turns.
+	// Shard tells which replica, or Envoy, a request goes to. Optional: without, they take turns.
 	Shard *accesslog.Expression
+	// Envoys is how many Envoys divide the limits of rules with quota, beside the decisions of one
+	// counter. Requests go to them as to replicas, of which there is one then. 0: not wanted.
+	Envoys int
 	// ShowValues shows the values of keys, which may tell of people.
 	ShowValues bool
 	// Memory bounds the counters of all rules, in bytes, again what is kept of their keys for the
@@ -117,6 +120,11 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		}
 		run.against = append(run.against, s)
 	}
+	if o.Envoys > 0 {
+		if run.divided, err = newDivided(&o); err != nil {
+			return nil, err
+		}
+	}
 	if err := run.readLogs(ctx, r, run.batch, run.request); err != nil {
 		return nil, err
 	}
@@ -166,6 +174,8 @@ type run struct {
 	options *Options
 	rules   *side
 	against []*side
+	// divided is nil unless Envoys divide limits.
+	divided *side
 	record  record
 	req     descriptors.Request
 	turn    int
@@ -212,11 +222,14 @@ const bytesOfWaiting = 64
 // fits returns an error if what is kept does not fit into memory.
 func (r *run) fits() error {
 	kept := int64(0)
-	for _, s := range append([]*side{r.rules}, r.against...) {
+	for _, s := range r.sides() {
 		if err := evicted(s.tables); err != nil {
 			return err
 		}
 		kept += s.tally.bytes() + int64(len(s.running))*bytesOfHeld
+		if s.division != nil {
+			kept += int64(s.fleet.Known()) * bytesOfBucket
+		}
 	}
 	if kept > r.options.Memory {
 		return fmt.Errorf("what is kept of %d keys does not fit into memory (%d requests have not ended): raise --counter-memory, or look at a shorter time with --from and --to",
@@ -232,7 +245,11 @@ func (r *run) request(w waiting) {
 	r.from, r.to = min(r.from, w.at), max(r.to, w.at)
 	at := limiter.Time(w.at)
 	r.chained = r.chained || r.record.calls > 1
-	replica := r.options.replica(&r.record, &r.turn)
+	to := r.options.goesTo(&r.record, &r.turn)
+	replica := to
+	if r.divided != nil { // one service divides
+		replica, r.divided.envoy = 0, to
+	}
 	rest := r.record
 	denied := r.decide(r.rules, at, replica)
 	if r.record.recorded != accesslog.NotRecorded {
@@ -245,12 +262,12 @@ func (r *run) request(w waiting) {
 			r.agree++
 		}
 	}
-	for _, other := range r.against {
+	for _, other := range r.sides()[1:] {
 		r.record = rest
 		switch against := r.decide(other, at, replica); {
 		case against && !denied:
 			other.more++
-			other.tally.blame(&other.plan, replica)
+			other.tally.blame(other.decided(), replica)
 		case denied && !against:
 			other.fewer++
 		}
@@ -274,17 +291,18 @@ func (r *run) decide(s *side, at limiter.Time, replica int) (denied bool) {
 	return false
 }
 
-// replica returns where a request goes; turn counts those that take turns.
-func (o *Options) replica(r *record, turn *int) int {
+// goesTo returns where a request goes; turn counts those that take turns.
+func (o *Options) goesTo(r *record, turn *int) int {
+	n := max(o.Replicas, o.Envoys)
 	if r.shard != noShard {
-		return int(r.shard) % o.Replicas
+		return int(r.shard) % n
 	}
 	*turn++
-	return *turn % o.Replicas
+	return *turn % n
 }
 
 func (r *run) finish() error {
-	for _, s := range append([]*side{r.rules}, r.against...) {
+	for _, s := range r.sides() {
 		s.tally.finish()
 	}
 	if err := r.fits(); err != nil {

@@ -36,7 +36,7 @@ func TestSimulatePage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	runPageIn(t, root, "docs/simulate.md", 8)
+	runPageIn(t, root, "docs/simulate.md", 9)
 }
 
 // hashedKeys are keys whose values simulate does not show. Their hashes differ in each run.

@@ -28,7 +28,8 @@ type simulateCmd struct {
 	Recommend     *float64      `placeholder:"PERCENT" help:"Find the smallest number of each limit that has room for so many of its hits, such as 99.9. The logs are read several times."`
 	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"How late a line may come to be put into order."`
 	Replicas      int           `default:"1" type:"count" range:"1..1000" placeholder:"N" help:"How many services share the requests, each with counters of its own."`
-	Shard         string        `placeholder:"TEMPLATE" help:"What tells the replica, such as '{x-user}'. Default: they take turns."`
+	Rlqs          int           `name:"rlqs" type:"count" range:"1..1000" placeholder:"N" help:"Say too what N Envoys with the filter rate_limit_quota would have admitted, which divide the limits of rules with quota."`
+	Shard         string        `placeholder:"TEMPLATE" help:"What tells the replica, or with --rlqs the Envoy, such as '{x-user}'. Default: they take turns."`
 	Timeout       time.Duration `default:"1m" range:"0s..1m" placeholder:"DURATION" help:"How long Envoy waits for an answer, which bounds how long a leaky bucket holds one."`
 	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"The most that counters may take, and again what is kept of keys, and lines that wait for their turn; it is an error if they do not fit."`
 	Lenient       bool          `help:"Succeed even if more than one line of a hundred cannot be read."`
@@ -77,8 +78,8 @@ func (k *simulateCmd) Validate() (err error) {
 		return errors.New("--listener needs --envoy")
 	}
 	if k.Shard != "" {
-		if k.Replicas < 2 {
-			return errors.New("--shard needs --replicas of two or more")
+		if k.Replicas < 2 && k.Rlqs < 2 {
+			return errors.New("--shard needs --replicas or --rlqs of two or more")
 		}
 		if o.Shard, err = accesslog.ParseExpression(k.Shard); err != nil {
 			return fmt.Errorf("--shard: %w", err)
@@ -194,7 +195,7 @@ func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 		}
 	}
 	o.Domain, o.Listener, o.Format, o.ShowValues = k.Domain, k.Listener, k.Format, k.ShowValues
-	o.Reorder, o.Timeout, o.Replicas, o.Now = k.Reorder, k.Timeout, k.Replicas, time.Now()
+	o.Reorder, o.Timeout, o.Replicas, o.Envoys, o.Now = k.Reorder, k.Timeout, k.Replicas, k.Rlqs, time.Now()
 	o.Memory = k.CounterMemory
 	o.Logs, err = openLogs(c, k.Logs, k.Recommend != nil)
 	return o, err

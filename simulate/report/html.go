@@ -33,6 +33,8 @@ var page = sync.OnceValue(func() *template.Template {
 		"left":        func(o *Outcome) int { return len(o.Limits) - len(o.shown()) },
 		"unused":      (*Outcome).unused,
 		"title":       (*Limit).Title,
+		"division":    (*Division).text,
+		"admitted":    (*Division).head,
 		"recommended": (*Recommendation).text,
 		"width":       (*Outcome).width,
 		"timeline":    drawTimeline,
@@ -75,6 +77,9 @@ func (r *Report) outcomes() []titled {
 	for i := range r.Against {
 		c := &r.Against[i]
 		all = append(all, titled{"Against " + c.Name, &c.Outcome, c})
+	}
+	if d := r.Divided; d != nil {
+		all = append(all, titled{"Divided among " + counted(asUint(d.Envoys), "Envoy"), &d.Outcome, &d.Comparison})
 	}
 	return all
 }

@@ -47,6 +47,8 @@ type Report struct {
 	Rules    Outcome   `json:"rules"`
 	// Against are what other rules make of the same requests.
 	Against []Comparison `json:"against,omitempty"`
+	// Divided is what Envoys that divide limits make of them; nil if that is not wanted.
+	Divided *Division `json:"divided,omitempty"`
 }
 
 // Recorded compares with what the log says.
@@ -82,6 +84,30 @@ type Comparison struct {
 	Most []Key `json:"most_of_them"`
 	// MoreKeys counts the keys over limit beyond those of the first rules.
 	MoreKeys int `json:"more_keys_over"`
+}
+
+// Division is what Envoys make of the requests that divide the limits of rules with quota, compared with
+// one counter.
+type Division struct {
+	Comparison
+
+	Envoys int `json:"envoys"`
+	// Without counts the requests that passed while their bucket had no share.
+	Without uint64 `json:"without_a_share"`
+	// Divided has each limit that is divided and has had a request.
+	Divided []Divided `json:"divided_limits"`
+}
+
+// Divided is how many requests of a limit pass.
+type Divided struct {
+	Rule     string `json:"rule"`
+	Name     string `json:"name,omitempty"`
+	Limit    string `json:"limit"`
+	Place    string `json:"place,omitempty"`
+	Requests uint64 `json:"requests"`
+	// Counter is how many one exact counter admits, Envoys how many the Envoys do.
+	Counter uint64 `json:"one_counter_admits"`
+	Envoys  uint64 `json:"envoys_admit"`
 }
 
 // Limit is what became of one limit.

@@ -27,6 +27,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	for i := range r.Against {
 		r.writeAgainst(&b, &r.Against[i])
 	}
+	r.writeDivided(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -1,0 +1,168 @@
+package simulate
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/quota"
+	"github.com/sluice-ratelimit/sluice/quota/filter"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
+)
+
+// dividedRules divide a limit of each user, and have another one that is not divided.
+const dividedRules = `
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: second, requests_per_unit: 20, algorithm: token_bucket, quota: {} }
+  - key: name
+    rate_limit: { unit: minute, requests_per_unit: 300 }
+  - key: free
+    rate_limit: { unlimited: true, quota: {} }
+  - key: none
+    rate_limit: { unit: second, requests_per_unit: 0, algorithm: token_bucket, quota: {} }
+`
+
+// TestDivided compares what is found with Envoys that get the same requests, one by one.
+func TestDivided(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	var log strings.Builder
+	var at []time.Duration
+	var who []string
+	for now := time.Duration(0); now < 40*time.Second; now += time.Duration(r.IntN(30)) * time.Millisecond {
+		at, who = append(at, now), append(who, fmt.Sprint("u", r.IntN(2)))
+		log.WriteString(usersLine(noon.Add(now), 200, who[len(who)-1]))
+	}
+	limit := &quota.Limit{Hits: 20, Window: time.Second, Burst: 100 * time.Millisecond}
+	shard, err := accesslog.ParseExpression("{x-user}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		shard *accesslog.Expression
+		to    func(i int) int
+	}{
+		"in turns": {nil, func(i int) int { return (i + 1) % 3 }},
+		"by user": {shard, func(i int) int {
+			h := fnv.New32a()
+			h.Write([]byte(who[i]))
+			return int(h.Sum32() % 3)
+		}},
+	} {
+		fleet, want := filter.NewFleet(3, true), uint64(0)
+		for i := range at {
+			if fleet.Request(at[i], tt.to(i), quota.Bucket{uint64(who[i][1])}, limit) {
+				want++
+			}
+		}
+		found := simulateUsers(t, func(o *Options) {
+			o.Rules, o.Envoys, o.Shard = compile(t, dividedRules), 3, tt.shard
+		}, logOf("log", log.String()))
+		d := found.Divided
+		if d == nil || len(d.Divided) != 1 || len(d.Limits) != 1 {
+			t.Fatalf("%s: found %+v", name, d)
+		}
+		l, main := d.Divided[0], found.Rules.Limits[0]
+		if l.Requests != uint64(len(at)) || l.Envoys != want || l.Counter != main.Hits-main.Over || d.Without != fleet.Without() || d.Envoys != 3 {
+			t.Errorf("%s: %+v, %d without a share; want %d of %d let pass, %d of them without a share", name, l, d.Without, want, len(at), fleet.Without())
+		}
+		if d.Denied != l.Requests-l.Envoys || d.Denied != found.Rules.Denied+d.More-d.Fewer || d.Keys != 2 {
+			t.Errorf("%s: %d denied of %d keys, %d more and %d fewer than %d", name, d.Denied, d.Keys, d.More, d.Fewer, found.Rules.Denied)
+		}
+	}
+}
+
+// TestDividedBesideOthers has rules without quota be decided as before, after those that Envoys decide.
+func TestDividedBesideOthers(t *testing.T) {
+	var log strings.Builder
+	for i := range 1000 {
+		log.WriteString(usersLine(noon.Add(time.Duration(i)*10*time.Millisecond), 200, "al"))
+	}
+	run := func(templates ...string) (denied uint64, l map[string]uint64) {
+		var all []*Template
+		for _, text := range templates {
+			all = append(all, newTemplate(t, text))
+		}
+		found := simulateUsers(t, func(o *Options) { o.Rules, o.Envoys, o.Templates = compile(t, dividedRules), 2, all }, logOf("log", log.String()))
+		l = map[string]uint64{}
+		for _, limit := range found.Divided.Limits {
+			l[limit.Rule] = limit.Hits
+		}
+		return found.Divided.Denied, l
+	}
+	if denied, l := run("name={x-user}"); denied != 700 || l["name"] != 1000 {
+		t.Errorf("without a divided limit %d are denied, with hits %v", denied, l)
+	}
+	if denied, l := run("name={x-user}", "free={x-user}"); denied != 700 || l["name"] != 1000 || len(l) != 1 {
+		t.Errorf("beside one that is unlimited %d are denied, with hits %v", denied, l)
+	}
+	// Each Envoy lets a first request pass, and is told then that none does. Those that it denies are not asked about.
+	if denied, l := run("name={x-user}", "none={x-user}"); denied != 998 || l["name"] != 2 || l["none"] != 1000 {
+		t.Errorf("beside one of 0 %d are denied, with hits %v", denied, l)
+	}
+}
+
+// TestDividedErrors has options that do not go together.
+func TestDividedErrors(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(o *Options)
+		want   string
+	}{
+		"no quota":  {func(o *Options) { o.Rules = compile(t, perUser) }, `no rule has "quota"`},
+		"against":   {func(o *Options) { o.Against = []Alternative{{"x", o.Rules}} }, "leave --against out"},
+		"replicas":  {func(o *Options) { o.Replicas = 2 }, "--replicas exclude each other"},
+		"recommend": {func(o *Options) { o.Recommend = 50 }, "--recommend exclude each other"},
+	} {
+		o := Options{
+			Logs: []accesslog.Log{logOf("log", usersLine(noon, 200, "al"))}, Rules: compile(t, dividedRules), Envoys: 2,
+			Format: users, Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now,
+		}
+		tt.change(&o)
+		if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+// TestDividedText shows Envoys beside one counter, in text and as a page.
+func TestDividedText(t *testing.T) {
+	var log strings.Builder
+	for i := range 2000 {
+		log.WriteString(usersLine(noon.Add(time.Duration(i)*10*time.Millisecond), 200, "al"))
+	}
+	denials := uint64(0)
+	found := simulateUsers(t, func(o *Options) {
+		o.Rules, o.Envoys = compile(t, dividedRules), 2
+		o.Each = func(_ limiter.Time, _, denied bool) {
+			if denied {
+				denials++
+			}
+		}
+	}, logOf("log", log.String()))
+	if denials != found.Rules.Denied {
+		t.Errorf("%d requests are told as denied, %d are by one counter", denials, found.Rules.Denied)
+	}
+	var text, page strings.Builder
+	if err := found.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := found.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"divided among 2 Envoys: ", " more denied than by one counter, ", " passed before there was a share", "one counter admits", "2 Envoys admit"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text has no %q:\n%s", want, &text)
+		}
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if !strings.Contains(page.String(), "<h2>Divided among 2 Envoys</h2>") {
+		t.Error("the page has no section of the Envoys")
+	}
+}
