@@ -20,6 +20,8 @@ import (
 //     nobody waits any more.
 //   - A conversation gets the messages that it asked for, in their order, and is told once that none
 //     follows. What it is told has left is what it has sent.
+//   - Pieces of messages are bytes that were sent, in their order, and say how many follow. A mark goes out
+//     once all before it has, and its acknowledgement is told once.
 //   - No DATA is sent that the client's windows do not allow.
 //   - The table and what is held stay within their bounds, and what is counted is what is held: see
 //     checkCounts.
@@ -119,6 +121,7 @@ type modelTalk struct {
 	received   int // messages
 	sent, left int // bytes of replies
 	finished   bool
+	pieces     *modelPieces // itself, if its messages come in pieces
 }
 
 func (k *modelTalk) Receive(message []byte, _ bool) {
@@ -223,6 +226,10 @@ func (m *model) Open(c *Call) (Conversation, Status) {
 		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.asked, s.reset)
 	}
 	s.talk = &modelTalk{m: m, s: s, id: c.Stream, wants: true}
+	if slices.Contains(c.Fields, Field{"x-pieces", "yes"}) {
+		s.talk.pieces = &modelPieces{modelTalk: s.talk}
+		return s.talk.pieces, Status{}
+	}
 	return s.talk, Status{}
 }
 
@@ -311,10 +318,12 @@ func (m *model) act(act int) {
 		m.must(m.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(m.pick(3) * m.pick(250) * m.pick(200))}))
 		m.frame()
 	case 24:
-		if !m.acked {
-			m.must(m.WriteSettingsAck())
-			m.frame()
+		if m.acked {
+			m.acknowledge()
+			break
 		}
+		m.must(m.WriteSettingsAck())
+		m.frame()
 	case 25, 26, 27:
 		m.serverActs(0)
 	case 28:
@@ -368,6 +377,10 @@ func (m *model) talks() {
 	k := m.streams[id].talk
 	switch m.pick(6) {
 	case 0, 1, 2:
+		if k.pieces != nil {
+			k.pieces.mark()
+			break
+		}
 		k.wants = !k.heard
 		m.do(func(c *client) { c.out = c.conn.Want(c.out, id) })
 	case 3:
@@ -405,10 +418,10 @@ func (m *model) begin() {
 		first = firstWindow
 	}
 	m.streams[m.last] = &modelStream{window: m.initial, receive: first, body: body}
-	path := echoPath
-	switch m.pick(12) {
+	path, inPieces := echoPath, false
+	switch n := m.pick(12); n {
 	case 9, 10:
-		path = talkPath
+		path, inPieces = talkPath, n == 10
 		s := m.streams[m.last]
 		s.messages = [][]byte{bytes.Clone(body[prefixBytes:])}
 		for range m.pick(4) {
@@ -420,6 +433,9 @@ func (m *model) begin() {
 		path = "/answered/early"
 	}
 	fields := request(path)
+	if inPieces {
+		fields = append(fields, "x-pieces", "yes")
+	}
 	if m.pick(12) == 11 { // no gRPC: it is answered at half a window, or at its end
 		fields[9] = "text/plain"
 		m.streams[m.last] = &modelStream{window: m.initial, receive: first, body: make([]byte, 30*m.pick(250))}
@@ -636,6 +652,8 @@ func (m *model) check() {
 			if !m.changed && code != CodeNo && code != CodeCancel && code != CodeRefusedStream || s.resets > 1 && !m.changed {
 				m.t.Fatalf("stream %d is reset for time %d, with code %d", f.stream, s.resets, code)
 			}
+		case framePing:
+			m.pinged(&f)
 		case frameWindowUpdate:
 			n := int64(binary.BigEndian.Uint32(f.payload))
 			if f.stream == 0 {
@@ -657,6 +675,11 @@ func (m *model) check() {
 	for id, s := range m.streams {
 		if ours := c.find(id); ours != nil && ours.receiveWindow != s.receive && !m.changed && m.err == nil {
 			m.t.Fatalf("stream %d has a window of %d, and its client knows of %d", id, ours.receiveWindow, s.receive)
+		}
+	}
+	for id, s := range m.streams {
+		if k := s.talk; k.open() && k.pieces != nil && k.pieces.waits && k.left == k.sent && m.err == nil {
+			m.t.Fatalf("stream %d: mark %d is not out, though all before it is", id, k.pieces.newest)
 		}
 	}
 	if m.err == nil {
