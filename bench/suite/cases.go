@@ -109,6 +109,19 @@ var questions = []question{
 			counters(benchCase{name: "skewed", title: "the same, one with ten times the calls of another", connections: 12, replicas: []int{10, 1, 1}, rate: 5000}),
 		},
 	},
+	{
+		title: "Ways to limit",
+		text: "An Envoy with one worker before an upstream, which counts as other work, and sluice. Requests come over 32 connections, each with one of 1,000 users, and none is denied. " +
+			"In parentheses: the least and greatest of the first column; of others, times what it took in the same round, median, least and greatest.",
+		services: []string{limitNone, limitBucket, limitUsers, limitLocal, limitCalls},
+		metrics:  []metric{together, alone, perSecond},
+		cases: []benchCase{
+			{
+				name: "limits", title: "32 requests in flight", domain: "counter", entries: "counter=%d", keys: 1000, connections: 32, inFlight: 32, envoy: true,
+				goals: goals{"together": "one bucket: 1.15"},
+			},
+		},
+	},
 }
 
 func caseNames() []string {

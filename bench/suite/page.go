@@ -40,6 +40,7 @@ func (p *page) missing(what []string) {
 // figures are what one service needed under one load in one round.
 type figures struct {
 	cpu, storeCPU float64 // µs a request
+	envoyCPU      float64 // likewise
 	perSecond     float64
 	p50, p99      float64 // µs
 	peak          float64 // MiB
@@ -58,6 +59,8 @@ type metric struct {
 
 var (
 	cpu       = metric{name: "cpu", title: "CPU time of the service, µs a request", format: "%.1f", ratios: true, of: func(f figures) float64 { return f.cpu }}
+	together  = metric{name: "together", title: "CPU time of Envoy and the service together, µs a request", format: "%.1f", ratios: true, of: func(f figures) float64 { return f.cpu + f.envoyCPU }}
+	alone     = metric{name: "alone", title: "CPU time of the service in it, µs a request", format: "%.2f", of: func(f figures) float64 { return f.cpu }}
 	storeCPU  = metric{name: "store", title: "CPU time of the store, µs a request", format: "%.1f", ratios: true, ofStore: true, of: func(f figures) float64 { return f.storeCPU }}
 	perSecond = metric{name: "rate", title: "Requests a second", format: "%.0f", of: func(f figures) float64 { return f.perSecond }}
 	p50       = metric{name: "p50", title: "p50, µs", format: "%.0f", of: func(f figures) float64 { return f.p50 }}

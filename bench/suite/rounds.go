@@ -63,6 +63,13 @@ func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, ser
 				if err := fill(ctx, c, s); err != nil {
 					return nil, err
 				}
+				if s.settles > 0 {
+					config := c.config(s)
+					config.Duration = s.settles
+					if _, err := measure(ctx, s, config, load.Run); err != nil {
+						return nil, err
+					}
+				}
 			}
 			config := c.config(s)
 			config.Rate, config.Duration, config.Warmup = c.rate, o.duration, o.warmup
@@ -113,11 +120,14 @@ func (s *service) figures(r *load.Result) figures {
 		perSecond: r.PerSecond, p50: r.Latency.P50, p99: r.Latency.P99, idle: r.Idle / (1 << 10), other: r.OtherCPU,
 	}
 	for i, server := range r.Servers {
-		if i < len(s.replicas) {
+		switch {
+		case i < len(s.replicas):
 			f.cpu += server.CPU
 			f.peak += float64(server.PeakRSS) / (1 << 20)
-		} else if s.store {
+		case s.store:
 			f.storeCPU += server.CPU // there is no Envoy then
+		default:
+			f.envoyCPU += server.CPU
 		}
 	}
 	return f

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/process"
@@ -38,6 +39,10 @@ type service struct {
 	name string
 	// limits is false for a service that answers OK to all.
 	limits bool
+	// bootstrap is that of its Envoy, nil for the one that asks about each request.
+	bootstrap []byte
+	// settles is how long it is loaded before the first round, until it does what it is to do.
+	settles time.Duration
 	// store says that its counters are in a store, which its replicas share.
 	store bool
 	// start starts a replica and returns where it listens. store is where its store
@@ -79,9 +84,14 @@ func (s *service) launch(ctx context.Context, w *workshop, c *benchCase) error {
 	if err != nil {
 		return err
 	}
-	e, err := envoy.Start(ctx, envoy.Options{
-		Binary: w.envoy, Bootstrap: bootstrap, Clusters: map[string][]string{"service": s.addrs}, Workers: 1, Dir: dir,
-	})
+	o := envoy.Options{Binary: w.envoy, Bootstrap: bootstrap, Clusters: map[string][]string{"service": s.addrs}, Workers: 1, Dir: dir}
+	if s.bootstrap != nil {
+		if err := w.startUpstream(ctx); err != nil {
+			return err
+		}
+		o.Bootstrap, o.Clusters["upstream"] = s.bootstrap, []string{w.upstream}
+	}
+	e, err := envoy.Start(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func TestServices(t *testing.T) {
 	}
 	var out strings.Builder
 	args := []string{
-		"-cases", "core,denied,two,envoy,skewed,storedenied,json", "-lines", "2000", "-benchmarks=false", "-limiters=false",
+		"-cases", "core,denied,two,envoy,limits,skewed,storedenied,json", "-lines", "2000", "-benchmarks=false", "-limiters=false",
 		"-rounds", "1", "-duration", "300ms", "-warmup", "1ms",
 	}
 	if err := run(t.Context(), args, &out, io.Discard); err != nil {
@@ -142,6 +142,7 @@ func TestServices(t *testing.T) {
 		"| load | goal | **sluice** | sluice over grpc-go | no-op, grpc-go |", "floor |\n",
 		"\n| one core for the service | ", "\n| through Envoy, 32 connections to it | 6 | ",
 		"| load | goal | **sluice, store** | ", "\n| the same, one with ten times the calls of another | ",
+		"| load | goal | no limit | RLQS, one bucket | RLQS, 1,000 users | Envoy's local limit | a call each (RLS) |\n",
 		"\n| Envoy Gateway's JSON, 10,000 addresses | 8",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -50,6 +50,7 @@ type workshop struct {
 	*builder
 
 	sluice, envoy, store, taskset string // paths
+	upstream                      string // where it listens, once it runs
 	services                      map[string]*service
 	missing                       []string // what is not measured, and why
 }
@@ -80,6 +81,9 @@ func newWorkshop(ctx context.Context, b *builder, percents []int) (*workshop, er
 			return nil, err
 		}
 		w.add(plain(name, path))
+	}
+	if err := w.addLimits(); err != nil {
+		return nil, err
 	}
 	return w, w.findOthers()
 }

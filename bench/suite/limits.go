@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// The ways in which an Envoy may limit, as columns of a table. All have the same Envoy, upstream and sluice, and differ
+// in one filter.
+const (
+	limitNone   = "no limit"
+	limitBucket = "RLQS, one bucket"
+	limitUsers  = "RLQS, 1,000 users"
+	limitLocal  = "Envoy's local limit"
+	limitCalls  = "a call each (RLS)"
+)
+
+//go:embed limits.yaml filters
+var limitFiles embed.FS
+
+// limitFilters are the files of filters by those ways.
+var limitFilters = map[string]string{limitNone: "", limitBucket: "bucket.yaml", limitUsers: "users.yaml", limitLocal: "local.yaml", limitCalls: "calls.yaml"}
+
+// addLimits adds a service for each way.
+func (w *workshop) addLimits() error {
+	for name, file := range limitFilters {
+		config, err := limitFiles.ReadFile("limits.yaml")
+		if err != nil {
+			return err
+		}
+		filter := []byte{}
+		if file != "" {
+			if filter, err = limitFiles.ReadFile("filters/" + file); err != nil {
+				return err
+			}
+		}
+		const place = "                  # FILTER\n"
+		if !bytes.Contains(config, []byte(place)) {
+			return errors.New("limits.yaml has no place for the filter")
+		}
+		indented := strings.ReplaceAll(strings.TrimRight(string(filter), "\n"), "\n", "\n                  ")
+		if indented != "" {
+			indented = "                  " + indented + "\n"
+		}
+		s := w.ours(name, nil)
+		s.bootstrap = bytes.Replace(config, []byte(place), []byte(indented), 1)
+		if name == limitBucket || name == limitUsers {
+			s.settles = 8 * time.Second // a sluice that has begun assigns nothing that is new for 6 s
+		}
+		w.add(s)
+	}
+	return nil
+}
+
+// startUpstream starts what answers behind those Envoys, in this process, whose time is not counted.
+func (w *workshop) startUpstream(ctx context.Context) error {
+	if w.upstream != "" {
+		return nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("start the upstream: %w", err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(l) }() // until this process ends
+	w.upstream = l.Addr().String()
+	return nil
+}
