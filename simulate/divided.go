@@ -78,7 +78,6 @@ func (s *side) divide(at limiter.Time, req *descriptors.Request) (rest *descript
 	clear(b.Decisions)
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		c.Hits = 1
 		passes := d.fleet.Request(quota.Time(at-d.begun), d.envoy, quota.Bucket{c.ID.Hi, c.ID.Lo}, d.limit(d.quotas.Limits[i].Rule))
 		if !passes {
 			b.Decisions[i].Over, b.Decisions[i].Denied, d.denied = true, true, true
@@ -104,15 +103,6 @@ func (d *division) limit(r *descriptors.Rule) *quota.Limit {
 		d.limits[r] = l
 	}
 	return l
-}
-
-// sides are the rules, those that they are compared with, and the Envoys that divide.
-func (r *run) sides() []*side {
-	all := append([]*side{r.rules}, r.against...)
-	if r.divided != nil {
-		all = append(all, r.divided)
-	}
-	return all
 }
 
 // comparison is what a side makes of the requests, beside the first.

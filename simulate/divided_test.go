@@ -107,6 +107,20 @@ func TestDividedBesideOthers(t *testing.T) {
 	}
 }
 
+// TestDividedCountsRequests has a request that costs five hits, and one that gives hits back: Envoys know of neither.
+func TestDividedCountsRequests(t *testing.T) {
+	log := `{"time": "2026-11-21T12:00:00Z", "domain": "shop", "descriptors": [{"entries": [["user", "al"]], "hits": 5}, {"entries": [["user", "bo"]]}]}
+{"time": "2026-11-21T12:00:01Z", "domain": "shop", "descriptors": [{"entries": [["user", "al"]], "refund": true, "hits": 2}]}
+{"time": "2026-11-21T12:00:02Z", "domain": "shop", "hits": 7, "descriptors": [{"entries": [["user", "al"]]}]}
+`
+	found := simulateUsers(t, func(o *Options) {
+		o.Rules, o.Envoys, o.Format, o.Templates = compile(t, dividedRules), 1, "requests", nil
+	}, logOf("log", log))
+	if l := found.Divided.Divided[0]; l.Requests != 3 || l.Envoys != 3 || l.Counter != 13 {
+		t.Errorf("found %+v", l)
+	}
+}
+
 // TestDividedErrors has options that do not go together.
 func TestDividedErrors(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -125,6 +125,10 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 			return nil, err
 		}
 	}
+	run.sides = append([]*side{run.rules}, run.against...)
+	if run.divided != nil {
+		run.sides = append(run.sides, run.divided)
+	}
 	if err := run.readLogs(ctx, r, run.batch, run.request); err != nil {
 		return nil, err
 	}
@@ -176,9 +180,11 @@ type run struct {
 	against []*side
 	// divided is nil unless Envoys divide limits.
 	divided *side
-	record  record
-	req     descriptors.Request
-	turn    int
+	// sides are the rules and all that they are compared with.
+	sides  []*side
+	record record
+	req    descriptors.Request
+	turn   int
 	// pass numbers the readings of the logs, from 0.
 	pass int
 	// stop ends a reading with an error.
@@ -222,7 +228,7 @@ const bytesOfWaiting = 64
 // fits returns an error if what is kept does not fit into memory.
 func (r *run) fits() error {
 	kept := int64(0)
-	for _, s := range r.sides() {
+	for _, s := range r.sides {
 		if err := evicted(s.tables); err != nil {
 			return err
 		}
@@ -262,7 +268,7 @@ func (r *run) request(w waiting) {
 			r.agree++
 		}
 	}
-	for _, other := range r.sides()[1:] {
+	for _, other := range r.sides[1:] {
 		r.record = rest
 		switch against := r.decide(other, at, replica); {
 		case against && !denied:
@@ -302,7 +308,7 @@ func (o *Options) goesTo(r *record, turn *int) int {
 }
 
 func (r *run) finish() error {
-	for _, s := range r.sides() {
+	for _, s := range r.sides {
 		s.tally.finish()
 	}
 	if err := r.fits(); err != nil {

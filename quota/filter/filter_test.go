@@ -106,6 +106,19 @@ func TestFleetDivides(t *testing.T) {
 	}
 }
 
+// TestFleetDenies has requests denied that come before there is a share.
+func TestFleetDenies(t *testing.T) {
+	f := filter.NewFleet(1, false)
+	for range 2 {
+		if f.Request(0, 0, quota.Bucket{1}, hundred) {
+			t.Error("a request passes before there is a share")
+		}
+	}
+	if !f.Request(10*time.Millisecond, 0, quota.Bucket{1}, hundred) || f.Without() != 0 {
+		t.Errorf("none passes then, or %d did without a share", f.Without())
+	}
+}
+
 // TestFleetForgets has buckets without requests be abandoned, and years pass at once.
 func TestFleetForgets(t *testing.T) {
 	f := filter.NewFleet(3, true)
