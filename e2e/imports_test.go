@@ -30,9 +30,10 @@ var borders = []struct {
 	{folder: "tables", own: []string{"limiter", "descriptors/rules", "jsonview"}, others: []string{}},
 	{folder: "descriptors", own: []string{"limiter", "descriptors/rules", "quota", "tables"}, others: []string{}},
 	{folder: "descriptors/rules", own: []string{"limiter"}, others: []string{}},
-	{folder: "descriptors/rulefile", own: []string{"limiter", "descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
+	{folder: "descriptors/envoygateway", own: []string{"descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
+	{folder: "descriptors/rulefile", own: []string{"limiter", "descriptors/rules", "descriptors/envoygateway"}, others: []string{"go.yaml.in/yaml/v4"}},
 	{
-		folder: "descriptors/source", own: []string{"descriptors", "descriptors/rules", "descriptors/rulefile", "tables"},
+		folder: "descriptors/source", own: []string{"descriptors", "descriptors/rules", "descriptors/envoygateway", "descriptors/rulefile", "tables"},
 		others: []string{"github.com/fsnotify/fsnotify"},
 	},
 	{folder: "descriptors/volumetest", own: nil, others: []string{}},

@@ -21,6 +21,8 @@ type objects struct {
 	found bool
 	// others are the objects without rules.
 	others []otherObject
+	// gateway says that there are some of Envoy Gateway's.
+	gateway bool
 }
 
 // otherObject is an object without rules.
@@ -38,6 +40,7 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 		return nil, false
 	}
 	kind, _ := lookUp(n, "kind")
+	version, _ := lookUp(n, "apiVersion")
 	switch list, _ := lookUp(n, "items"); {
 	case kind.Value == "ConfigMap":
 		return p.configMap(content, n), true
@@ -59,6 +62,9 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 			}
 		}
 		return configs, true
+	case p.gateway != nil && p.gateway.Add(version.Value, kind.Value, p.pos(n), n):
+		p.objects.gateway = true
+		return nil, true
 	default:
 		remedy := cmp.Or(remedies[kind.Value], "give sluice the ConfigMap that holds the rules, or their file")
 		p.objects.others = append(p.objects.others, otherObject{n, objectName(n), remedy})
@@ -106,7 +112,7 @@ func objectName(n *yaml.Node) string {
 // remedies say where the rules are that one may look for in objects of these kinds.
 var remedies = map[string]string{
 	"BackendTrafficPolicy": "Envoy Gateway makes rules of it, of its Gateway and of its routes, and sends them by xDS: " +
-		"see those in force with sluice explain --addr, or /rlconfig on port 6070",
+		"serve with --xds-addr, as kustomize/overlays/envoy-gateway does; sluice check reads it with its Gateway and routes",
 	"EnvoyFilter":     "it configures Envoy: give it to sluice envoy check, and its rules with -c",
 	"RateLimitPolicy": "it holds limits of Kuadrant's own language; write them as rules",
 	"QuotaPolicy": "Envoy AI Gateway makes rules of it, and sends them by xDS: " +
@@ -179,7 +185,7 @@ func (p *parser) reportOthers() {
 	if len(others) == 0 {
 		return
 	}
-	if !p.objects.found {
+	if !p.objects.found && !p.objects.gateway {
 		for _, o := range others {
 			p.fail("", o.at, "no rules stand in this %s: %s", o.name, o.remedy)
 		}

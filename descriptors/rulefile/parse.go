@@ -5,6 +5,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/envoygateway"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
@@ -23,9 +24,15 @@ import (
 // is read, and places are those in content. Objects without rules are an error if no
 // others have any.
 func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
-	p, configs := parse(file, content, findLongList(content, pieceBytes))
+	return ParseObjects(file, content, nil)
+}
+
+// ParseObjects does what [Parse] does, and puts aside the objects that Envoy Gateway makes rules of, unless gateway is
+// nil. [envoygateway.Objects.Rules] has the rules once all files are read.
+func ParseObjects(file string, content []byte, gateway *envoygateway.Objects) ([]rules.Config, rules.Diagnostics) {
+	p, configs := parse(file, content, findLongList(content, pieceBytes), gateway)
 	if l := p.list; l != nil && (l.broken || l.node == nil) {
-		p, configs = parse(file, content, nil)
+		p, configs = parse(file, content, nil, gateway)
 	}
 	ds := p.sorted()
 	if ds.HasErrors() {
@@ -35,8 +42,9 @@ func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
 }
 
 // parse reads the rules in content. Its list, if not nil, is read in pieces.
-func parse(file string, content []byte, list *longList) (*parser, []rules.Config) {
+func parse(file string, content []byte, list *longList, gateway *envoygateway.Objects) (*parser, []rules.Config) {
 	p := newParser(file, content)
+	p.gateway = gateway
 	configs := p.read(content, list)
 	p.reportOthers()
 	return p, configs

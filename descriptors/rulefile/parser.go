@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/envoygateway"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
@@ -37,6 +38,8 @@ type parser struct {
 	nodes, depth int
 	// objects are those of Kubernetes in the file.
 	objects objects
+	// gateway takes those that Envoy Gateway makes rules of; nil to say that they are none.
+	gateway *envoygateway.Objects
 	// place returns where a line and a column are in the file, if what is read is a text within it; nil otherwise.
 	place func(line, col int) (int, int)
 	// stopped is set when going on would only waste time. Nothing is reported after.

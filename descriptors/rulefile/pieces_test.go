@@ -16,11 +16,11 @@ func inPieces(t *testing.T, content []byte, size int) bool {
 	if list == nil {
 		return false
 	}
-	p, got := parse("f.yaml", content, list)
+	p, got := parse("f.yaml", content, list, nil)
 	if list.broken || list.node == nil {
 		return false
 	}
-	whole, want := parse("f.yaml", content, nil)
+	whole, want := parse("f.yaml", content, nil, nil)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules read in pieces differ (-whole +pieces):\n%s", diff)
 	}

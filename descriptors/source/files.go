@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/envoygateway"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -277,12 +278,12 @@ func Load(paths []string, defaults string, opt descriptors.Options, streams ...F
 	if err := all.someFile(paths, ""); err != nil {
 		return nil, nil, err
 	}
-	set, ds := all.build(opt)
+	set, ds := all.build(opt, new(envoygateway.Objects))
 	return set, ds, nil
 }
 
-// build parses and compiles files. It uses up their contents.
-func (r sources) build(opt descriptors.Options) (*descriptors.Set, rules.Diagnostics) {
+// build parses and compiles files. It uses up their contents. Objects of Envoy Gateway make rules unless gateway is nil.
+func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (*descriptors.Set, rules.Diagnostics) {
 	var configs []rules.Config
 	var found rules.Diagnostics
 	var names []string
@@ -290,9 +291,13 @@ func (r sources) build(opt descriptors.Options) (*descriptors.Set, rules.Diagnos
 	for i := range r.files {
 		f := &r.files[i]
 		size += len(f.Content)
-		c, ds := rulefile.Parse(f.Name, f.Content)
+		c, ds := rulefile.ParseObjects(f.Name, f.Content, gateway)
 		f.Content = nil // so that it is not in memory beside the rules
 		configs, found, names = append(configs, c...), append(found, ds...), append(names, f.Name)
+	}
+	if gateway != nil {
+		c, ds := gateway.Rules(len(configs) > 0 || found.HasErrors())
+		configs, found = append(configs, c...), append(found, ds...)
 	}
 	if r.defaults != nil {
 		var ds rules.Diagnostics

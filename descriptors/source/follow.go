@@ -180,7 +180,7 @@ func (s *Files) take(r reading, start bool) error {
 		if len(s.opt.Paths) == 0 {
 			u.Defaults, u.Diagnostics = rulefile.ParseDefaults(r.defaults.Name, r.defaults.Content)
 		} else {
-			u.Set, u.Diagnostics = r.build(s.opt.Options)
+			u.Set, u.Diagnostics = r.build(s.opt.Options, nil)
 		}
 		u.Err = u.Diagnostics.Err()
 		return u

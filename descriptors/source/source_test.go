@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -330,5 +332,32 @@ func TestWatchedDirs(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("watchedDirs(%s) (-want +got):\n%s", tt.path, diff)
 		}
+	}
+}
+
+// TestEnvoyGatewayIsForCommands has commands make rules of Envoy Gateway's objects, in several files, and the service
+// say where they come from: a route that the files lack would go without its limit.
+func TestEnvoyGatewayIsForCommands(t *testing.T) {
+	dir := t.TempDir()
+	write(t, "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: eg }\n"+
+		"spec: { listeners: [{ name: http, protocol: HTTP, port: 80 }] }\n", dir, "a.yaml")
+	write(t, "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: { name: shop }\nspec: { parentRefs: [{ name: eg }] }\n---\n"+
+		"apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: { name: shop }\n"+
+		"spec: { targetRefs: [{ kind: HTTPRoute, name: shop }], rateLimit: { global: { rules: [{ limit: { requests: 1, unit: Hour } }] } } }\n", dir, "b.yaml")
+
+	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
+	if err != nil || set == nil || ds.HasErrors() {
+		t.Fatalf("Load = %v, %v, %v, want rules", set, ds, err)
+	}
+	var dump strings.Builder
+	if err := set.Dump(&dump); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := dump.String(), "default/eg/http.httproute/default/shop/rule/0/match/0/*_httproute/default/shop/rule/0/match/0/*.rule-0-match--1_rule-0-match--1"; !strings.Contains(got, want) {
+		t.Errorf("Dump = %q, want %q in it", got, want)
+	}
+	first, _ := follow(t, Options{}, dir)
+	if first.Set != nil || first.Err == nil || !strings.Contains(first.Err.Error(), "--xds-addr") {
+		t.Errorf("Load of a service = %v, %v, want an error that names --xds-addr", first.Set, first.Err)
 	}
 }

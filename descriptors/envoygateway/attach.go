@@ -1,0 +1,177 @@
+package envoygateway
+
+import "slices"
+
+// attachment is the one policy that a target has.
+type attachment struct {
+	space string
+	target
+}
+
+// attach gives places the limits of the policies that target them, the most specific first: rules of routes, routes,
+// listeners, Gateways. The policies are in the order in which the first has a target.
+func (o *Objects) attach(places []*place) {
+	above := map[attachment]*policy{} // those of Gateways and of listeners, which may be merged into those of routes
+	for _, p := range o.policies {
+		for _, at := range o.targets(p) {
+			if _, taken := above[at]; !taken && at.Kind == "Gateway" && o.hasTarget(at) {
+				above[at] = p
+			}
+		}
+	}
+	taken := map[attachment]*policy{}
+	for stage := range 4 {
+		for _, p := range o.policies {
+			for _, at := range o.targets(p) {
+				if at.stage() != stage || !o.mayAttach(p, at, taken) {
+					continue
+				}
+				taken[at] = p
+				applied, covered := 0, 0
+				for _, place := range places {
+					if !at.covers(place) {
+						continue
+					}
+					if covered++; place.policy == nil {
+						place.policy, place.limits = p, p.limitsAt(place, above)
+						applied++
+					}
+				}
+				switch {
+				case applied > 0 || p.limits == nil:
+				case covered > 0:
+					o.warn(p.Metadata.pos, "%s has no effect on %s: each route there has a policy of its own", p, at)
+				case at.Kind == "Gateway":
+					o.warn(p.Metadata.pos, "%s has no effect on %s: no route given is attached to it", p, at)
+				default:
+					o.warn(p.Metadata.pos, "%s has no effect on %s: no listener of the Gateways given takes it; look at its parentRefs "+
+						"and hostnames, and at allowedRoutes of the listeners", p, at)
+				}
+			}
+		}
+	}
+}
+
+func (p *policy) String() string { return "BackendTrafficPolicy " + p.Metadata.full().String() }
+
+func (a attachment) String() string {
+	s := a.Kind + " " + a.space + "/" + a.Name
+	if a.SectionName != "" {
+		s += " (" + a.SectionName + ")"
+	}
+	return s
+}
+
+// stage is when targets of that kind get their policies.
+func (a attachment) stage() int {
+	stage := 1
+	if a.Kind == "Gateway" {
+		stage = 3
+	}
+	if a.SectionName != "" {
+		stage--
+	}
+	return stage
+}
+
+// covers reports whether a policy of the target is one of the place.
+func (a attachment) covers(p *place) bool {
+	if a.Kind == "Gateway" {
+		return p.listener.gateway == name{a.space, a.Name} && (a.SectionName == "" || a.SectionName == p.listener.Name)
+	}
+	return p.route.Kind == a.Kind && p.route.Metadata.full() == name{a.space, a.Name} && (a.SectionName == "" || a.SectionName == p.rule)
+}
+
+// targets returns what a policy targets, each target once.
+func (o *Objects) targets(p *policy) (all []attachment) {
+	space := p.Metadata.full().namespace
+	add := func(t target) {
+		if at := (attachment{space, t}); !slices.Contains(all, at) {
+			all = append(all, at)
+		}
+	}
+	if t := p.Spec.TargetRef; t != nil {
+		add(*t)
+	}
+	for _, t := range p.Spec.TargetRefs {
+		add(t)
+	}
+	for i := range p.Spec.TargetSelectors {
+		s := &p.Spec.TargetSelectors[i]
+		selected := func(kind string, m *metadata) {
+			if kind == s.Kind && m.full().namespace == space && s.Selector.matches(m.Labels) {
+				add(target{Kind: kind, Name: m.Name})
+			}
+		}
+		for _, g := range o.gateways {
+			selected("Gateway", &g.Metadata)
+		}
+		for _, r := range o.routes {
+			selected(r.Kind, &r.Metadata)
+		}
+	}
+	return all
+}
+
+// mayAttach reports whether a policy gets a target, and warns of one that does not.
+func (o *Objects) mayAttach(p *policy, at attachment, taken map[attachment]*policy) bool {
+	switch has := o.hasTarget(at); {
+	case has && taken[at] == nil:
+		return true
+	case p.limits == nil:
+	case has:
+		o.warn(p.Metadata.pos, "%s has no effect on %s: %s has it", p, at, taken[at])
+	case at.Kind == "Gateway" || at.Kind == "HTTPRoute" || at.Kind == "GRPCRoute":
+		o.warn(p.Metadata.pos, "%s targets %s, which is not among the objects given; names in rules are made of it", p, at)
+	default:
+		o.warn(p.Metadata.pos, "%s targets %s: not read; sluice reads Gateways, HTTPRoutes and GRPCRoutes", p, at)
+	}
+	return false
+}
+
+// hasTarget reports whether what a policy targets is among the objects.
+func (o *Objects) hasTarget(at attachment) bool {
+	full := name{at.space, at.Name}
+	if at.Kind == "Gateway" {
+		g := o.gateway(full)
+		return g != nil && (at.SectionName == "" || slices.ContainsFunc(g.Spec.Listeners, func(l *listener) bool { return l.Name == at.SectionName }))
+	}
+	for _, r := range o.routes {
+		if r.Kind != at.Kind || r.Metadata.full() != full {
+			continue
+		}
+		if at.SectionName == "" {
+			return true
+		}
+		if r.Spec.Rules != nil {
+			for _, rule := range *r.Spec.Rules {
+				if rule.Name == at.SectionName {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// limitsAt returns the limits that a policy brings to a place. If it is merged, those of the policy above it count too.
+func (p *policy) limitsAt(at *place, above map[attachment]*policy) []*limit {
+	if p.Spec.MergeType == "" || above == nil {
+		return p.limits
+	}
+	l := at.listener
+	parent := above[attachment{l.gateway.namespace, target{Kind: "Gateway", Name: l.gateway.name, SectionName: l.Name}}]
+	if parent == nil {
+		parent = above[attachment{l.gateway.namespace, target{Kind: "Gateway", Name: l.gateway.name}}]
+	}
+	switch {
+	case parent == nil || parent.limits == nil || parent == p:
+		return p.limits
+	case p.limits == nil:
+		return parent.limits
+	case p.Spec.MergeType == "StrategicMerge":
+		return slices.Concat(p.limits, parent.limits) // limits have names of their own, so none replaces another
+	default:
+		return p.limits
+	}
+}

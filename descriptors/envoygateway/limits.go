@@ -1,0 +1,224 @@
+package envoygateway
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// limit is a rule of a policy.
+type limit struct {
+	// name is the policy's and the rule's number. It tells the rules of all policies apart.
+	name string
+	// policy is the name of the policy, the domain of a rule that is shared.
+	policy string
+	pos    rules.Pos
+	shared bool
+	// headers and queries have for each match whether each value is limited by itself.
+	headers, queries []bool
+	methods, path    bool
+	// cidr is the value of masked_remote_address, empty for none. Each address within may be limited by itself.
+	cidr    string
+	perIP   bool
+	shadow  bool
+	allowed rules.Limit
+}
+
+// written is a rule as a policy has it.
+type written struct {
+	ClientSelectors []struct {
+		Headers     []match
+		Methods     []match
+		Path        *match
+		SourceCIDR  *match  `yaml:"sourceCIDR"`
+		QueryParams []match `yaml:"queryParams"`
+	} `yaml:"clientSelectors"`
+	Limit struct {
+		Requests     *int64
+		Unit         string
+		FromMetadata yaml.Node `yaml:"fromMetadata"` // Envoy says it with the request
+	}
+	Cost              yaml.Node // hits addends of Envoy's
+	Shared            bool
+	ShadowMode        bool      `yaml:"shadowMode"`
+	XRateLimitHeaders yaml.Node `yaml:"xRateLimitHeaders"`
+}
+
+type match struct {
+	Type, Name string
+	Value      *string
+	Invert     bool
+}
+
+// readLimits reads the global rules of a policy.
+func (o *Objects) readLimits(p *policy, file string) {
+	rl := p.Spec.RateLimit
+	if rl == nil || rl.Global == nil || rl.Type == "Local" {
+		return
+	}
+	p.limits = []*limit{}
+	for _, s := range p.Spec.TargetSelectors {
+		if !s.Namespaces.IsZero() {
+			o.leaveOut(rules.Pos{File: file, Line: s.Namespaces.Line, Col: s.Namespaces.Column}, "targetSelectors with namespaces")
+		}
+	}
+	for i := range rl.Global.Rules {
+		n := &rl.Global.Rules[i]
+		for n.Kind == yaml.AliasNode {
+			n = n.Alias
+		}
+		pos := rules.Pos{File: file, Line: n.Line, Col: n.Column}
+		var w written
+		if !o.load(n, pos, &w, yaml.WithKnownFields()) {
+			continue
+		}
+		policy := p.Metadata.full().String()
+		l := &limit{
+			name: fmt.Sprintf("%s/rule/%d", policy, i), policy: policy, pos: pos, shared: w.Shared, shadow: w.ShadowMode,
+		}
+		if err := l.read(&w); err != nil {
+			o.fail(pos, "rule %d of BackendTrafficPolicy %s: %v; Envoy Gateway answers 500 on its routes", i, policy, err)
+			continue
+		}
+		p.limits = append(p.limits, l)
+	}
+}
+
+// read takes over what a rule says. The error is Envoy Gateway's reason to reject it.
+func (l *limit) read(w *written) error {
+	for _, s := range w.ClientSelectors {
+		if len(s.Headers)+len(s.Methods)+len(s.QueryParams) == 0 && s.Path == nil && s.SourceCIDR == nil {
+			return errors.New("a clientSelector without headers, methods, path, sourceCIDR or queryParams")
+		}
+		for _, m := range s.Headers {
+			if err := m.check("header"); err != nil {
+				return err
+			}
+			l.headers = append(l.headers, m.Type == "Distinct")
+		}
+		for _, m := range s.QueryParams {
+			if err := m.check("query parameter"); err != nil {
+				return err
+			}
+			l.queries = append(l.queries, m.Type == "Distinct")
+		}
+		l.methods = l.methods || len(s.Methods) > 0
+		if m := s.Path; m != nil {
+			l.path = true
+			if err := m.pattern("RegularExpression"); err != nil {
+				return err
+			}
+		}
+		if m := s.SourceCIDR; m != nil {
+			if m.Value == nil {
+				return errors.New("sourceCIDR has no value")
+			}
+			_, network, err := net.ParseCIDR(*m.Value)
+			if err != nil {
+				return fmt.Errorf("sourceCIDR %q is no range of addresses such as 10.0.0.0/8", *m.Value)
+			}
+			l.cidr, l.perIP = network.String(), m.Type == "Distinct"
+			if m.Invert {
+				l.cidr = "invert:" + l.cidr
+			}
+		}
+	}
+	return l.readAllowed(w)
+}
+
+// readAllowed takes over how many requests a rule allows.
+func (l *limit) readAllowed(w *written) error {
+	unit := rules.Unit(0)
+	for u := rules.Second; u <= rules.Week; u++ {
+		if strings.EqualFold(u.String(), w.Limit.Unit) {
+			unit = u
+		}
+	}
+	switch n := w.Limit.Requests; {
+	case unit == 0:
+		return fmt.Errorf("limit.unit %q must be Second, Minute, Hour, Day, Week, Month or Year", w.Limit.Unit)
+	case n == nil || *n < 0 || *n > math.MaxUint32:
+		return fmt.Errorf("limit.requests must be a number from 0 to %d", uint32(math.MaxUint32))
+	default:
+		l.allowed = rules.Limit{Pos: l.pos, RequestsPerUnit: uint32(*n), Unit: unit, UnitMultiplier: 1}
+		return nil
+	}
+}
+
+// check says what is wrong with a match by name.
+func (m *match) check(what string) error {
+	switch {
+	case m.Name == "":
+		return fmt.Errorf("a %s match has no name", what)
+	case m.Type == "Distinct" && (m.Value != nil || m.Invert):
+		return fmt.Errorf("the Distinct match of %s %q must have neither value nor invert", what, m.Name)
+	case m.Type == "Distinct":
+		return nil
+	case m.Type != "" && m.Type != "Exact" && m.Type != "RegularExpression":
+		return fmt.Errorf("type %q of %s %q must be Exact, RegularExpression or Distinct", m.Type, what, m.Name)
+	case m.Value == nil:
+		return fmt.Errorf("the match of %s %q has no value", what, m.Name)
+	}
+	return m.pattern("RegularExpression")
+}
+
+// pattern says what is wrong with a match's regular expression.
+func (m *match) pattern(kind string) error {
+	if m.Type != kind || m.Value == nil {
+		return nil
+	}
+	if _, err := regexp.Compile(*m.Value); err != nil {
+		return fmt.Errorf("value %q: %w", *m.Value, err)
+	}
+	return nil
+}
+
+// chain is the chain of descriptors that a rule is, of which the last has the limit. Number is its place among the
+// rules of its domain.
+func (l *limit) chain(number int) rules.Descriptor {
+	var all []rules.Descriptor
+	add := func(key string, hasValue bool) {
+		d := rules.Descriptor{Pos: l.pos, Key: key}
+		if hasValue {
+			d.Value = key
+		}
+		all = append(all, d)
+	}
+	key := func(what string, args ...any) string {
+		return fmt.Sprintf("rule-%d-", number) + fmt.Sprintf(what, args...)
+	}
+	for i, distinct := range l.headers {
+		add(key("match-%d", i), !distinct)
+	}
+	if l.methods {
+		add(key("method"), true)
+	}
+	if l.path {
+		add(key("path"), true)
+	}
+	if l.cidr != "" {
+		all = append(all, rules.Descriptor{Pos: l.pos, Key: "masked_remote_address", Value: l.cidr})
+		if l.perIP {
+			add("remote_address", false)
+		}
+	}
+	for i, distinct := range l.queries {
+		add(key("match-%d", len(l.headers)+i), !distinct)
+	}
+	if len(all) == 0 {
+		add(key("match--1"), true)
+	}
+	last := len(all) - 1
+	all[last].RateLimits, all[last].ShadowMode = []rules.Limit{l.allowed}, l.shadow
+	for i := last; i > 0; i-- {
+		all[i-1].Descriptors = []rules.Descriptor{all[i]}
+	}
+	return all[0]
+}

@@ -1,0 +1,246 @@
+package envoygateway
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// The groups of the kinds that are read.
+const (
+	gatewayGroup = "gateway.networking.k8s.io"
+	policyGroup  = "gateway.envoyproxy.io"
+)
+
+// Objects are those that rules are made of. The zero value has none. It is for one
+// goroutine.
+type Objects struct {
+	gateways   []*gateway
+	routes     []*route
+	policies   []*policy
+	namespaces map[string]map[string]string // labels
+	// unread are those that change which rules there are, and are not read.
+	unread   []string
+	unreadAt rules.Pos
+	// first is an object that is read.
+	first       string
+	firstAt     rules.Pos
+	diagnostics rules.Diagnostics
+}
+
+// name is that of an object in its namespace.
+type name struct{ namespace, name string }
+
+func (n name) String() string { return n.namespace + "/" + n.name }
+
+type metadata struct {
+	Name              string
+	Namespace         string
+	Labels            map[string]string
+	CreationTimestamp string `yaml:"creationTimestamp"`
+	// pos is the object's place.
+	pos rules.Pos
+}
+
+// full is the name with the namespace. One that is not given is "default", as for kubectl.
+func (m *metadata) full() name { return name{cmp.Or(m.Namespace, "default"), m.Name} }
+
+// compare orders objects as Envoy Gateway does, by their age and then by their names.
+func (m *metadata) compare(o *metadata) int {
+	return cmp.Or(cmp.Compare(m.CreationTimestamp, o.CreationTimestamp), cmp.Compare(m.full().String(), o.full().String()))
+}
+
+type gateway struct {
+	Metadata metadata
+	Spec     struct{ Listeners []*listener }
+}
+
+type listener struct {
+	Name, Hostname, Protocol string
+	Port                     int
+	AllowedRoutes            struct {
+		Kinds      []struct{ Kind string }
+		Namespaces struct {
+			From     string
+			Selector selector
+		}
+	} `yaml:"allowedRoutes"`
+
+	gateway name
+}
+
+type route struct {
+	Kind     string
+	Metadata metadata
+	Spec     struct {
+		ParentRefs []struct {
+			Kind, Namespace, Name string
+			SectionName           string `yaml:"sectionName"`
+			Port                  int
+		} `yaml:"parentRefs"`
+		Hostnames []string
+		Rules     *[]struct {
+			Name    string
+			Matches *[]routeMatch
+			Filters []struct{ Type string }
+		}
+	}
+}
+
+type routeMatch struct {
+	Method yaml.Node // in a GRPCRoute it is a map
+}
+
+type policy struct {
+	Metadata metadata
+	Spec     struct {
+		TargetRef       *target          `yaml:"targetRef"`
+		TargetRefs      []target         `yaml:"targetRefs"`
+		TargetSelectors []targetSelector `yaml:"targetSelectors"`
+		MergeType       string           `yaml:"mergeType"`
+		RateLimit       *struct {
+			Type   string
+			Global *struct{ Rules []yaml.Node }
+		} `yaml:"rateLimit"`
+	}
+	// limits are the rules of the policy, nil if it has no global ones.
+	limits []*limit
+}
+
+type target struct {
+	Kind, Name  string
+	SectionName string `yaml:"sectionName"`
+}
+
+type targetSelector struct {
+	Kind       string
+	Selector   selector  `yaml:",inline"`
+	Namespaces yaml.Node // of others' namespaces
+}
+
+type selector struct {
+	MatchLabels      map[string]string `yaml:"matchLabels"`
+	MatchExpressions []struct {
+		Key, Operator string
+		Values        []string
+	} `yaml:"matchExpressions"`
+}
+
+// matches reports whether a selector selects an object with those labels.
+func (s *selector) matches(labels map[string]string) bool {
+	for key, want := range s.MatchLabels {
+		if got, ok := labels[key]; !ok || got != want {
+			return false
+		}
+	}
+	for _, e := range s.MatchExpressions {
+		value, has := labels[e.Key]
+		if in := has && slices.Contains(e.Values, value); !map[string]bool{
+			"In": in, "NotIn": !in, "Exists": has, "DoesNotExist": !has,
+		}[e.Operator] {
+			return false
+		}
+	}
+	return true
+}
+
+// Add takes an object, whose place is pos, if it is of a kind that rules are made of, and reports whether it is.
+// Places of what is within it are those of its nodes, in the same file.
+func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
+	group, _, _ := strings.Cut(version, "/")
+	var read *metadata
+	switch {
+	case group == gatewayGroup && kind == "Gateway":
+		if g := new(gateway); o.load(n, pos, g) {
+			read = &g.Metadata
+			g.Spec.Listeners = slices.DeleteFunc(g.Spec.Listeners, func(l *listener) bool { return l == nil })
+			for _, l := range g.Spec.Listeners {
+				l.gateway = g.Metadata.full()
+			}
+			o.gateways = append(o.gateways, g)
+		}
+	case group == gatewayGroup && (kind == "HTTPRoute" || kind == "GRPCRoute"):
+		if r := new(route); o.load(n, pos, r) {
+			read = &r.Metadata
+			o.routes = append(o.routes, r)
+		}
+	case group == policyGroup && kind == "BackendTrafficPolicy":
+		if p := new(policy); o.load(n, pos, p) {
+			read = &p.Metadata
+			o.policies = append(o.policies, p)
+			o.readLimits(p, pos.File)
+		}
+	case version == "v1" && kind == "Namespace":
+		var space struct{ Metadata metadata }
+		if o.load(n, pos, &space) {
+			if o.namespaces == nil {
+				o.namespaces = map[string]map[string]string{}
+			}
+			o.namespaces[space.Metadata.Name] = space.Metadata.Labels
+			read = &space.Metadata
+		}
+	case group == gatewayGroup && kind == "ListenerSet" || group == policyGroup && kind == "HTTPRouteFilter":
+		var other struct {
+			Metadata metadata
+			Spec     struct{ Matches []yaml.Node }
+		}
+		if o.load(n, pos, &other) {
+			read = &other.Metadata
+			if kind == "ListenerSet" || len(other.Spec.Matches) > 0 {
+				o.leaveOut(pos, kind+" "+read.full().String())
+			}
+		}
+	default:
+		return false
+	}
+	if read != nil {
+		read.pos = pos
+		if o.first == "" {
+			o.first, o.firstAt = kind+" "+read.Name, pos
+		}
+	}
+	return true
+}
+
+// leaveOut notes something that is not read.
+func (o *Objects) leaveOut(pos rules.Pos, what string) {
+	o.unread, o.unreadAt = append(o.unread, what), pos
+}
+
+// unknownField finds the names in the error about a field that a type does not have.
+var unknownField = regexp.MustCompile(`^field (\S+) not found in type .*$`)
+
+// load reads a node, and reports whether it could be. It reports mistakes.
+func (o *Objects) load(n *yaml.Node, pos rules.Pos, into any, options ...yaml.Option) bool {
+	err := n.Load(into, options...)
+	var mistakes *yaml.LoadErrors
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &mistakes):
+		for _, m := range mistakes.Errors {
+			at := rules.Pos{File: pos.File, Line: m.Mark.Line, Col: m.Mark.Column}
+			o.fail(at, "%s", unknownField.ReplaceAllString(m.Message, `there is no field "$1" here; see Envoy Gateway's API for those that are`))
+		}
+	default:
+		o.fail(pos, "%v", err)
+	}
+	return false
+}
+
+func (o *Objects) fail(pos rules.Pos, format string, args ...any) {
+	o.diagnostics = append(o.diagnostics, rules.Diagnostic{Pos: pos, Severity: rules.Error, Message: fmt.Sprintf(format, args...)})
+}
+
+func (o *Objects) warn(pos rules.Pos, format string, args ...any) {
+	o.diagnostics = append(o.diagnostics, rules.Diagnostic{
+		Pos: pos, Severity: rules.Warning, Code: rules.NoEffect, Message: fmt.Sprintf(format, args...),
+	})
+}

@@ -1,0 +1,152 @@
+package envoygateway
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// place is a route of Envoy's: one match of one rule of a route, for one host, at one listener.
+type place struct {
+	listener *listener
+	route    *route
+	// rule is the name that the route gives its rule, name what Envoy Gateway names the place.
+	rule, name string
+	// policy has settled which limits the place has, and limits are they.
+	policy *policy
+	limits []*limit
+}
+
+// places returns those of all routes.
+func (o *Objects) places() (all []*place) {
+	slices.SortStableFunc(o.routes, func(a, b *route) int { return a.Metadata.compare(&b.Metadata) })
+	for _, r := range o.routes {
+		for _, l := range o.listenersOf(r) {
+			for _, host := range l.hosts(r.Spec.Hostnames, o.siblings(l)) {
+				all = append(all, r.at(l, host)...)
+			}
+		}
+	}
+	return all
+}
+
+// at returns the places of a route for one host at one listener.
+func (r *route) at(l *listener, host string) (all []*place) {
+	suffix := strings.ReplaceAll(host, ".", "_")
+	addAt := func(rule, at string) {
+		name := fmt.Sprintf("%s/%s/rule/%s/%s", strings.ToLower(r.Kind), r.Metadata.full(), at, suffix)
+		all = append(all, &place{listener: l, route: r, rule: rule, name: name})
+	}
+	add := func(rule string, number, match int) { addAt(rule, fmt.Sprintf("%d/match/%d", number, match)) }
+	const none = -1 // what Envoy Gateway counts without matches
+	// Kubernetes gives an HTTPRoute a rule that matches all paths, and so each of its rules, if it has none.
+	first := none
+	if r.Kind == "HTTPRoute" {
+		first = 0
+	}
+	if r.Spec.Rules == nil {
+		if first == 0 {
+			add("", 0, 0)
+		}
+		return all
+	}
+	for number, rule := range *r.Spec.Rules {
+		switch {
+		case rule.Matches == nil:
+			add(rule.Name, number, first)
+		case len(*rule.Matches) == 0:
+			add(rule.Name, number, none)
+		default:
+			cors := slices.ContainsFunc(rule.Filters, func(f struct{ Type string }) bool { return f.Type == "CORS" })
+			for match, m := range *rule.Matches {
+				add(rule.Name, number, match)
+				if method := m.Method.Value; cors && method != "" && method != "OPTIONS" {
+					addAt(rule.Name, fmt.Sprintf("%d/match/%d/cors-preflight", number, match))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// listenersOf returns the listeners that a route asks for and that take it.
+func (o *Objects) listenersOf(r *route) (all []*listener) {
+	space := r.Metadata.full().namespace
+	for _, ref := range r.Spec.ParentRefs {
+		if ref.Kind != "" && ref.Kind != "Gateway" {
+			continue
+		}
+		g := o.gateway(name{cmp.Or(ref.Namespace, space), ref.Name})
+		if g == nil {
+			continue
+		}
+		for _, l := range g.Spec.Listeners {
+			if (ref.SectionName == "" || ref.SectionName == l.Name) && (ref.Port == 0 || ref.Port == l.Port) && o.takes(l, r) && !slices.Contains(all, l) {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
+}
+
+func (o *Objects) gateway(n name) *gateway {
+	for _, g := range o.gateways {
+		if g.Metadata.full() == n {
+			return g
+		}
+	}
+	return nil
+}
+
+func (o *Objects) siblings(l *listener) []*listener { return o.gateway(l.gateway).Spec.Listeners }
+
+// takes reports whether a listener takes routes of that kind from that namespace.
+func (o *Objects) takes(l *listener, r *route) bool {
+	allowed, kind := l.AllowedRoutes, len(l.AllowedRoutes.Kinds) == 0
+	for _, k := range allowed.Kinds {
+		kind = kind || k.Kind == r.Kind
+	}
+	space := r.Metadata.full().namespace
+	switch from := allowed.Namespaces.From; {
+	case !kind || l.Protocol != "HTTP" && l.Protocol != "HTTPS":
+		return false
+	case from == "All":
+		return true
+	case from == "Selector":
+		labels, ok := o.namespaces[space]
+		return ok && allowed.Namespaces.Selector.matches(labels)
+	default:
+		return space == l.gateway.namespace
+	}
+}
+
+// hosts returns those of a route that a listener serves. Siblings are the listeners of its Gateway.
+func (l *listener) hosts(wanted []string, siblings []*listener) []string {
+	if len(wanted) == 0 {
+		return []string{cmp.Or(l.Hostname, "*")}
+	}
+	served := map[string]bool{}
+	for _, host := range wanted {
+		switch {
+		case l.Hostname == "" || l.Hostname == host || covers(l.Hostname, host):
+			served[host] = true
+		case covers(host, l.Hostname):
+			served[l.Hostname] = true
+		}
+	}
+	for _, other := range siblings {
+		if other != l && other.Port == l.Port {
+			delete(served, other.Hostname)
+		}
+	}
+	return slices.Sorted(maps.Keys(served))
+}
+
+// covers reports whether a host with a wildcard stands for another, which may have one too.
+func covers(wildcard, host string) bool {
+	suffix, is := strings.CutPrefix(wildcard, "*")
+	rest, ends := strings.CutSuffix(strings.TrimPrefix(host, "*"), suffix)
+	return is && ends && rest != "" && (!strings.HasPrefix(host, "*") || strings.HasPrefix(rest, "."))
+}

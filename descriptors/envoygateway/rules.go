@@ -1,0 +1,106 @@
+package envoygateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// Rules returns the rules that Envoy Gateway makes of the objects, and what there is to say of them. Found says that
+// other rules stand beside them: without any, it is an error that these are none.
+func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
+	if !slices.ContainsFunc(o.policies, func(p *policy) bool { return p.limits != nil }) {
+		o.reportNone(found)
+		return nil, o.diagnostics
+	}
+	places := o.places()
+	slices.SortStableFunc(o.policies, func(a, b *policy) int { return a.Metadata.compare(&b.Metadata) })
+	o.attach(places)
+	if len(o.unread) > 0 {
+		o.warn(o.unreadAt, "not read, so that rules may be missing here: %s; sluice explain --addr shows those that Envoy Gateway sends",
+			rules.Shorten(strings.Join(o.unread, ", ")))
+	}
+	var t tree
+	for _, p := range places {
+		t.add(p)
+	}
+	if len(t.configs) == 0 && !found && !o.diagnostics.HasErrors() {
+		o.fail(o.policies[0].Metadata.pos, "no rules come of these objects; give sluice the Gateways and routes that "+
+			"the BackendTrafficPolicies target too: kubectl get backendtrafficpolicies,gateways,httproutes,grpcroutes,namespaces -A -o yaml")
+	}
+	if len(t.configs) > 0 {
+		o.diagnostics = append(o.diagnostics, rules.Diagnostic{
+			Pos: t.configs[0].Pos, Severity: rules.Note,
+			Message: "rules as Envoy Gateway 1.8 and 1.9 make them; serve gets them from it, by --xds-addr, and does not read these objects",
+		})
+	}
+	return t.configs, append(o.diagnostics, t.diagnostics...)
+}
+
+// reportNone says that no policy has rules.
+func (o *Objects) reportNone(found bool) {
+	switch text := "no rules come of this %s: a BackendTrafficPolicy with rateLimit.global makes them"; {
+	case o.first == "":
+	case found:
+		o.diagnostics = append(o.diagnostics, rules.Diagnostic{Pos: o.firstAt, Severity: rules.Note, Message: fmt.Sprintf(text, o.first)})
+	default:
+		o.fail(o.firstAt, text, o.first)
+	}
+}
+
+// tree is the rules as they are found.
+type tree struct {
+	configs     []rules.Config
+	diagnostics rules.Diagnostics
+}
+
+// add adds the rules of one place.
+func (t *tree) add(p *place) {
+	numbers := map[bool]int{} // rules are counted by themselves where they are shared
+	for _, l := range p.limits {
+		domain, key := p.listener.domain(), p.name
+		if l.shared {
+			domain, key = l.policy, l.name
+		}
+		d := l.chain(numbers[l.shared])
+		numbers[l.shared]++
+		below := t.below(domain, key, l)
+		same := slices.IndexFunc(*below, func(other rules.Descriptor) bool { return equal(&other, &d) })
+		if same < 0 {
+			*below = append(*below, d)
+			continue
+		}
+		if at := (*below)[same].Pos; at != l.pos {
+			t.diagnostics = append(t.diagnostics, rules.Diagnostic{
+				Pos: l.pos, Severity: rules.Warning, Code: rules.NoEffect, Path: rules.DomainPath(domain),
+				Message: fmt.Sprintf("Envoy Gateway drops this rule, since it takes it for the one of %s: their descriptors are the same", at),
+			})
+		}
+	}
+}
+
+// domain is what Envoy Gateway names a listener.
+func (l *listener) domain() string { return l.gateway.String() + "/" + l.Name }
+
+// below returns what stands below an entry at the root of a domain.
+func (t *tree) below(domain, key string, l *limit) *[]rules.Descriptor {
+	i := slices.IndexFunc(t.configs, func(c rules.Config) bool { return c.Domain == domain })
+	if i < 0 {
+		i = len(t.configs)
+		t.configs = append(t.configs, rules.Config{Pos: l.pos, Domain: domain})
+	}
+	all := &t.configs[i].Descriptors
+	j := slices.IndexFunc(*all, func(d rules.Descriptor) bool { return d.Key == key })
+	if j < 0 {
+		j = len(*all)
+		*all = append(*all, rules.Descriptor{Pos: l.pos, Key: key, Value: key})
+	}
+	return &(*all)[j].Descriptors
+}
+
+// equal reports whether Envoy Gateway takes descriptors for the same, whatever their limits.
+func equal(a, b *rules.Descriptor) bool {
+	return a.Key == b.Key && a.Value == b.Value && slices.EqualFunc(a.Descriptors, b.Descriptors, func(a, b rules.Descriptor) bool { return equal(&a, &b) })
+}

@@ -1,0 +1,126 @@
+package envoygateway_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/envoygateway"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/*.want")
+
+// TestRules holds the rules and the findings for each file of objects against the one that ends in .want. That these
+// are Envoy Gateway's own is for testdata/theirs.py to say.
+func TestRules(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("Glob = %v, %v, want files", files, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var objects envoygateway.Objects
+			if configs, ds := rulefile.ParseObjects(filepath.Base(file), content, &objects); len(configs) > 0 || len(ds) > 0 {
+				t.Fatalf("ParseObjects = %v, %v, want all left to Objects", configs, ds)
+			}
+			configs, ds := objects.Rules(false)
+			if bad := strings.HasPrefix(name, "bad"); bad != ds.HasErrors() {
+				t.Errorf("errors: %v, want %v: %v", ds.HasErrors(), bad, ds)
+			}
+			var b strings.Builder
+			for _, c := range configs {
+				fmt.Fprintf(&b, "%s:%d\n", c.Domain, c.Pos.Line)
+				printRules(&b, "  ", c.Descriptors)
+			}
+			for _, d := range ds {
+				fmt.Fprintln(&b, d)
+			}
+			want := strings.TrimSuffix(file, ".yaml") + ".want"
+			if *update {
+				if err := os.WriteFile(want, []byte(b.String()), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			wanted, err := os.ReadFile(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(wanted), b.String()); diff != "" {
+				t.Errorf("Rules differ from %s (-want +got):\n%s", want, diff)
+			}
+		})
+	}
+}
+
+func printRules(b *strings.Builder, indent string, descriptors []rules.Descriptor) {
+	for _, d := range descriptors {
+		fmt.Fprintf(b, "%s%s=%s", indent, d.Key, d.Value)
+		for _, l := range d.RateLimits {
+			fmt.Fprintf(b, " %d/%s shadow=%v line %d", l.RequestsPerUnit, l.Unit, d.ShadowMode, l.Pos.Line)
+		}
+		fmt.Fprintln(b)
+		printRules(b, indent+"  ", d.Descriptors)
+	}
+}
+
+// TestRulesBesideOthers has objects without rules beside a file of rules, where that is no error.
+func TestRulesBesideOthers(t *testing.T) {
+	content := []byte("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: eg }\n---\napiVersion: v1\nkind: Namespace\nmetadata: { name: n }\n")
+	for _, found := range []bool{true, false} {
+		var objects envoygateway.Objects
+		if _, ds := rulefile.ParseObjects("o.yaml", content, &objects); len(ds) > 0 {
+			t.Fatalf("ParseObjects = %v", ds)
+		}
+		if configs, ds := objects.Rules(found); len(configs) > 0 || ds.HasErrors() == found || len(ds) != 1 {
+			t.Errorf("Rules(%v) = %v, %v, want one finding, an error unless rules were found", found, configs, ds)
+		}
+	}
+	var none envoygateway.Objects
+	if configs, ds := none.Rules(false); len(configs)+len(ds) > 0 {
+		t.Errorf("Rules of no objects = %v, %v, want nothing", configs, ds)
+	}
+}
+
+// FuzzRules reads any objects. Each finding has its place, and each rule that comes of them compiles or is an error with
+// a place.
+func FuzzRules(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(content)
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		var objects envoygateway.Objects
+		configs, found := rulefile.ParseObjects("f.yaml", content, &objects)
+		if found.HasErrors() {
+			return
+		}
+		made, ds := objects.Rules(len(configs) > 0)
+		_, more := descriptors.Compile(made, descriptors.Options{})
+		for _, d := range append(ds, more...) {
+			if d.Pos.File != "f.yaml" || d.Pos.Line < 1 || d.Pos.Col < 1 || d.Message == "" {
+				t.Errorf("diagnostic %v lacks its place or message", d)
+			}
+		}
+	})
+}
