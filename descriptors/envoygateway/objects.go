@@ -202,7 +202,7 @@ func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 	}
 	if read != nil {
 		read.pos = pos
-		if o.first == "" {
+		if o.first == "" || strings.HasPrefix(o.first, "Namespace ") {
 			o.first, o.firstAt = kind+" "+read.Name, pos
 		}
 	}

@@ -41,12 +41,17 @@ func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 
 // reportNone says that no policy has rules.
 func (o *Objects) reportNone(found bool) {
-	switch text := "no rules come of this %s: a BackendTrafficPolicy with rateLimit.global makes them"; {
-	case o.first == "":
+	remedy := "give sluice the file or the ConfigMap that holds them, or a BackendTrafficPolicy with rateLimit.global"
+	if len(o.policies) > 0 {
+		remedy = "no BackendTrafficPolicy given has rateLimit.global"
+	}
+	message := fmt.Sprintf("no rules come of this %s: %s", o.first, remedy)
+	switch {
+	case o.first == "" || found && len(o.policies)+len(o.gateways)+len(o.routes) == 0: // a Namespace beside a ConfigMap
 	case found:
-		o.diagnostics = append(o.diagnostics, rules.Diagnostic{Pos: o.firstAt, Severity: rules.Note, Message: fmt.Sprintf(text, o.first)})
+		o.diagnostics = append(o.diagnostics, rules.Diagnostic{Pos: o.firstAt, Severity: rules.Note, Message: message})
 	default:
-		o.fail(o.firstAt, text, o.first)
+		o.fail(o.firstAt, "%s", message)
 	}
 }
 

@@ -89,6 +89,13 @@ func TestRulesBesideOthers(t *testing.T) {
 			t.Errorf("Rules(%v) = %v, %v, want one finding, an error unless rules were found", found, configs, ds)
 		}
 	}
+	var namespace envoygateway.Objects
+	if _, ds := rulefile.ParseObjects("o.yaml", []byte("apiVersion: v1\nkind: Namespace\nmetadata: { name: n }\n"), &namespace); len(ds) > 0 {
+		t.Fatalf("ParseObjects = %v", ds)
+	}
+	if _, ds := namespace.Rules(true); len(ds) > 0 {
+		t.Errorf("Rules of a Namespace beside a ConfigMap = %v, want nothing", ds)
+	}
 	var none envoygateway.Objects
 	if configs, ds := none.Rules(false); len(configs)+len(ds) > 0 {
 		t.Errorf("Rules of no objects = %v, %v, want nothing", configs, ds)

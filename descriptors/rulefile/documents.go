@@ -34,8 +34,9 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 		return
 	}
 	var (
-		empty *yaml.Node // only the last document may be empty
+		empty *yaml.Node
 		found bool
+		gaps  []*yaml.Node // empty documents before others
 	)
 	for {
 		var doc yaml.Node
@@ -56,11 +57,15 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 			continue
 		}
 		if empty != nil {
-			p.fail("", empty, "this YAML document is empty; only the last one of a file may be")
-			empty = nil
+			gaps, empty = append(gaps, empty), nil
 		}
 		found = true
 		each(doc.Content[0])
+	}
+	if !p.objects.any { // between objects there may be any number: what helm template prints has them
+		for _, gap := range gaps {
+			p.fail("", gap, "this YAML document is empty; only the last one of a file may be")
+		}
 	}
 	if !found {
 		p.report("", "", 1, 1, fmt.Sprintf(`the file holds no %s; it must have at least "domain"`, what))

@@ -2,6 +2,7 @@ package rulefile
 
 import (
 	"cmp"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"path"
@@ -17,8 +18,8 @@ import (
 // objects are those of Kubernetes in a file, beside or in place of documents of rules: what `kubectl get -o yaml`,
 // `kubectl kustomize` and `helm template` print.
 type objects struct {
-	// found says that rules stand in one, or in a document.
-	found bool
+	// any says that there is one, found that rules stand in one, or in a document.
+	any, found bool
 	// others are the objects without rules.
 	others []otherObject
 	// gateway says that there are some of Envoy Gateway's.
@@ -39,6 +40,7 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 	if n.Kind != yaml.MappingNode || !isObject(n) {
 		return nil, false
 	}
+	p.objects.any = true
 	kind, _ := lookUp(n, "kind")
 	version, _ := lookUp(n, "apiVersion")
 	switch list, _ := lookUp(n, "items"); {
@@ -63,7 +65,7 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 		}
 		return configs, true
 	case p.gateway != nil && p.gateway.Add(version.Value, kind.Value, p.pos(n), n):
-		p.objects.gateway = true
+		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace" // which is beside other objects too
 		return nil, true
 	default:
 		remedy := cmp.Or(remedies[kind.Value], "give sluice the ConfigMap that holds the rules, or their file")
@@ -124,44 +126,64 @@ var remedies = map[string]string{
 // rulesBegin finds a word that only files of rules have at the left margin.
 var rulesBegin = regexp.MustCompile(`(?m)^(?:\{\s*)?["']?(?:domain|descriptors)["']?[ \t]*:`)
 
+// rulesWithin finds such a word anywhere, as in rules that are indented.
+var rulesWithin = regexp.MustCompile(`\b(?:domain|descriptors)["']?[ \t]*:`)
+
 // configMap reads the files of a ConfigMap as if it were mounted: each key is one.
 func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config) {
-	data, _ := lookUp(n, "data")
-	if data == nil || data.Kind != yaml.MappingNode || !p.enter(data) {
-		p.objects.others = append(p.objects.others, otherObject{n, objectName(n), "it has no data"})
-		return nil
-	}
-	defer p.leave()
 	files := map[string]*yaml.Node{}
 	var isRules bool
-	for i := 0; i+1 < len(data.Content); i += 2 {
-		key, text := p.follow(data.Content[i]), p.follow(data.Content[i+1])
-		isRules = isRules || text.Kind == yaml.ScalarNode && rulesBegin.MatchString(text.Value)
-		if !strings.HasPrefix(key.Value, ".") { // hidden in a mount
-			files[key.Value] = text
+	for _, word := range []string{"data", "binaryData"} {
+		data, _ := lookUp(n, word)
+		if data == nil || data.Kind != yaml.MappingNode || !p.enter(data) {
+			continue
+		}
+		defer p.leave()
+		for i := 0; i+1 < len(data.Content); i += 2 {
+			key, text := p.follow(data.Content[i]), p.follow(data.Content[i+1])
+			if word == "binaryData" {
+				text = p.decoded(key.Value, text)
+			}
+			if !strings.HasPrefix(key.Value, ".") { // hidden in a mount
+				files[key.Value] = text
+				isRules = isRules || text.Kind == yaml.ScalarNode && rulesBegin.MatchString(text.Value)
+			}
 		}
 	}
+	names := slices.Sorted(maps.Keys(files)) // the order in which a mount is read
 	if !isRules {
-		names := strings.Join(slices.Sorted(maps.Keys(files)), ", ")
-		p.objects.others = append(p.objects.others, otherObject{n, objectName(n), "none of its files is one of rules: " + rules.Shorten(names)})
+		remedy := "it has no data"
+		if len(names) > 0 {
+			remedy = "none of its files is one of rules: " + rules.Shorten(strings.Join(names, ", "))
+		}
+		p.objects.others = append(p.objects.others, otherObject{n, objectName(n), remedy})
 		return nil
 	}
 	p.objects.found = true
-	if _, key := lookUp(n, "binaryData"); key != nil {
-		p.fail("", key, "binaryData holds what is not text, and would be read as rules where the ConfigMap is mounted")
-	}
-	for _, name := range slices.Sorted(maps.Keys(files)) { // the order in which a mount is read
+	for _, name := range names {
 		text := files[name]
 		switch {
 		case text.Kind != yaml.ScalarNode:
 			p.fail("", text, "%s in the data of a ConfigMap must be text, not %s", rules.Shorten(name), kindName(text))
 		case IsBackup(name):
 			p.diagnostics = append(p.diagnostics, rules.Diagnostic{Pos: p.pos(text), Severity: rules.Note, Message: NotReadBackup})
+		case !rulesWithin.MatchString(text.Value) && strings.TrimSpace(text.Value) != "":
+			p.fail("", text, "%s of this %s is no file of rules, and would be read as one where the ConfigMap is mounted; "+
+				"put it into a ConfigMap of its own", rules.Shorten(name), objectName(n))
 		default:
 			configs = append(configs, p.embedded(content, text)...)
 		}
 	}
 	return configs
+}
+
+// decoded returns what a key of binaryData holds, at its place.
+func (p *parser) decoded(name string, text *yaml.Node) *yaml.Node {
+	content, err := base64.StdEncoding.DecodeString(text.Value)
+	if err != nil {
+		p.fail("", text, "%s in the binaryData of a ConfigMap must be base64: %v", rules.Shorten(name), err)
+	}
+	return &yaml.Node{Kind: text.Kind, Value: string(content), Line: text.Line, Column: text.Column}
 }
 
 // NotReadBackup is the note about a file that [IsBackup].
@@ -186,20 +208,33 @@ func (p *parser) reportOthers() {
 		return
 	}
 	if !p.objects.found && !p.objects.gateway {
-		for _, o := range others {
-			p.fail("", o.at, "no rules stand in this %s: %s", o.name, o.remedy)
+		for len(others) > 0 {
+			alike := func(o otherObject) bool { return o.remedy == others[0].remedy }
+			rest := slices.DeleteFunc(slices.Clone(others), alike)
+			others = slices.DeleteFunc(others, func(o otherObject) bool { return !alike(o) })
+			this := ""
+			if len(others) == 1 {
+				this = "this "
+			}
+			p.fail("", others[0].at, "no rules stand in %s%s: %s", this, namesOf(others), others[0].remedy)
+			others = rest
 		}
 		return
 	}
-	names := make([]string, len(others))
-	for i, o := range others {
-		names[i] = o.name
-	}
-	const few = 5
-	if more := len(names) - few; more > 0 {
-		names = append(names[:few], fmt.Sprintf("%d more", more))
-	}
 	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
-		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since no rules stand in them: " + strings.Join(names, ", "),
+		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since no rules stand in them: " + namesOf(others),
 	})
+}
+
+// namesOf returns the names of a few objects, and how many more there are.
+func namesOf(others []otherObject) string {
+	const few = 5
+	var names []string
+	for _, o := range others[:min(few, len(others))] {
+		names = append(names, o.name)
+	}
+	if more := len(others) - few; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
