@@ -7,7 +7,7 @@
 // policy means nothing without its targets.
 //
 // The package does what internal/gatewayapi and internal/xds/translator of Envoy Gateway
-// 1.8 and 1.9 do with objects that are valid: it does not look for Services, Secrets or
+// 1.6 to 1.9 do with objects that are valid: it does not look for Services, Secrets or
 // the Gateway's class. It reads no ListenerSets, and of routes HTTPRoutes and GRPCRoutes.
 // testdata/theirs.py holds it against the files that Envoy Gateway tests itself with.
 package envoygateway

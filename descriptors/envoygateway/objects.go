@@ -186,14 +186,14 @@ func (o *Objects) Add(version, kind string, pos rules.Pos, n *yaml.Node) bool {
 			o.namespaces[space.Metadata.Name] = space.Metadata.Labels
 			read = &space.Metadata
 		}
-	case group == gatewayGroup && kind == "ListenerSet" || group == policyGroup && kind == "HTTPRouteFilter":
+	case strings.HasSuffix(kind, "ListenerSet") || group == policyGroup && kind == "HTTPRouteFilter":
 		var other struct {
 			Metadata metadata
 			Spec     struct{ Matches []yaml.Node }
 		}
 		if o.load(n, pos, &other) {
 			read = &other.Metadata
-			if kind == "ListenerSet" || len(other.Spec.Matches) > 0 {
+			if kind != "HTTPRouteFilter" || len(other.Spec.Matches) > 0 {
 				o.leaveOut(pos, kind+" "+read.full().String())
 			}
 		}

@@ -33,7 +33,7 @@ func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 	if len(t.configs) > 0 {
 		o.diagnostics = append(o.diagnostics, rules.Diagnostic{
 			Pos: t.configs[0].Pos, Severity: rules.Note,
-			Message: "rules as Envoy Gateway 1.8 and 1.9 make them; serve gets them from it, by --xds-addr, and does not read these objects",
+			Message: "rules as Envoy Gateway 1.6 to 1.9 make them; serve gets them from it, by --xds-addr, and does not read these objects",
 		})
 	}
 	return t.configs, append(o.diagnostics, t.diagnostics...)
