@@ -28,6 +28,7 @@ const chartDir = "../charts/sluice"
 var chartFiles = map[string]string{
 	"contour-configuration.yaml":    "overlays/contour/contourconfiguration.yaml",
 	"contour-extensionservice.yaml": "overlays/contour/extensionservice.yaml",
+	"envoy-ai-gateway-service.yaml": "overlays/envoy-ai-gateway/service.yaml",
 	"envoy-service.yaml":            "envoy/service.yaml",
 	"envoy-serviceaccount.yaml":     "envoy/serviceaccount.yaml",
 	"horizontalpodautoscaler.yaml":  "components/hpa/horizontalpodautoscaler.yaml",
@@ -309,8 +310,13 @@ func TestChartNamespace(t *testing.T) {
 		moved := map[string][]string{
 			"istio":   {"EnvoyFilter istio-system/sluice", "EnvoyFilter istio-system/sluice-descriptors"},
 			"contour": {"ContourConfiguration projectcontour/contour", "ExtensionService limits/sluice"},
+			// The name that Envoys look for, which leads to the release's namespace.
+			"envoy-ai-gateway": {"Service envoy-gateway-system/envoy-ai-gateway-ratelimit", "Service limits/sluice"},
 		}[c.overlay]
-		for _, name := range append(moved, "ConfigMap limits/sluice-rules") {
+		if c.overlay != "envoy-ai-gateway" { // its rules come by xDS
+			moved = append(moved, "ConfigMap limits/sluice-rules")
+		}
+		for _, name := range moved {
 			if objects[name] == nil {
 				t.Errorf("%s: there is no %s", c, name)
 			}
@@ -382,6 +388,9 @@ func TestChartRefuses(t *testing.T) {
 		{map[string]any{"args": []any{"serve"}}, "args"},
 		{map[string]any{"rules": map[string]any{"rules.txt": ""}}, "rules"},
 		{map[string]any{"mode": "store", "networkPolicy": true}, "networkPolicy: it would keep sluice from its store"},
+		{map[string]any{"mode": "envoy-ai-gateway", "networkPolicy": true}, "networkPolicy: it would keep sluice from AI Gateway"},
+		{map[string]any{"mode": "envoy-ai-gateway", "rolloutOnConfig": true}, "rolloutOnConfig: in mode envoy-ai-gateway the rules come from AI Gateway"},
+		{map[string]any{"mode": "envoy-ai-gateway", "rules": map[string]any{"a.yaml": "domain: a"}}, "rules: in mode envoy-ai-gateway the rules come"},
 		{map[string]any{"mode": "store", "state": true}, "state: in mode store counters are in the store"},
 		{map[string]any{"devValkey": true}, "devValkey: mode standalone asks no store"},
 		{map[string]any{"mode": "sidecar-unix", "state": true}, "state: a sidecar has no pod of its own"},

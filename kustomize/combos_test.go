@@ -24,7 +24,7 @@ var overlays = map[string][]string{
 }
 
 // chartless are the overlays for which the chart has no mode; charts/sluice/README.md says what to do.
-var chartless = map[string]bool{"envoy-gateway": true, "envoy-ai-gateway": true}
+var chartless = map[string]bool{"envoy-gateway": true}
 
 // combos returns each overlay with each set of components that fit it.
 func combos() []combo {

@@ -8,6 +8,11 @@
 {{- if or (include "sluice.sidecar" .) (eq .Values.mode "sharded") }}yes{{ end -}}
 {{- end }}
 
+{{/* Whether the mode has files of rules. */}}
+{{- define "sluice.files" -}}
+{{- if ne .Values.mode "envoy-ai-gateway" }}yes{{ end -}}
+{{- end }}
+
 {{- define "sluice.image" -}}
 image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
 {{- with .Values.image.pullPolicy }}
