@@ -37,7 +37,7 @@ func TestCheckOfEachListener(t *testing.T) {
 		"both have it":         {listeners: manager("http", filter, limited) + manager("https", filter, limited)},
 		"another that is open": {listeners: manager("http", filter, limited) + manager("admin", "", plain)},
 		"a filter that comes by discovery": {
-			listeners: manager("http", filter, limited) + manager("https", "{ name: limit, config_discovery: { config_source: { ads: {} } } }, ", limited),
+			listeners: manager("http", filter, limited) + manager("https", "{ name: limit, config_discovery: { config_source: { ads: {} }, type_urls: [x/y.Z] } }, ", limited),
 		},
 		"the same routes": {
 			listeners: manager("http", filter, limited) + manager("https", "", limited),

@@ -14,6 +14,8 @@ import (
 func (k *checker) unlimited() {
 	c := k.config
 	switch {
+	case k.later() != nil:
+		k.report(Unknown, rules.Note, k.later().node.Pos(), "the configuration of this rate limit filter comes by config_discovery: give its resource, or the answer of /config_dump, too")
 	case len(c.foreign) > 0:
 		k.report(Unknown, rules.Note, c.foreign[0].Pos(), "this filter is not looked at, and there is no other: only those in http_filters of a connection manager are")
 	case len(c.local) > 0:
@@ -29,6 +31,16 @@ func (k *checker) unlimited() {
 	default:
 		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so that Envoy never asks: add one to http_filters")
 	}
+}
+
+// later returns a rate limit filter whose configuration is not here; nil if there is none.
+func (k *checker) later() *filter {
+	for _, m := range k.config.managers {
+		if i := slices.IndexFunc(m.filters, (*filter).comesLater); i >= 0 {
+			return m.filters[i]
+		}
+	}
+	return nil
 }
 
 // supposed looks at rate_limits whose filter is in none of the files, as if one asked about each domain of the rules.

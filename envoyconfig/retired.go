@@ -2,10 +2,8 @@ package envoyconfig
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
@@ -61,18 +59,4 @@ func retired(roots []tree.Node) error {
 		also = fmt.Sprintf(", and the like in %d places of this file", places)
 	}
 	return fmt.Errorf("%v: this is Envoy's v2 API (%s), which no Envoy since 1.18 reads: write %s%s", first.Pos(), old, now, also)
-}
-
-// judge finds a rate limit filter whose configuration is none.
-func (f *filter) judge(j *api.Judge) {
-	named := slices.Contains([]string{"envoy.rate_limit", "envoy.filters.http.ratelimit"}, f.name)
-	const misspelt = 3 // letters
-	distance := rules.EditDistance(f.typeName, api.RateLimit)
-	switch {
-	case f.node.Field("config_discovery").There():
-	case named && !f.config.There():
-		j.Wrong = append(j.Wrong, fmt.Errorf(`%v: Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, f.node.Pos(), api.RateLimit))
-	case named && slices.Contains([]string{api.NetworkRateLimit, api.RateLimitPerRoute}, f.typeName), 0 < distance && distance <= misspelt:
-		j.Wrong = append(j.Wrong, fmt.Errorf("%v: Envoy has no HTTP filter %s, and rejects it: write type.googleapis.com/%s", f.config.Field("@type").Pos(), rules.Shorten(f.typeName), api.RateLimit))
-	}
 }

@@ -1,0 +1,47 @@
+package envoyconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+)
+
+// judge finds a filter of a connection manager that Envoy rejects: its @type says which one it is, so that each needs
+// typed_config, or config_discovery, which brings that later. One that is_optional may lack both, and is left out then.
+// Being disabled excuses nothing.
+func (f *filter) judge(j *api.Judge) {
+	wrong := func(format string, args ...any) { j.Wrong = append(j.Wrong, fmt.Errorf(format, args...)) }
+	if f.name == "" {
+		wrong("%v: the filter has no name: Envoy rejects it", f.node.Pos())
+	}
+	named := slices.Contains([]string{"envoy.rate_limit", "envoy.filters.http.ratelimit"}, f.name)
+	const misspelt = 3 // letters
+	distance := rules.EditDistance(f.typeName, api.RateLimit)
+	switch discovery := f.node.Field("config_discovery"); {
+	case discovery.There() && f.node.Field("typed_config").There():
+		wrong("%v: the filter has typed_config and config_discovery: Envoy takes one of them", discovery.Pos())
+	case discovery.There() && len(discovery.Field("type_urls").Nodes) == 0:
+		wrong(`%v: config_discovery without type_urls: name those that may come, such as [type.googleapis.com/%s]`, discovery.Pos(), api.RateLimit)
+	case discovery.There():
+	case f.typeName == "" && f.node.Field("is_optional").Yes(false):
+	case f.typeName == "" && named:
+		wrong(`%v: Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, f.node.Pos(), api.RateLimit)
+	case f.typeName == "":
+		wrong(`%v: Envoy rejects the filter %s without typed_config, whose "@type" says which filter it is`, f.node.Pos(), rules.Shorten(f.name))
+	case named && slices.Contains([]string{api.NetworkRateLimit, api.RateLimitPerRoute}, f.typeName), 0 < distance && distance <= misspelt:
+		wrong("%v: Envoy has no HTTP filter %s, and rejects it: write type.googleapis.com/%s", f.config.Field("@type").Pos(), rules.Shorten(f.typeName), api.RateLimit)
+	}
+}
+
+// comesLater reports whether the configuration of a rate limit filter is in no file, but comes by config_discovery.
+func (f *filter) comesLater() bool {
+	for n := range f.node.At("config_discovery", "type_urls").Elements() {
+		if f.typeName == "" && strings.HasSuffix(n.Text, "/"+api.RateLimit) {
+			return true
+		}
+	}
+	return false
+}
