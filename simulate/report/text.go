@@ -136,11 +136,12 @@ func (o *Outcome) writeMostOver(b *strings.Builder) {
 	}
 }
 
-// shown is a key's name for a terminal, on which what a client sent can do nothing.
+// shown is a key's name for a terminal, on which what a client sent can do nothing. A long one lacks its middle: the end
+// is what tells clients apart where entries of a route come first.
 func (k *Key) shown() string {
-	const most = 120
-	if text := []rune(k.Name); len(text) > most {
-		k = &Key{Name: string(text[:most]) + "..."}
+	const first, last = 40, 80
+	if text := []rune(k.Name); len(text) > first+last {
+		k = &Key{Name: string(text[:first]) + "..." + string(text[len(text)-last:])}
 	}
 	if utf8.ValidString(k.Name) && !strings.ContainsFunc(k.Name, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return k.Name

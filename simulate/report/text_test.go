@@ -1,6 +1,7 @@
 package report
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -38,5 +39,14 @@ func TestMoreKeys(t *testing.T) {
 		if got := moreKeys(n); got != want {
 			t.Errorf("%d keys more are %s, want %s", n, got, want)
 		}
+	}
+}
+
+// TestShownKeysDiffer has keys of a long rule, as Envoy Gateway names them, which end in who it is.
+func TestShownKeysDiffer(t *testing.T) {
+	route := strings.Repeat("httproute/default/shop/rule/0/", 8)
+	a, b := &Key{Name: route + "#aaaa"}, &Key{Name: route + "#bbbb"}
+	if a.shown() == b.shown() || !strings.HasSuffix(a.shown(), "#aaaa") || len(a.shown()) > 130 {
+		t.Errorf("shown = %q and %q, want names of bounded length that differ", a.shown(), b.shown())
 	}
 }
