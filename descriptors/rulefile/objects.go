@@ -111,10 +111,12 @@ func objectName(n *yaml.Node) string {
 	return rules.Shorten(name)
 }
 
+const ofEnvoyGateway = "Envoy Gateway makes rules of BackendTrafficPolicies, Gateways and routes, and sends them by xDS: " +
+	"serve with --xds-addr, as kustomize/overlays/envoy-gateway does; sluice check reads them"
+
 // remedies say where the rules are that one may look for in objects of these kinds.
 var remedies = map[string]string{
-	"BackendTrafficPolicy": "Envoy Gateway makes rules of it, of its Gateway and of its routes, and sends them by xDS: " +
-		"serve with --xds-addr, as kustomize/overlays/envoy-gateway does; sluice check reads it with its Gateway and routes",
+	"BackendTrafficPolicy": ofEnvoyGateway, "Gateway": ofEnvoyGateway, "HTTPRoute": ofEnvoyGateway, "GRPCRoute": ofEnvoyGateway,
 	"EnvoyFilter":     "it configures Envoy: give it to sluice envoy check, and its rules with -c",
 	"RateLimitPolicy": "it holds limits of Kuadrant's own language; write them as rules",
 	"QuotaPolicy": "Envoy AI Gateway makes rules of it, and sends them by xDS: " +
