@@ -54,12 +54,13 @@ var (
 	// ErrNotSaved says that changes could not be made durable.
 	ErrNotSaved = errors.New("not saved, and not in force")
 	errClosed   = errors.New("the table is closed")
+	errNames    = fmt.Errorf("its rows have %d names; each is a series of metrics, and rows may share one", MaxNames)
 )
 
 // journalEnds is how the names of journals end.
 const journalEnds = ".table"
 
-// maxJournalBytes is the size of a journal from which it takes no change.
+// maxJournalBytes is the size of a journal from which it takes no new row.
 const maxJournalBytes = 1 << 30
 
 // compactFrom is the size of a journal from which it may be written anew.
@@ -136,13 +137,23 @@ func (j *Journal) commit(all []*waiting) (rest []*waiting) {
 		named = *columns // an empty table may get others
 	}
 	var taken []*waiting
-	more := 0 // rows at most
+	more := 0 // rows
 	for rest = all; len(rest) > 0; rest = rest[1:] {
 		w := rest[0]
 		if len(w.changes) > 0 && named == nil {
 			named = w.columns
 		}
-		if err := j.check(w, named, more); err != nil {
+		rows, err := j.check(w, named, more)
+		if errors.Is(err, errNames) {
+			if len(taken) > 0 {
+				break // what is taken may need names that no row has yet
+			}
+			if j.table.dropNames() {
+				j.broken = true // the file has them, and may have as many as the table
+				rows, err = j.check(w, named, more)
+			}
+		}
+		if err != nil {
 			w.done <- err
 			continue
 		}
@@ -158,7 +169,7 @@ func (j *Journal) commit(all []*waiting) (rest []*waiting) {
 			w.done <- fmt.Errorf("%w: the changes take more than %d MiB at once", ErrNotSaved, maxRecordLen>>20)
 			continue
 		}
-		taken, more = append(taken, w), more+len(w.changes)
+		taken, more = append(taken, w), more+rows
 	}
 	if j.buf = b; cap(b) > compactFrom {
 		j.buf = nil
@@ -183,31 +194,41 @@ func (j *Journal) commit(all []*waiting) (rest []*waiting) {
 	return rest
 }
 
-// check returns why changes cannot be taken beside so many others.
-func (j *Journal) check(w *waiting, named []string, more int) error {
+// check returns how many rows changes add, beside so many that others do, or why they cannot be taken.
+func (j *Journal) check(w *waiting, named []string, more int) (added int, err error) {
 	if len(w.changes) == 0 {
-		return nil
+		return 0, nil
 	}
 	if !slices.Equal(w.columns, named) {
-		return fmt.Errorf("%w: the table has %q, not %q", ErrColumns, named, w.columns)
+		return 0, fmt.Errorf("%w: the table has %q, not %q", ErrColumns, named, w.columns)
 	}
-	rows := j.table.Rows()
-	if rows.Len()+more+len(w.changes) > MaxRows || j.size > maxJournalBytes {
-		return fmt.Errorf("%w: it has %d rows in %d MiB; at most it may have %d in %d MiB", ErrFull, rows.Len(), j.size>>20, MaxRows, maxJournalBytes>>20)
-	}
+	rows, puts := j.table.Rows(), 0
 	for i := range w.changes {
 		c := &w.changes[i]
 		if len(c.Values) != len(named) {
-			return fmt.Errorf("%d values for %d columns", len(c.Values), len(named))
+			return 0, fmt.Errorf("%d values for %d columns", len(c.Values), len(named))
 		}
 		if err := checkValues(c.Values); err != nil {
-			return err
+			return 0, err
 		}
 		if !j.table.hasName(c.Row.Name) {
-			return fmt.Errorf("%w: it has %d names; each is a series of metrics, and rows may share one", ErrFull, MaxNames)
+			return 0, fmt.Errorf("%w: %w", ErrFull, errNames)
+		}
+		if c.Delete {
+			continue
+		}
+		puts++
+		if _, known := rows.Get(c.Values); !known {
+			added++
 		}
 	}
-	return nil
+	if rows.Len()+more+added > j.table.most {
+		return 0, fmt.Errorf("%w: it has %d rows, and at most %d", ErrFull, rows.Len(), j.table.most)
+	}
+	if added > 0 && j.size > maxJournalBytes || puts > 0 && j.size > 2*maxJournalBytes { // the latter if it cannot be written anew
+		return 0, fmt.Errorf("%w: its rows take %d MiB, and at most %d", ErrFull, j.size>>20, maxJournalBytes>>20)
+	}
+	return added, nil
 }
 
 // save makes a record durable.
@@ -244,7 +265,7 @@ func (j *Journal) cut(size int64) error {
 
 // compact writes the file anew if most of it may be changes that others have replaced.
 func (j *Journal) compact() {
-	if j.size < max(compactFrom, 2*j.whole, j.retry) {
+	if j.size < max(compactFrom, min(2*j.whole, j.whole+maxJournalBytes/4), j.retry) {
 		return
 	}
 	err := j.rewrite(*j.table.Rows().Columns())

@@ -278,3 +278,72 @@ func FuzzJournal(f *testing.F) {
 		}
 	})
 }
+
+// TestFullTable holds that rows of a table which is full can be changed and deleted, and that there is room then.
+func TestFullTable(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	j.table.most = 2
+	apply(t, j, put("x", "1", Row{RequestsPerUnit: 1}), put("x", "2", Row{RequestsPerUnit: 2}))
+	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}); !errors.Is(err, ErrFull) {
+		t.Errorf("a row beyond the most: %v, want that the table is full", err)
+	}
+	apply(t, j, put("x", "2", Row{RequestsPerUnit: 4}))
+	apply(t, j, Change{Values: []string{"x", "1"}, Delete: true})
+	apply(t, j, put("x", "3", Row{RequestsPerUnit: 3}))
+	want := map[string]Row{"x/2": {RequestsPerUnit: 4}, "x/3": {RequestsPerUnit: 3}}
+	again, _ := open(t, dir)
+	for _, rows := range []*Rows{j.table.Rows(), again.table.Rows()} {
+		for _, key := range []string{"2", "3"} {
+			if row, _ := rows.Get([]string{"x", key}); row != want["x/"+key] || rows.Len() != 2 {
+				t.Errorf("row %s of %d: %v, want %v", key, rows.Len(), row, want["x/"+key])
+			}
+		}
+	}
+}
+
+// TestNamesThatNoRowHas holds that names of rows which were renamed, or never put, leave room for others: now, and in a process that
+// reads the journal.
+func TestNamesThatNoRowHas(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	apply(t, j, put("x", "stays", Row{Name: "stays"}))
+	for i := range 2*MaxNames + 10 {
+		apply(t, j, put("x", "1", Row{Name: "n" + strconv.Itoa(i)}))
+		if i == MaxNames-10 { // rejected after their names were looked at
+			many := []Change{put("x", "y", Row{Name: "other"}), put("x", "\x00", Row{})}
+			if err := j.Apply([]string{"a", "b"}, many); err == nil {
+				t.Fatal("a value with a NUL byte was taken")
+			}
+		}
+	}
+	again, _ := open(t, dir)
+	for _, rows := range []*Rows{j.table.Rows(), again.table.Rows()} {
+		for key, want := range map[string]string{"stays": "stays", "1": "n" + strconv.Itoa(2*MaxNames+9)} {
+			if row, _ := rows.Get([]string{"x", key}); row.Name != want {
+				t.Errorf("row %s has the name %q, want %q", key, row.Name, want)
+			}
+		}
+	}
+}
+
+// TestJournalThatEndsBeforeItsColumns holds that a file which was cut there is damaged: a change that followed would be no
+// change to who reads it.
+func TestJournalThatEndsBeforeItsColumns(t *testing.T) {
+	dir := t.TempDir()
+	history(t, dir)
+	path := filepath.Join(dir, "t.table")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := len(appendColumns([]byte(journalMagic), []string{"a", "b"}))
+	for cut := len(journalMagic); cut < columns; cut++ {
+		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := OpenJournal(New("t"), dir, nil); !errors.Is(err, ErrDamaged) {
+			t.Fatalf("cut at byte %d: %v, want that it is damaged", cut, err)
+		}
+	}
+}

@@ -42,10 +42,8 @@ func OpenJournal(t *Table, dir string, notify func(error)) (*Journal, Recovered,
 		}
 	}
 	j.size = int64(good)
-	if rows != nil {
-		j.whole = j.size * int64(rows.Len()+1) / int64(changes+1) // about
-		t.Replace(rows)
-	}
+	j.whole = j.size * int64(rows.Len()+1) / int64(changes+1) // about
+	t.Replace(rows)
 	return j, found, nil
 }
 
@@ -59,14 +57,13 @@ func ReadJournal(t *Table, dir string) error {
 		return err
 	}
 	rows, _, _, err := t.parse(content)
-	if err == nil && rows != nil {
+	if err == nil {
 		t.Replace(rows)
 	}
 	return err
 }
 
-// parse reads a journal. Good is how many of its bytes are records, which have so many changes. Rows are nil if there is no record of
-// columns yet.
+// parse reads a journal. Good is how many of its bytes are records, which have so many changes.
 func (t *Table) parse(content []byte) (rows *Rows, good, changes int, err error) {
 	if !strings.HasPrefix(string(content), journalMagic) {
 		return nil, 0, 0, errors.New("the file is no table of sluice, or of another version")
@@ -103,8 +100,8 @@ func (t *Table) parse(content []byte) (rows *Rows, good, changes int, err error)
 	if err := torn(rest); err != nil {
 		return nil, 0, 0, fmt.Errorf("%w at byte %d: %w; to go on with the changes before it, cut the file there", ErrDamaged, good, err)
 	}
-	if b.columns == nil {
-		return nil, good, 0, nil
+	if b.columns == nil { // a file gets its name once it has them
+		return nil, 0, 0, fmt.Errorf("%w: it ends before its first record", ErrDamaged)
 	}
 	return b.build(), good, changes, nil
 }

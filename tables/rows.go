@@ -254,13 +254,37 @@ func (r *Rows) nameIndex(name string) (i uint16, ok bool) {
 		return 0, true
 	}
 	names := *r.names.Load()
-	if i := slices.Index(names, name); i >= 0 {
-		return uint16(i + 1), true //nolint:gosec // at most MaxNames
+	at := slices.Index(names, name)
+	if at >= 0 {
+		return uint16(at + 1), true //nolint:gosec // at most MaxNames
 	}
-	if len(names) >= MaxNames {
+	names = slices.Clone(names)
+	if at = slices.Index(names, ""); at >= 0 {
+		names[at] = name
+	} else if at = len(names); at >= MaxNames {
 		return 0, false
+	} else {
+		names = append(names, name)
 	}
-	names = append(slices.Clip(names), name)
 	r.names.Store(&names)
-	return uint16(len(names)), true //nolint:gosec // at most MaxNames
+	return uint16(at + 1), true //nolint:gosec // at most MaxNames
+}
+
+// dropNames makes room for other names where no row has one any more. It reports whether there was any such.
+func (r *Rows) dropNames() (some bool) {
+	names := slices.Clone(*r.names.Load())
+	used := make([]bool, len(names)+1)
+	for i := range r.shards {
+		s := r.shards[i].Load()
+		for j := range s.slots {
+			used[s.slots[j].name] = true // 0 of those that are empty
+		}
+	}
+	for i := range names {
+		if !used[i+1] && names[i] != "" {
+			names[i], some = "", true
+		}
+	}
+	r.names.Store(&names)
+	return some
 }

@@ -14,13 +14,14 @@ import (
 type Table struct {
 	name string
 	rows atomic.Pointer[Rows]
+	most int // rows
 
 	mu sync.Mutex // for what changes rows
 }
 
 // New returns an empty table.
 func New(name string) *Table {
-	t := &Table{name: name}
+	t := &Table{name: name, most: MaxRows}
 	t.rows.Store(newRows(nil, identity.NewKey().Hasher(), 1, nil))
 	return t
 }
@@ -53,10 +54,10 @@ func (t *Table) Put(columns, values []string, row Row) error {
 	case !slices.Equal(*r.columns, columns):
 		return fmt.Errorf("table %s has the columns %q, not %q", t.name, *r.columns, columns)
 	}
-	if r.Len() >= MaxRows {
-		return fmt.Errorf("table %s is full: it has %d rows", t.name, MaxRows)
-	}
 	id := r.idOf(values)
+	if _, known := r.Find(id); !known && r.Len() >= t.most {
+		return fmt.Errorf("table %s is full: it has %d rows", t.name, t.most)
+	}
 	for r.Len() > manyRows*len(r.shards) || r.shards[r.shardOf(id)].Load().n >= mostRows {
 		r = r.grown()
 	}
@@ -101,4 +102,12 @@ func (t *Table) hasName(name string) bool {
 	defer t.mu.Unlock()
 	_, ok := t.rows.Load().nameIndex(name)
 	return ok
+}
+
+// dropNames forgets names that no row has any more. It reports whether there were some. A request that just then counts for a row that
+// was replaced may count for the name that comes next.
+func (t *Table) dropNames() (some bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rows.Load().dropNames()
 }
