@@ -34,8 +34,15 @@ type columnLevels struct {
 // Name is that of the table.
 func (u *TableUse) Name() string { return u.table.Name() }
 
-// Keys are those of the entries that lead to the limit, "" where they cannot be columns.
-func (u *TableUse) Keys() []string { return u.keys }
+// Column is the key of the last entry that leads to the limit and can be a column.
+func (u *TableUse) Column() string {
+	for _, key := range slices.Backward(u.keys) {
+		if key != "" {
+			return key
+		}
+	}
+	return ""
+}
 
 // TableUses returns the uses of a table by the limits of the set.
 func (s *Set) TableUses(name string) []*TableUse {
@@ -74,10 +81,15 @@ func (c *compiler) useTable(l *Limit, b *rules.Limit) {
 	shared := l.Rule.few().shared
 	for i, n := range l.Rule.node.lineage() {
 		key := n.key
-		if isWildcard(key) || shared != nil && shared[i] != nil {
-			key = "" // one counter for many values, which cannot have a limit each
+		if isWildcard(key) || shared != nil && shared[i] != nil || slices.Contains(tables.Words, key) {
+			key = "" // one counter for many values, which cannot have a limit each; or a column that is no key
 		}
 		u.keys = append(u.keys, key)
+	}
+	if u.Column() == "" {
+		c.fail(b.Pos, path(), "table %q: no row can be for a counter of this rule, since each of its entries stands for many values, or is called as what a row says (%s)",
+			b.Table, strings.Join(tables.Words, ", "))
+		return
 	}
 	if columns := table.Rows().Columns(); columns != nil {
 		if err := u.Fits(*columns); err != nil {
@@ -149,7 +161,7 @@ func (u *TableUse) label(limit, row string) string {
 		return (*known)[row]
 	}
 	next := map[string]string{}
-	if known != nil {
+	if known != nil && len(*known) < tables.MaxNames { // else most are of rows that are gone
 		maps.Copy(next, *known)
 	}
 	next[row] = limit + " " + row

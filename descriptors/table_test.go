@@ -188,8 +188,9 @@ func TestTableErrors(t *testing.T) {
 	for file, want := range map[string]string{
 		"{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: s}}":                                                                `a.yaml:2:36: error: domain "d" > key "k": unknown table "s"; did you mean "t"?; those of --table are t`,
 		"{key: kay, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                              `table "t": column "k" is no entry of the rule kay; did you mean "kay"?; those with a value of their own for each counter are kay`,
-		"{key: k, value: 'x*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                            `column "k" is no entry of the rule k=x*`,
-		"{key: a, descriptors: [{key: 'k*', rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}":                                    `column "k" is no entry of the rule a > k*`,
+		"{key: k, value: 'x*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                            `no row can be for a counter of this rule`,
+		"{key: a, descriptors: [{key: 'k*', rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}":                                    `column "k" is no entry of the rule a > k*; did you mean "a"?; those with a value of their own for each counter are a`,
+		"{key: name, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                             `or is called as what a row says (requests_per_unit, unit, burst, unlimited, name)`,
 		"{key: k, descriptors: [{key: a, rate_limits: [{unit: hour, requests_per_unit: 1, table: u}, {unit: day, requests_per_unit: 1}]}]}": `unknown table "u"`,
 	} {
 		opt, _ := withTable(t, "k,requests_per_unit\nx,1\n")
@@ -201,6 +202,22 @@ func TestTableErrors(t *testing.T) {
 	_, found := compile(t, Options{}, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]")
 	if err := found.Err(); err == nil || !strings.Contains(err.Error(), `unknown table "t"; name it with --table t=PATH, or --table t beside --tables-dir`) {
 		t.Errorf("without tables: %v", err)
+	}
+}
+
+// TestNamesOfRowsThatGo has rows get other names for ever: as many labels are remembered as a table has names.
+func TestNamesOfRowsThatGo(t *testing.T) {
+	opt, _ := withTable(t, "")
+	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limits: [{unit: hour, requests_per_unit: 1, table: t}]}]")
+	u := set.TableUses("t")[0]
+	for i := range 2*tables.MaxNames + 1 {
+		row := fmt.Sprint("n", i)
+		if got := u.label("limit", row); got != "limit "+row || u.label("limit", row) != got {
+			t.Fatalf("the label of %s is %q", row, got)
+		}
+	}
+	if n := len(*u.labels.Load()); n > tables.MaxNames {
+		t.Errorf("%d labels are remembered, want %d at most", n, tables.MaxNames)
 	}
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"net/http/pprof"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
@@ -29,9 +30,6 @@ func debugHandler(h *answer.Handler, rights DebugRights) http.Handler {
 	mux.Handle(statePath, g.protect(stateEndpoint(h)))
 	mux.Handle(resetPath, g.protect(newResetHandler(h).endpoint()))
 	mux.Handle("/counters", g.protect(countersEndpoint(h)))
-	all := &tablesHandler{h, g}
-	mux.Handle(tablesPath, all)
-	mux.Handle(tablesPath+"/", all)
 	for path, page := range map[string]http.Handler{
 		"/{$}": newPageHandler(h, g),
 		"/rlconfig": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -51,5 +49,13 @@ func debugHandler(h *answer.Handler, rights DebugRights) http.Handler {
 	} {
 		mux.Handle(path, g.look(page))
 	}
-	return mux
+	all := &tablesHandler{h, g}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The mux would take an empty value between two slashes for a mistake.
+		if path := r.URL.EscapedPath(); path == tablesPath || strings.HasPrefix(path, tablesPath+"/") {
+			all.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }

@@ -137,9 +137,12 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 	}
 	change := tables.Change{Values: key, Delete: r.Method == http.MethodDelete}
 	if !change.Delete {
-		body, err := io.ReadAll(io.LimitReader(r.Body, maxHTTPBody))
+		body, err := io.ReadAll(io.LimitReader(r.Body, maxHTTPBody+1))
 		if err != nil {
 			return nil, err
+		}
+		if len(body) > maxHTTPBody {
+			return nil, reject(http.StatusRequestEntityTooLarge, "the row is longer than %d KiB", maxHTTPBody>>10)
 		}
 		if change.Row, err = tables.ParseRow(string(body)); err != nil {
 			return nil, err
@@ -238,7 +241,7 @@ func (h *tablesHandler) columns(e *tables.Entry, asked []string, values int) ([]
 	set := h.Service.Rules()
 	if columns == nil && set != nil {
 		for _, use := range set.TableUses(e.Name()) {
-			last := use.Keys()[len(use.Keys())-1:]
+			last := []string{use.Column()}
 			if columns != nil && !slices.Equal(columns, last) {
 				return nil, fmt.Errorf("table %s has no row, and rules name it below several keys: say ?columns=%s", e.Name(), columns[0])
 			}

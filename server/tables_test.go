@@ -76,6 +76,15 @@ func TestRowsOverHTTP(t *testing.T) {
 	if n := logs.FilterMessage("row put").FilterField(zap.String("row", `7, name "gold"`)).Len(); n != 10 {
 		t.Errorf("%d lines of the log tell of rows", n)
 	}
+	// Empty values, of which slashes follow each other in the path.
+	for _, key := range [][]string{{"", "a"}, {"a", ""}, {"", ""}} {
+		if report, err := c.PutRow(ctx, "users", key, "path,user", url.Values{"requests_per_unit": {"7"}}); err != nil || report.Key["path"] != key[0] || report.Key["user"] != key[1] {
+			t.Errorf("%q: %+v, %v", key, report, err)
+		}
+		if _, err := c.Row(ctx, http.MethodDelete, "users", key); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
 	var many bytes.Buffer
 	many.WriteString("user,requests_per_unit\n")
 	for i := range 1000 {
@@ -137,6 +146,9 @@ func TestRowsThatAreRejected(t *testing.T) {
 		{"PUT", "/users/al", `{"requests_per_unit":`, "is no JSON object"},
 		{"PUT", "/users/al", `{"requests_per_unit":5}{`, "is no JSON object"},
 		{"PUT", "/users/al", "requests_per_unit=5&unlimited=true", "unlimited excludes requests_per_unit"},
+		{"PUT", "/users/al", `{"requests_per_unit":5}` + strings.Repeat(" ", maxHTTPBody) + "and more", "413 Request Entity Too Large"},
+		{"PUT", "/users/a%0D%0Ab", "requests_per_unit=5", "holds a carriage return"},
+		{"PUT", "/users/al?columns=name", "requests_per_unit=5", `column \"name\" cannot be a key`},
 		{"PUT", "/users/" + strings.Repeat("a", 1025), "requests_per_unit=5", "is longer than 1024 bytes"},
 		{"PUT", "/users/a%00", "requests_per_unit=5", "holds a NUL byte"},
 		{"POST", "/users", "user,requests_per_unit\nbo,5\nco,many\n", "rows:3:4: error: requests_per_unit is"},

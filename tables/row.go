@@ -124,6 +124,8 @@ func checkValues(values []string) error {
 			return fmt.Errorf("value %q is longer than %d bytes", rules.Shorten(v), MaxValueBytes)
 		case strings.IndexByte(v, 0) >= 0:
 			return fmt.Errorf("value %q holds a NUL byte", rules.Shorten(v))
+		case strings.IndexByte(v, '\r') >= 0: // readers of CSV take it away before a newline, so that a list would name another row
+			return fmt.Errorf("value %q holds a carriage return", rules.Shorten(v))
 		}
 	}
 	return nil
@@ -141,7 +143,10 @@ func CheckColumns(columns []string) error {
 		if slices.Contains(columns[:i], c) {
 			return fmt.Errorf("column %q stands twice", rules.Shorten(c))
 		}
-		if c == "" || strings.IndexByte(c, 0) >= 0 {
+		if slices.Contains(Words, c) {
+			return fmt.Errorf("column %q cannot be a key: a column of that name says something of a row", c)
+		}
+		if c == "" || c != strings.TrimSpace(c) || strings.ContainsAny(c, "\x00\r") {
 			return fmt.Errorf("column %q is no name of an entry", c)
 		}
 	}
