@@ -112,7 +112,7 @@ func (s *screen) draw(state *live.State, err error, paused bool) {
 	var lines []string
 	if state == nil {
 		for line := range strings.Lines(err.Error()) {
-			lines = append(lines, v.wrap(red, printable(strings.TrimSpace(line)), 3)...)
+			lines = append(lines, v.wrap(red, strings.TrimSpace(line), 3)...)
 		}
 	} else {
 		lines = v.lines(state, height-1)

@@ -88,6 +88,14 @@ func (t *tableListCmd) rows(ctx context.Context, c console) error {
 		return err
 	}
 	slices.SortFunc(records[1:], slices.Compare)
+	if openScreen(c) == nil {
+		return csv.NewWriter(c.out).WriteAll(records)
+	}
+	for _, record := range records {
+		for i := range record { // keys may have been chosen by strangers
+			record[i] = printable(record[i])
+		}
+	}
 	return csv.NewWriter(c.out).WriteAll(records)
 }
 

@@ -24,11 +24,11 @@ func topState() *live.State {
 	return &live.State{
 		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear",
 		Config: live.Config{Hash: "cafe", Limits: 2, Domains: 1},
-		Wrong:  []telemetry.Trouble{{Kind: "rules_rejected", Since: at, Text: "rules do not load: what is in force stays", Lines: []string{"a.yaml:7:3: bad"}}},
+		Wrong:  []telemetry.Trouble{{Kind: "rules_rejected", Since: at, Text: "rules do not load: what is in force stays", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
 		Domains: []live.DomainState{{
-			Domain: "shop", DeniedKeys: []live.Key{{Hash: "0123456789abcdef", Descriptor: "user=\x1b[31mevil\u202e", Rule: "user", Limit: "5/hour", PerSecond: 12.3, Share: 0.5, Denied: 99, Since: at}},
+			Domain: "shop", DeniedKeys: []live.Key{{Hash: "0123456789abcdef", Descriptor: "user=\x1b[31mevil\u202e", Rule: "user", Limit: "5/hour", PerSecond: 12.3, Share: 0.5, Denied: 99, Since: at}, {Hash: "01", Rule: "a\x1b[31m=b\nc", Limit: "5/hour"}},
 			Unmatched: []live.Unmatched{{Key: "usr", Why: `nothing matches entry 1, usr; did you mean "user"?`, Seen: 3, Last: at}},
-			Rules:     []live.RuleState{{Rule: "user", Limit: "5/hour", Rate: live.Rate{Hits: 20, Denied: 12.3}, Line: &live.Line{Seconds: 10, Hits: []uint32{0, 5, 9}, Denied: []uint32{0, 1, 2}}}},
+			Rules:     []live.RuleState{{Rule: "user", Limit: "5/hour", Rate: live.Rate{Hits: 20, Denied: 12.3}, Line: &live.Line{Seconds: 10, Hits: []uint32{0, 5, 9}, Denied: []uint32{0, 1, 2}}}, {Rule: "a\x1b[31m=b\nc"}},
 		}},
 		UnknownDomains: []live.UnknownDomain{{Domain: "shpo", PerSecond: 1, Meant: "shop"}},
 		Events:         []telemetry.Event{{Time: at, Level: "info", Text: "rules loaded", Fields: map[string]any{"changed": []any{"shop: user 5/hour -> 0/hour"}, "changes": 3.0}, Count: 1}},

@@ -38,8 +38,10 @@ const (
 	faint  = "2"
 )
 
-// paint cuts a line at the view's width and colours it.
+// paint cuts a line at the view's width and colours it. Nothing in it moves the terminal's cursor: clients send some of it, and
+// rules may have any characters in their keys.
 func (v *view) paint(colour, line string) string {
+	line = printable(line)
 	if n := utf8.RuneCountInString(line); n > v.width {
 		mark := "~"
 		if v.utf8 {
@@ -121,7 +123,7 @@ func (v *view) head(s *live.State) []string {
 func (v *view) wrong(all []telemetry.Trouble) (lines []string) {
 	for i := range all {
 		w := &all[i]
-		lines = append(lines, v.wrap(red, timeOfDay(w.Since)+" ! "+at(w.Replica)+w.Text+printable(telemetry.FieldsText(w.Fields)), 3)...)
+		lines = append(lines, v.wrap(red, timeOfDay(w.Since)+" ! "+at(w.Replica)+w.Text+telemetry.FieldsText(w.Fields), 3)...)
 		for _, line := range w.Lines {
 			lines = append(lines, v.wrap(plain, "           "+line, 3)...)
 		}
@@ -160,7 +162,7 @@ func keyText(domain string, k *live.Key) string {
 	}
 	client := "#" + k.Hash
 	if k.Descriptor != "" {
-		client = printable(k.Descriptor)
+		client = k.Descriptor
 	}
 	if k.PenaltyUntil != nil {
 		client += " until " + timeOfDay(*k.PenaltyUntil)
@@ -174,7 +176,7 @@ func (v *view) unmatched(s *live.State) (lines []string) {
 		if u.PerSecond == 0 && s.UnknownDomains[0].PerSecond > 0 {
 			continue
 		}
-		text := fmt.Sprintf("  %s a second for the domain %s, which has no rules", number(u.PerSecond), printable(u.Domain))
+		text := fmt.Sprintf("  %s a second for the domain %s, which has no rules", number(u.PerSecond), u.Domain)
 		if u.Meant != "" {
 			text += "; did you mean " + u.Meant + "?"
 		}
@@ -183,7 +185,7 @@ func (v *view) unmatched(s *live.State) (lines []string) {
 	for i := range s.Domains {
 		for j := range s.Domains[i].Unmatched {
 			u := &s.Domains[i].Unmatched[j]
-			lines = append(lines, v.wrap(plain, fmt.Sprintf("  %s: %s (seen %d, last %s)", s.Domains[i].Domain, printable(u.Why), u.Seen, timeOfDay(u.Last)), 3)...)
+			lines = append(lines, v.wrap(plain, fmt.Sprintf("  %s: %s (seen %d, last %s)", s.Domains[i].Domain, u.Why, u.Seen, timeOfDay(u.Last)), 3)...)
 		}
 	}
 	return lines
@@ -242,7 +244,7 @@ func (v *view) events(all []telemetry.Event) (lines []string) {
 	for i := range all {
 		e := &all[i]
 		colour := map[string]string{"error": red, "warning": yellow}[e.Level]
-		text := timeOfDay(e.Time) + "   " + at(e.Replica) + e.Text + printable(telemetry.FieldsText(e.Fields))
+		text := timeOfDay(e.Time) + "   " + at(e.Replica) + e.Text + telemetry.FieldsText(e.Fields)
 		if e.Count > 1 {
 			text += fmt.Sprintf(" (%d times)", e.Count)
 		}
@@ -254,7 +256,7 @@ func (v *view) events(all []telemetry.Event) (lines []string) {
 	return lines
 }
 
-// printable returns s for a terminal: what clients send may not move its cursor.
+// printable returns s for a terminal, without what would move its cursor or change its colours.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !strconv.IsPrint(r) {
