@@ -221,6 +221,11 @@ func (s *Service) newSpells() []*spell {
 
 func (s *spell) tick(now time.Time) {
 	n := s.read()
+	if now.Before(s.last) { // the clock was set back
+		if s.last = now; now.Before(s.since) {
+			s.since = now
+		}
+	}
 	if grown := n - min(n, s.was); grown > 0 {
 		if s.since.IsZero() {
 			s.since, s.sum = now, 0

@@ -45,7 +45,7 @@ type points struct {
 // Step ends an interval at the time now, if it has lasted long enough. Read calls its argument with all that has counts;
 // what it no longer has is forgotten.
 func (r *Rates[K]) Step(now time.Time, read func(func(K, Counts))) {
-	if now.Sub(r.at) < interval {
+	if passed := now.Sub(r.at); passed < interval && passed > -interval { // or the clock was set back
 		return
 	}
 	if r.series == nil {
@@ -94,7 +94,7 @@ func (r *Rates[K]) Rate(k K, c Counts, now time.Time) Rate {
 	if s := r.series[k]; s != nil {
 		since = s.marks[0]
 	}
-	per := (now.Sub(r.at) + interval).Seconds()
+	per := (max(0, now.Sub(r.at)) + interval).Seconds()
 	d := c.minus(since)
 	return Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}
 }

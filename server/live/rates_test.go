@@ -71,3 +71,29 @@ func TestRatesOfACountThatBeginsAnew(t *testing.T) {
 		t.Errorf("the rate is %+v, want 0", got)
 	}
 }
+
+// TestRatesOfAClockThatIsSetBack holds that rates are those of now, from the next interval on.
+func TestRatesOfAClockThatIsSetBack(t *testing.T) {
+	for _, back := range []time.Duration{time.Millisecond, 4999 * time.Millisecond, 5 * time.Second, time.Hour} {
+		var r Rates[string]
+		hits := uint64(0)
+		step := func(now time.Time) Rate {
+			hits += 20
+			r.Step(now, func(seen func(string, Counts)) { seen("a", Counts{Hits: hits}) })
+			return r.Rate("a", Counts{Hits: hits}, now)
+		}
+		now := begin
+		for range 60 {
+			now = now.Add(time.Second)
+			step(now)
+		}
+		now = now.Add(-back)
+		for i := range 60 {
+			got := step(now)
+			now = now.Add(time.Second)
+			if got.Hits < 0 || got.Hits > 45 || i > 15 && got != (Rate{Hits: 20}) {
+				t.Errorf("%d s after the clock was set back by %v the rate is %+v, want 20 a second", i, back, got)
+			}
+		}
+	}
+}
