@@ -71,7 +71,7 @@ func (slidingLog) retryAfter(v *view, at Time, p *Policy, limit uint64, st state
 	if need := st.past + st.used + hits - limit; need <= st.past {
 		stamp = v.stampAt(st.past - need + 1)
 	}
-	return time.Duration(stamp + p.window() - at.stamp()), v.slot == nil || v.slot.word.Load() == v.word
+	return time.Duration(max(1, stamp+p.window()-at.stamp())), v.slot == nil || v.slot.word.Load() == v.word
 }
 
 func (slidingLog) finish(v *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
