@@ -22,6 +22,8 @@ type Options struct {
 	HashKey identity.Key
 	// Tables are those that limits may name; nil for none.
 	Tables *tables.Registry
+	// TablesLater has the compiler take tables of any columns, which the caller is to hold against [Set.TablesFit].
+	TablesLater bool
 	// RatelimitNames has the compiler decide which rules' counters get envoyproxy/ratelimit's names: see
 	// [NewRatelimitNamer].
 	RatelimitNames bool

@@ -91,13 +91,38 @@ func (c *compiler) useTable(l *Limit, b *rules.Limit) {
 			b.Table, strings.Join(tables.Words, ", "))
 		return
 	}
-	if columns := table.Rows().Columns(); columns != nil {
+	if columns := entry.Columns(); columns != nil && !c.opt.TablesLater {
 		if err := u.Fits(*columns); err != nil {
 			c.fail(b.Pos, path(), "table %q: %v", b.Table, err)
 			return
 		}
 	}
 	l.Table = u
+}
+
+// TablesFit returns which limits cannot go by the columns of their tables, each in a line, or nil. Columns returns those
+// of a table, nil for any.
+func (s *Set) TablesFit(columns func(table string) *tables.Columns) error {
+	var found rules.Diagnostics
+	of := map[string]*tables.Columns{}
+	for _, l := range s.Limits {
+		if l.Table == nil {
+			continue
+		}
+		name := l.Table.Name()
+		if _, known := of[name]; !known {
+			of[name] = columns(name)
+		}
+		if of[name] == nil {
+			continue
+		}
+		if err := l.Table.Fits(*of[name]); err != nil {
+			found = append(found, rules.Diagnostic{
+				Pos: l.Pos, Severity: rules.Error, Path: nodePath(l.Rule.domain, l.Rule.node), Message: fmt.Sprintf("table %q: %v", name, err),
+			})
+		}
+	}
+	return found.Err()
 }
 
 // Fits returns why a table cannot have these columns, or nil.

@@ -205,6 +205,24 @@ func TestTableErrors(t *testing.T) {
 	}
 }
 
+// TestTableWithoutRows holds that rules do not have to fit columns of a table that may get others.
+func TestTableWithoutRows(t *testing.T) {
+	all := new(tables.Registry)
+	e, err := all.Add("t", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Put([]string{"k"}, []string{"x"}, tables.Row{}); err != nil {
+		t.Fatal(err)
+	}
+	const file = "domain: d\ndescriptors: [{key: other, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]"
+	if set, _ := compile(t, Options{Tables: all}, file); set != nil {
+		t.Error("rules of another key loaded beside a row")
+	}
+	e.Delete([]string{"x"})
+	load(t, Options{Tables: all}, file)
+}
+
 // TestNamesOfRowsThatGo has rows get other names for ever: as many labels are remembered as a table has names.
 func TestNamesOfRowsThatGo(t *testing.T) {
 	opt, _ := withTable(t, "")

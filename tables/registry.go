@@ -26,6 +26,14 @@ type Entry struct {
 	Journal *Journal
 }
 
+// Columns are those that rules must fit, or nil for any: a table that is changed row by row and has no row may get others.
+func (e *Entry) Columns() *Columns {
+	if e.Path == "" && e.Rows().Len() == 0 {
+		return nil
+	}
+	return e.Rows().Columns()
+}
+
 // tableNames are those that a table may have: they stand in URLs and are names of files.
 var tableNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,10 +34,24 @@ type keeper struct {
 	allow *access.AllowList
 	// stored says that a store has the counters, and grpcGo that grpc-go carries calls.
 	stored, grpcGo bool
+
+	// mu is held while rules or rows of files are put in force, since they must fit each other.
+	mu sync.Mutex
+	// waiting are rules that nothing but the columns of tables keeps out, nil for none.
+	waiting *source.Update
+	// rows are those of files, by table, that nothing but the rules in force keep out.
+	rows map[string]*tables.Rows
 }
 
 // take puts an update in force or returns why not. It tells operators of either.
 func (r *keeper) take(u source.Update) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.takeLocked(u)
+}
+
+func (r *keeper) takeLocked(u source.Update) error {
+	r.waiting = nil
 	r.warn(u.Diagnostics)
 	if u.Err != nil {
 		r.reject(u.Err)
@@ -47,26 +62,17 @@ func (r *keeper) take(u source.Update) error {
 		r.logger.Info("rules are back at what is in force", zap.String("hash", u.Set.Hash))
 		return nil
 	}
+	if err := r.tablesFitLocked(u.Set); err != nil {
+		r.reject(err)
+		r.waiting = &u
+		return err
+	}
 	before := r.service.Rules()
 	if err := r.service.Serve(now(), u.Set); err != nil {
 		r.reject(err)
 		return err
 	}
-	for _, l := range u.Set.Limits {
-		if l.Policy.MaxWait > r.drainTimeout && !l.Candidate {
-			r.logger.Warn("rules: " + l.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
-		}
-	}
-	if r.stored {
-		r.warn(descriptors.StoreAdvice(u.Set))
-	}
-	if r.grpcGo && u.Set.GivesLeases() {
-		r.logger.Warn("rules: some limits hold something until a request ends: with --grpc-transport=grpc-go nobody sees " +
-			"clients that go away while Envoy asks, so that what they hold stays taken for the limit's window, or the ttl of its reserve")
-	}
-	for _, odd := range adviseAllow(r.allow, u.Set.Domains()) {
-		r.logger.Warn("rules: " + odd)
-	}
+	r.advise(u.Set)
 	r.metrics.ConfigLoaded(u.Set.Hash, float64(time.Now().UnixMilli())/1e3)
 	said := []zap.Field{zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)), zap.Strings("domains", u.Set.Domains())}
 	if before != nil {
@@ -78,7 +84,27 @@ func (r *keeper) take(u source.Update) error {
 	if u.Set.Empty() {
 		r.logger.Warn("rules: there are none: every request passes")
 	}
+	r.takeRowsLocked()
 	return nil
+}
+
+// advise warns of what rules mean beside other settings.
+func (r *keeper) advise(set *descriptors.Set) {
+	for _, l := range set.Limits {
+		if l.Policy.MaxWait > r.drainTimeout && !l.Candidate {
+			r.logger.Warn("rules: " + l.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
+		}
+	}
+	if r.stored {
+		r.warn(descriptors.StoreAdvice(set))
+	}
+	if r.grpcGo && set.GivesLeases() {
+		r.logger.Warn("rules: some limits hold something until a request ends: with --grpc-transport=grpc-go nobody sees " +
+			"clients that go away while Envoy asks, so that what they hold stays taken for the limit's window, or the ttl of its reserve")
+	}
+	for _, odd := range adviseAllow(r.allow, set.Domains()) {
+		r.logger.Warn("rules: " + odd)
+	}
 }
 
 // warn logs the warnings about rules, and the notes for those who debug.

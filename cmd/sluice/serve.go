@@ -204,6 +204,7 @@ func (s *serveCmd) compileOptions(r *keeper) descriptors.Options {
 		CalendarMonths: s.CalendarMonths,
 		HashKey:        r.table.Key(),
 		Tables:         r.tables,
+		TablesLater:    true,
 		RatelimitNames: s.Store.URL != "" && s.Store.Names == ratelimitNames,
 	}
 }

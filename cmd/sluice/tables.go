@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/tables"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -173,26 +175,69 @@ func (r *keeper) measureTables() map[string]*telemetry.Table {
 
 // takeTable puts rows in force or tells why not.
 func (r *keeper) takeTable(u source.TableUpdate) error {
-	name, metrics := zap.String("table", u.Table.Name()), r.tableMetrics[u.Table.Name()]
-	if u.Err != nil {
-		for line := range strings.Lines(tableError(u.Table.Name(), u.Err).Error()) {
-			r.logger.Error("tables: " + strings.TrimSpace(line))
-		}
-		metrics.Rejected.Inc()
-		metrics.LastOK.Set(0)
-		r.logger.Error("a table does not load: its rows stay as they are", name)
-		return u.Err
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := u.Table.Name()
+	delete(r.rows, name)
+	if u.Err == nil {
+		u.Err = r.replaceLocked(name, u.Rows)
 	}
+	if u.Err == nil {
+		r.takeWaitingLocked()
+		return nil
+	}
+	if r.rows[name] != nil && r.takeWaitingLocked() && r.rows[name] == nil {
+		return nil // these rules are for these rows
+	}
+	for line := range strings.Lines(tableError(name, u.Err).Error()) {
+		r.logger.Error("tables: " + strings.TrimSpace(line))
+	}
+	r.tableMetrics[name].Rejected.Inc()
+	r.tableMetrics[name].LastOK.Set(0)
+	r.logger.Error("a table does not load: its rows stay as they are", zap.String("table", name))
+	return u.Err
+}
+
+// replaceLocked puts the rows of a file in force. If the rules in force do not fit, it returns why, and the rows wait for others.
+func (r *keeper) replaceLocked(name string, rows *tables.Rows) error {
+	e, _ := r.tables.Table(name) // it has the name
 	if set := r.service.Rules(); set != nil {
-		if err := set.TableFits(u.Table.Name(), *u.Rows.Columns()); err != nil {
-			e, _ := r.tables.Table(u.Table.Name()) // it has the name
-			u.Err = fmt.Errorf("%s:1:1: error: %w", e.Path, err)
-			return r.takeTable(u)
+		if err := set.TableFits(name, *rows.Columns()); err != nil {
+			if r.rows == nil {
+				r.rows = map[string]*tables.Rows{}
+			}
+			r.rows[name] = rows
+			return fmt.Errorf("%s:1:1: error: %w; the rows are put in force with rules that they fit", e.Path, err)
 		}
 	}
-	u.Table.Replace(u.Rows)
-	metrics.Loads.Inc()
-	metrics.LastOK.Set(1)
-	r.logger.Info("table loaded", name, zap.Int("rows", u.Rows.Len()))
+	delete(r.rows, name)
+	e.Replace(rows)
+	r.tableMetrics[name].Loads.Inc()
+	r.tableMetrics[name].LastOK.Set(1)
+	r.logger.Info("table loaded", zap.String("table", name), zap.Int("rows", rows.Len()))
 	return nil
+}
+
+// takeRowsLocked puts rows in force that have waited for the rules in force.
+func (r *keeper) takeRowsLocked() {
+	for _, name := range slices.Sorted(maps.Keys(r.rows)) {
+		_ = r.replaceLocked(name, r.rows[name]) // they go on waiting, which was told
+	}
+}
+
+// tablesFitLocked returns why tables, as they are or as they wait, do not fit a set.
+func (r *keeper) tablesFitLocked(set *descriptors.Set) error {
+	return set.TablesFit(func(name string) *tables.Columns {
+		e, _ := r.tables.Table(name) // the compiler has found it
+		columns, rows := e.Columns(), r.rows[name]
+		if rows != nil && columns != nil && set.TableFits(name, *columns) != nil {
+			return rows.Columns()
+		}
+		return columns
+	})
+}
+
+// takeWaitingLocked puts rules in force that have waited for tables, if these fit now. It reports whether it has.
+func (r *keeper) takeWaitingLocked() bool {
+	return r.waiting != nil && r.tablesFitLocked(r.waiting.Set) == nil && r.takeLocked(*r.waiting) == nil
 }
