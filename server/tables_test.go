@@ -145,6 +145,7 @@ func TestRowsThatAreRejected(t *testing.T) {
 		{"PUT", "/users/al", "requests_per_unit=5&requests_per_unit=6", `\"requests_per_unit\" stands twice`},
 		{"PUT", "/users/al", `{"requests_per_unit":`, "is no JSON object"},
 		{"PUT", "/users/al", `{"requests_per_unit":5}{`, "is no JSON object"},
+		{"PUT", "/users/al", "--x\r\nContent-Disposition: form-data; name=\"requests_per_unit\"\r\n\r\n5\r\n--x--", "is no JSON object"},
 		{"PUT", "/users/al", "requests_per_unit=5&unlimited=true", "unlimited excludes requests_per_unit"},
 		{"PUT", "/users/al", `{"requests_per_unit":5}` + strings.Repeat(" ", maxHTTPBody) + "and more", "413 Request Entity Too Large"},
 		{"PUT", "/users/a%0D%0Ab", "requests_per_unit=5", "holds a carriage return"},

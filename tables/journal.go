@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -233,6 +234,10 @@ func (j *Journal) check(w *waiting, named []string, more int) (added int, err er
 
 // save makes a record durable.
 func (j *Journal) save(columns []string, record []byte) error {
+	if err := j.look(); err != nil {
+		j.tell(err)
+		return fmt.Errorf("%w: %w", ErrNotSaved, err)
+	}
 	if j.broken || j.file == nil {
 		if err := j.rewrite(columns); err != nil {
 			j.tell(err)
@@ -253,6 +258,29 @@ func (j *Journal) save(columns []string, record []byte) error {
 		j.broken = true
 	}
 	return fmt.Errorf("%w: %w", ErrNotSaved, err)
+}
+
+// look sees whether the file is where the next process will look for it. One that somebody has removed is broken. It returns an error if
+// another is in its place, since nobody but an operator knows which of the two holds.
+func (j *Journal) look() error {
+	if j.file == nil {
+		return nil
+	}
+	own, err := j.file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(j.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		j.broken = true
+		return nil
+	case err != nil:
+		return err
+	case !os.SameFile(own, there):
+		return fmt.Errorf("%s was replaced by somebody else: restart to go on with it, or remove it to go on with the rows in force", j.path)
+	}
+	return nil
 }
 
 // cut makes size bytes of the file all that there is.

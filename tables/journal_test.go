@@ -347,3 +347,39 @@ func TestJournalThatEndsBeforeItsColumns(t *testing.T) {
 		}
 	}
 }
+
+// TestJournalThatIsTakenAway removes the file of a journal, and then replaces it, while rows are put: nothing that was acknowledged is
+// lost, and nothing of somebody else's is written over.
+func TestJournalThatIsTakenAway(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "t.table")
+	j, _ := open(t, dir)
+	apply(t, j, put("x", "1", Row{RequestsPerUnit: 1}))
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, j, put("x", "2", Row{RequestsPerUnit: 2}))
+	if again, _ := open(t, dir); !maps.Equal(rowsOf(again.table.Rows()), rowsOf(j.table.Rows())) {
+		t.Errorf("the rows are %v, want %v", rowsOf(again.table.Rows()), rowsOf(j.table.Rows()))
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "3", Row{})}); !errors.Is(err, ErrNotSaved) || j.table.Rows().Len() != 2 {
+		t.Errorf("beside another file a row was put: %v, %d rows", err, j.table.Rows().Len())
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, j, put("x", "3", Row{RequestsPerUnit: 3}))
+	if again, _ := open(t, dir); !maps.Equal(rowsOf(again.table.Rows()), rowsOf(j.table.Rows())) || again.table.Rows().Len() != 3 {
+		t.Errorf("the rows are %v, want %v", rowsOf(again.table.Rows()), rowsOf(j.table.Rows()))
+	}
+}

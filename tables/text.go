@@ -40,7 +40,9 @@ func ParseRow(text string) (row Row, err error) {
 		}
 	} else {
 		var form url.Values
-		form, err = url.ParseQuery(text)
+		if form, err = url.ParseQuery(text); err != nil {
+			err = jsonview.ErrSyntax
+		}
 		for word, values := range form {
 			if len(values) > 1 {
 				return row, fmt.Errorf("%q stands twice", word)
