@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -109,7 +110,7 @@ func (d *DomainState) addDomain(o *DomainState) {
 
 // identity tells keys apart that several replicas deny.
 func (k *Key) identity() string {
-	if k.Descriptor != "" {
+	if k.Descriptor != "" && !strings.HasSuffix(k.Descriptor, cutMark) { // others may begin like one that is cut
 		return k.Rule + "\x00" + k.Limit + "\x00" + k.Descriptor
 	}
 	return k.Hash

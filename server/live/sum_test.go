@@ -59,3 +59,21 @@ func TestSum(t *testing.T) {
 		t.Errorf("the sum is %+v, and of the first %+v", sum, a)
 	}
 }
+
+// TestSumOfKeysThatAreCut holds that clients whose descriptors begin alike, and are cut there, stay apart.
+func TestSumOfKeysThatAreCut(t *testing.T) {
+	of := func(keys ...Key) *State {
+		return &State{HashKey: "k", Domains: []DomainState{{Domain: "d", DeniedKeys: keys}}}
+	}
+	sum := Sum([]string{"a", "b"}, []*State{
+		of(Key{Hash: "1", Descriptor: "token=xx…", PerSecond: 1}, Key{Hash: "2", Descriptor: "token=xx…", PerSecond: 2}, Key{Hash: "3", Descriptor: "token=y", PerSecond: 4}),
+		of(Key{Hash: "1", Descriptor: "token=xx…", PerSecond: 8}, Key{Hash: "4", Descriptor: "token=y", PerSecond: 16}),
+	})
+	got := map[string]float64{}
+	for _, k := range sum.Domains[0].DeniedKeys {
+		got[k.Hash] = k.PerSecond
+	}
+	if len(got) != 3 || got["1"] != 9 || got["2"] != 2 || got["3"] != 20 {
+		t.Errorf("rates by hash are %v, want 9, 2 and 20", got)
+	}
+}

@@ -9,6 +9,9 @@ import (
 // textBytes is how much of a descriptor is kept. It is what one entry costs where values are kept.
 const textBytes = 128
 
+// cutMark ends what is not there as a whole.
+const cutMark = "…"
+
 // text is a descriptor as it was sent, cut at [textBytes]: each key and value has its length before it.
 type text [textBytes]byte
 
@@ -49,7 +52,7 @@ func (t *text) String() string {
 			b.WriteByte(c)
 		}
 		if len(part) < n {
-			b.WriteString("…")
+			b.WriteString(cutMark)
 			break
 		}
 		if key {
