@@ -91,7 +91,7 @@ func TestRepliesOfAnyNumbers(t *testing.T) {
 				b.Stored().Conclude(r.Reply.Now, c.Found)
 				var left limiter.State
 				for i := range b.Charges {
-					if d := &b.Decisions[i]; d.RetryAfter < limiter.Never || d.Reset < limiter.Never || d.Remaining > uint64(policy.MaxHits()) && !b.Charges[i].Refund {
+					if d := &b.Decisions[i]; d.RetryAfter < limiter.Never || d.Reset < limiter.Never || d.Remaining > policy.MaxHits() && !b.Charges[i].Refund {
 						t.Fatalf("%v: decision %+v, found %+v", &r.Reply, d, c.Found)
 					}
 					b.Stored().Left(r.Reply.Now, i, &left)
