@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"math"
 	"math/bits"
 	"runtime"
+	"slices"
 
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -101,6 +103,10 @@ func (t *Table) beginSave() (classes []savedClass) {
 			classes = append(classes, savedClass{p, c})
 		}
 	}
+	// Who settles a reservation charges a counter first, and then drops what was held, which has many cells as a rule. So a
+	// settlement in between is saved as both and not as neither: after a crash less is admitted until the reservation ends,
+	// and never more.
+	slices.SortStableFunc(classes, func(a, b savedClass) int { return cmp.Compare(b.class.size, a.class.size) })
 	return classes
 }
 

@@ -1,0 +1,73 @@
+package limiter
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// writes calls before with each write.
+type writes struct {
+	bytes.Buffer
+
+	before func()
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.before()
+	return w.Buffer.Write(b)
+}
+
+// TestASnapshotLosesNoSettlement settles reservations while a snapshot is written: each is in it as what was held, as what it cost, or as
+// both.
+func TestASnapshotLosesNoSettlement(t *testing.T) {
+	const budgets, held = 4000, 7
+	for name, p := range reserving(1000, 8, false) {
+		t.Run(name, func(t *testing.T) {
+			now := Time(benchNow)
+			table, err := New(Options{Bytes: 8 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			random := rand.New(rand.NewPCG(1, 2))
+			all := make([]budget, budgets)
+			leases := make([]uint64, budgets)
+			for i := range all {
+				all[i] = budget{table, identity.ID{Hi: random.Uint64() >> 8, Lo: random.Uint64()}, p}
+				if leases[i] = all[i].reserve(now, held); leases[i] == 0 {
+					t.Fatalf("reservation %d was denied", i)
+				}
+			}
+			settled := 0
+			w := &writes{before: func() {
+				for range 150 {
+					if settled < budgets {
+						all[settled].end(now, leases[settled], held)
+						settled++
+					}
+				}
+			}}
+			if _, err := table.Save(w, now); err != nil {
+				t.Fatal(err)
+			}
+			if settled < 450 {
+				t.Fatalf("%d were settled meanwhile, want several times 150", settled)
+			}
+			loaded := load(t, w.Bytes(), 8<<20)
+			both := 0
+			for i := range all {
+				again := budget{loaded, all[i].id, p}
+				switch used := again.used(now); used {
+				case held:
+				case 2 * held:
+					both++
+				default:
+					t.Fatalf("of budget %d, of which %d settled, %d are used and held, want %d or twice that", i, settled, used, held)
+				}
+			}
+			t.Logf("%d settled, %d of them are there twice", settled, both)
+		})
+	}
+}
