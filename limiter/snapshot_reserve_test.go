@@ -26,7 +26,7 @@ func TestASnapshotLosesNoSettlement(t *testing.T) {
 	const budgets, held = 4000, 7
 	for name, p := range reserving(1000, 8, false) {
 		t.Run(name, func(t *testing.T) {
-			now := Time(benchNow)
+			now := benchNow
 			table, err := New(Options{Bytes: 8 << 20})
 			if err != nil {
 				t.Fatal(err)
