@@ -65,6 +65,18 @@ func TestTopIsPlainText(t *testing.T) {
 	}
 }
 
+// TestTopShowsTheLimitOfALongKey has a client of a long name. Which limit denies him, and until when, is shown all the same.
+func TestTopShowsTheLimitOfALongKey(t *testing.T) {
+	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	v := view{width: 88}
+	got := v.keys(&live.State{Domains: []live.DomainState{{Domain: "shop", DeniedKeys: []live.Key{{
+		Hash: "0123456789abcdef", Descriptor: "user=" + strings.Repeat("é", 100), Rule: "user", Limit: "5/hour", PenaltyUntil: &until,
+	}}}}})
+	if len(got) != 1 || !strings.Contains(got[0], "user=ééééééééééé~ ") || !strings.HasSuffix(got[0], " until 03:04:05  shop: user 5/hour") {
+		t.Errorf("the line is %q", got)
+	}
+}
+
 // TestTopOnATerminal runs the view on a terminal: it draws, follows the size, has colours unless NO_COLOR is set, and leaves
 // the terminal as it was, by a key and by a signal.
 func TestTopOnATerminal(t *testing.T) {

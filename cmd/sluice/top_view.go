@@ -41,18 +41,23 @@ const (
 // paint cuts a line at the view's width and colours it. Nothing in it moves the terminal's cursor: clients send some of it, and
 // rules may have any characters in their keys.
 func (v *view) paint(colour, line string) string {
-	line = printable(line)
-	if n := utf8.RuneCountInString(line); n > v.width {
-		mark := "~"
-		if v.utf8 {
-			mark = "…"
-		}
-		line = string([]rune(line)[:v.width-1]) + mark
-	}
+	line = v.cut(printable(line), v.width)
 	if !v.colour || colour == plain {
 		return line
 	}
 	return "\x1b[" + colour + "m" + line + "\x1b[0m"
+}
+
+// cut returns the beginning of a text that is too long for so many columns.
+func (v *view) cut(text string, columns int) string {
+	if utf8.RuneCountInString(text) <= columns {
+		return text
+	}
+	mark := "~"
+	if v.utf8 {
+		mark = "…"
+	}
+	return string([]rune(text)[:columns-1]) + mark
 }
 
 // wrap writes text in at most so many lines, all but the first behind an indent.
@@ -148,26 +153,28 @@ func (v *view) keys(s *live.State) (lines []string) {
 		if k.PerSecond == 0 {
 			colour = faint
 		}
-		lines = append(lines, v.paint(colour, fmt.Sprintf("%8s %5.0f%% %9d  %s  %s",
-			number(k.PerSecond), 100*k.Share, k.Denied, timeOfDay(k.Since), keyText(k.domain, k.Key))))
+		about := fmt.Sprintf("%8s %5.0f%% %9d  %s  ", number(k.PerSecond), 100*k.Share, k.Denied, timeOfDay(k.Since))
+		lines = append(lines, v.paint(colour, about+v.key(k.domain, k.Key, v.width-len(about))))
 	}
 	return lines
 }
 
-// keyText names a key by what is known of the client, and by its limit.
-func keyText(domain string, k *live.Key) string {
+// key names a key by what is known of the client, and by its limit, in so many columns. A client's name leaves
+// room for the limit as far as 16 columns of it stay: clients choose how long their names are.
+func (v *view) key(domain string, k *live.Key, columns int) string {
 	limit := "limit of the request"
 	if k.Rule != "" {
 		limit = k.Rule + " " + k.Limit
 	}
+	rest := "  " + domain + ": " + limit
+	if k.PenaltyUntil != nil {
+		rest = " until " + timeOfDay(*k.PenaltyUntil) + rest
+	}
 	client := "#" + k.Hash
 	if k.Descriptor != "" {
-		client = k.Descriptor
+		client = v.cut(k.Descriptor, max(16, columns-utf8.RuneCountInString(rest)))
 	}
-	if k.PenaltyUntil != nil {
-		client += " until " + timeOfDay(*k.PenaltyUntil)
-	}
-	return client + "  " + domain + ": " + limit
+	return client + rest
 }
 
 func (v *view) unmatched(s *live.State) (lines []string) {
