@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // judge finds a filter of a connection manager that Envoy rejects: its @type says which one it is, so that each needs
@@ -20,13 +21,14 @@ func (f *filter) judge(j *api.Judge) {
 	named := slices.Contains([]string{"envoy.rate_limit", "envoy.filters.http.ratelimit"}, f.name)
 	const misspelt = 3 // letters
 	distance := rules.EditDistance(f.typeName, api.RateLimit)
+	typed := f.node.Field("typed_config")
 	switch discovery := f.node.Field("config_discovery"); {
-	case discovery.There() && f.node.Field("typed_config").There():
+	case discovery.There() && typed.There():
 		wrong("%v: the filter has typed_config and config_discovery: Envoy takes one of them", discovery.Pos())
 	case discovery.There() && len(discovery.Field("type_urls").Nodes) == 0:
 		wrong(`%v: config_discovery without type_urls: name those that may come, such as [type.googleapis.com/%s]`, discovery.Pos(), api.RateLimit)
 	case discovery.There():
-	case f.typeName == "" && f.node.Field("is_optional").Yes(false):
+	case f.typeName == "" && (f.node.Field("is_optional").Yes(false) || typed.There() && typed.Kind != tree.Object): // the latter is an error already
 	case f.typeName == "" && named:
 		wrong(`%v: Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, f.node.Pos(), api.RateLimit)
 	case f.typeName == "":
