@@ -148,5 +148,5 @@ func (l *listener) hosts(wanted []string, siblings []*listener) []string {
 func covers(wildcard, host string) bool {
 	suffix, is := strings.CutPrefix(wildcard, "*")
 	rest, ends := strings.CutSuffix(strings.TrimPrefix(host, "*"), suffix)
-	return is && ends && rest != "" && (!strings.HasPrefix(host, "*") || strings.HasPrefix(rest, "."))
+	return is && ends && (!strings.HasPrefix(host, "*") || strings.HasPrefix(rest, "."))
 }
