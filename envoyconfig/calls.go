@@ -24,6 +24,8 @@ type Calls struct {
 	None string
 	// ByFilter has one element for each rate limit filter, in order.
 	ByFilter []Call
+	// Buckets has one element for each filter of the rate limit quota service, which decide without a call.
+	Buckets []Bucket
 }
 
 // Call is what one rate limit filter does.
@@ -54,6 +56,9 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	calls := &Calls{None: none}
 	if h != nil {
 		calls.VirtualHost = h.name
+	}
+	for _, f := range m.quotas() {
+		calls.Buckets = append(calls.Buckets, f.bucket(x, m, h, found))
 	}
 	if none != "" {
 		return calls, nil
@@ -94,7 +99,7 @@ func (c *Config) choose(r *Request) (*manager, error) {
 	var found []*manager
 	var names []string
 	for _, m := range c.managers {
-		if len(m.limiting()) > 0 && (r.Listener == "" || r.Listener == m.listener) {
+		if len(m.limiting())+len(m.quotas()) > 0 && (r.Listener == "" || r.Listener == m.listener) {
 			found = append(found, m)
 			names = append(names, m.listener)
 		}

@@ -16,6 +16,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
 		config: c, set: set, seen: map[sent]*descriptors.Reach{}, domains: map[string]rules.Pos{}, dark: map[string]bool{}, lit: map[string]bool{}, partial: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, onceAt: map[repeatedKey]*repeated{}, reported: map[place]bool{}, leasing: set.GivesLeases(),
+		bucketed: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, asked: map[*descriptors.Rule]asking{},
 	}
 	for _, pos := range c.open {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" stands for what the rules do not say: put in the name, address or value that is yours")
@@ -30,6 +31,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 func (k *checker) all() {
 	c := k.config
 	limiting := false
+	k.overridden()
 	for _, m := range c.managers {
 		limiting = k.manager(m) || limiting
 	}
@@ -49,6 +51,7 @@ func (k *checker) all() {
 	k.unfiltered()
 	k.misnamed()
 	k.uncalled()
+	k.undivided()
 	k.unsent()
 	k.never()
 	for _, d := range k.config.allowances.UnusedOf(acknowledgeable) {
@@ -59,11 +62,14 @@ func (k *checker) all() {
 // manager looks at what the filters of a connection manager send on each route. It reports
 // whether there are any.
 func (k *checker) manager(m *manager) bool {
-	limiting := m.limiting()
+	limiting, quotas := m.limiting(), m.quotas()
 	for _, f := range m.filters {
-		if f.typeName == api.RateLimit && !slices.Contains(limiting, f) {
+		if f.typeName == api.RateLimit && !slices.Contains(limiting, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotas, f) {
 			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter stands behind the router, which ends the chain: put it before")
 		}
+	}
+	for _, f := range quotas {
+		k.quota(m, f)
 	}
 	for _, f := range limiting {
 		k.domain(f.domain(), f.config.Field("domain"))
@@ -75,7 +81,7 @@ func (k *checker) manager(m *manager) bool {
 		}
 	}
 	if m.table == nil || len(limiting) == 0 {
-		return len(limiting) > 0
+		return len(limiting)+len(quotas) > 0
 	}
 	for _, h := range m.table.hosts {
 		if tree := h.node.Field("matcher"); tree.There() {

@@ -81,23 +81,27 @@ func (k *checker) wait(f *filter, reach *descriptors.Reach) {
 	}
 }
 
-// cluster holds that Envoy can ask the service, and as often as it needs.
-func (k *checker) cluster(name *tree.Node) {
+// serving returns the cluster of the service; nil if it is not in these files, or Envoy cannot ask it.
+func (k *checker) serving(name *tree.Node) *tree.Node {
 	n := k.config.clusters[name.Text]
 	switch {
-	case n != nil:
-	case k.config.fragments != nil: // it may be one that Istio makes of a Service
-		return
-	case !k.config.allClusters:
-		k.report(Unknown, rules.Note, name.Pos(), "the cluster %s of the service is not in these files: give it, or the answer of /config_dump, too", name.Shown())
-		return
-	default:
-		k.report(Cluster, rules.Error, name.Pos(), "the cluster %s of the service is not in these files: add it, or correct the name", name.Shown())
-		return
-	}
-	if !speaksHTTP2(n) {
+	case n != nil && !speaksHTTP2(n):
 		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s does not speak HTTP/2, which gRPC needs, so that every call fails: "+
 			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.Shown())
+		return nil
+	case n != nil, k.config.fragments != nil: // it may be one that Istio makes of a Service
+	case !k.config.allClusters:
+		k.report(Unknown, rules.Note, name.Pos(), "the cluster %s of the service is not in these files: give it, or the answer of /config_dump, too", name.Shown())
+	default:
+		k.report(Cluster, rules.Error, name.Pos(), "the cluster %s of the service is not in these files: add it, or correct the name", name.Shown())
+	}
+	return n
+}
+
+// cluster holds that Envoy can ask the service, and as often as it needs.
+func (k *checker) cluster(name *tree.Node) {
+	n := k.serving(name)
+	if n == nil {
 		return
 	}
 	most := uint64(defaultRequests)

@@ -20,6 +20,9 @@ func (k *checker) policy(domain string, m *manager, p *policy) *descriptors.Reac
 	reach := k.set.Reach(domain, forms)
 	for _, r := range reach.Rules {
 		k.reached[r] = true
+		if known && k.asked[r].at == nil {
+			k.asked[r] = asking{p.node, slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return r.Divided() == nil })}
+		}
 	}
 	// A limit that comes with the descriptor needs no rule.
 	needs := known && !p.node.Field("limit").There()
@@ -105,7 +108,7 @@ func formsText(forms []descriptors.Form) string {
 // unsent holds that each rule can be matched by something that a route sends.
 func (k *checker) unsent() {
 	for _, l := range k.set.Limits {
-		if r := l.Rule; !k.reached[r] && k.lit[r.Domain()] && !k.dark[r.Domain()] {
+		if r := l.Rule; !k.reached[r] && r.Divided() == nil && k.lit[r.Domain()] && !k.dark[r.Domain()] {
 			k.report(Unsent, rules.Warning, r.Pos(), "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host", r.Path())
 		}
 	}

@@ -45,7 +45,7 @@ func (k *checker) never() {
 	}
 	k.hidden()
 	for domain, at := range k.domains {
-		if k.lit[domain] || k.dark[domain] || unsent {
+		if k.lit[domain] || k.bucketed[domain] || k.dark[domain] || unsent {
 			continue
 		}
 		if k.partial[domain] {

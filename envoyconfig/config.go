@@ -24,6 +24,8 @@ type Config struct {
 	// local are filters that limit without a service, connections those that ask about connections, and foreign
 	// others that ask and are not looked at.
 	local, connections, foreign []*tree.Node
+	// overrides are configurations of quota filters for routes.
+	overrides []*tree.Node
 	// allListeners and allClusters say that none comes from elsewhere; fromElsewhere is what says that listeners do.
 	allListeners, allClusters bool
 	fromElsewhere             *tree.Node

@@ -34,6 +34,8 @@ const (
 	Debt Code = "debt"
 	// Leases is what a request holds and nobody gives back, or the wrong one.
 	Leases Code = "leases"
+	// Quota is what the filter of the quota service does not do as it is written, or does badly.
+	Quota Code = "quota"
 	// Changed is what the route changes before a descriptor for the end of the stream is made of it.
 	Changed Code = "changed"
 	// Version is a field that the Envoy which wrote a dump does not have yet.
@@ -48,7 +50,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unmatched), string(Unsent), string(NeverAsked), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Leases), string(Version),
+	string(Unmatched), string(Unsent), string(NeverAsked), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Leases), string(Quota), string(Version),
 }
 
 // Finding is something that stands between a configuration and its rules.

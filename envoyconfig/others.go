@@ -29,7 +29,9 @@ func (c *Config) others() {
 			c.local = append(c.local, n)
 		case typeName == api.NetworkRateLimit:
 			c.connections = append(c.connections, config)
-		case typeName == api.RateLimit && !looked[config], slices.Contains(foreignFilters, typeName):
+		case typeName == api.QuotaOverride:
+			c.overrides = append(c.overrides, n)
+		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !looked[config], slices.Contains(foreignFilters, typeName):
 			c.foreign = append(c.foreign, n)
 		}
 	}
@@ -41,7 +43,6 @@ func (c *Config) others() {
 // foreignFilters ask a service, and are not looked at.
 var foreignFilters = []string{
 	"envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit",
-	"envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig",
 }
 
 // locals returns the filters of a connection manager that limit without a service. They have the rate_limits of

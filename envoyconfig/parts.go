@@ -39,7 +39,7 @@ func (c *Config) part(n *tree.Node) bool {
 		r := newRoute(n)
 		r.fragment = true
 		c.parts(n).part("", &virtualHost{node: &tree.Missing}, r)
-	case typeName == api.RateLimit:
+	case typeName == api.RateLimit, typeName == api.RateLimitQuota:
 		m := c.parts(n)
 		m.filters = append(m.filters, newFilter(n))
 	default:

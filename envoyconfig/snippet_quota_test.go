@@ -49,19 +49,25 @@ descriptors:
 		}
 		for _, filled := range []bool{false, true} {
 			if filled {
-				got = strings.ReplaceAll(got, placeholder, "x-own")
+				got = strings.ReplaceAll(strings.ReplaceAll(got, "string_value: "+placeholder, "string_value: pro"), placeholder, "x-own")
 			}
 			c, err := Read([]File{{"snippet.yaml", []byte(got)}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			left := 0
+			left, unsent := 0, 0
 			for _, f := range c.Check(set) {
-				if f.Code == ChangeMe {
+				switch {
+				case f.Code == ChangeMe:
 					left++
-				} else if f.Severity != rules.Note {
+				case f.Code == Unsent: // the snippet says why these get no bucket
+					unsent++
+				case f.Severity != rules.Note:
 					t.Errorf("istio %v: %v", istio, f)
 				}
+			}
+			if unsent != 3 {
+				t.Errorf("istio %v: %d rules get no bucket, want 3", istio, unsent)
 			}
 			if filled != (left == 0) {
 				t.Errorf("istio %v, filled %v: %d places are left open", istio, filled, left)

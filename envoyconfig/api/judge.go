@@ -86,6 +86,9 @@ func (j *Judge) value(n *tree.Node, w want, name string) bool {
 		j.wrong(n, name, "found %s, want %s%s", n.Shown(), w.one, hint)
 		return false
 	}
+	if w.named != "" {
+		w = messages[w.named]
+	}
 	if w.any {
 		typeName, inner := n.Typed()
 		if inner != n && !j.value(inner, anObject, "value: ") {

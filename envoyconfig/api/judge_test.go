@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	quotav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rate_limit_quota/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -60,7 +61,7 @@ func TestWhatIsReadIsJudged(t *testing.T) {
 	}
 	// Of these only matters whether they are there, or they tell what a message is.
 	for name := range strings.FieldsSeq(`@type address admin api_version auto_config cds_config cluster_name config_discovery connect_matcher data dynamic_resources
-		eds_cluster_config endpoints filters generic_secret grpc grpc_health_check http2_protocol_options is_optional items json_patches kind lds_config operation lb_policy load_assignment matcher original_ip_detection_extensions
+		eds_cluster_config endpoints filters generic_secret grpc grpc_health_check http2_protocol_options is_optional items json_patches kind lds_config operation lb_policy load_assignment original_ip_detection_extensions
 		path_normalization_options resource tls_certificate type_url type_urls use_downstream_protocol_config validation_context value via`) {
 		if judged[name] && !slices.Contains([]string{"value", "filters", "cluster_name"}, name) {
 			t.Errorf("%s is judged", name)
@@ -136,7 +137,13 @@ func TestClosedMessagesAreEnvoys(t *testing.T) {
 	hold("RateLimitPerRoute", perRouteWant, (&ratelimitv3.RateLimitPerRoute{}).ProtoReflect().Descriptor())
 	hold("rate_limits", policiesWant, (&routev3.RateLimit{}).ProtoReflect().Descriptor())
 	hold("headers", headersWant, (&routev3.HeaderMatcher{}).ProtoReflect().Descriptor())
-	if closed < 60 || enums < 10 {
+	hold("RateLimitQuotaFilterConfig", quotaWant, (&quotav3.RateLimitQuotaFilterConfig{}).ProtoReflect().Descriptor())
+	hold("RateLimitQuotaBucketSettings", quotaBucketWant, (&quotav3.RateLimitQuotaBucketSettings{}).ProtoReflect().Descriptor())
+	hold("Matcher", matcherWant, (&quotav3.RateLimitQuotaFilterConfig{}).GetBucketMatchers().ProtoReflect().Descriptor())
+	hold("Predicate", predicateWant, (&quotav3.RateLimitQuotaFilterConfig{}).GetBucketMatchers().GetMatcherList().ProtoReflect().Descriptor().Messages().ByName("Predicate"))
+	hold("ValueBuilder", *quotaBucketWant.fields["bucket_id_builder"].fields["bucket_id_builder"].values,
+		(&quotav3.RateLimitQuotaBucketSettings_BucketIdBuilder_ValueBuilder{}).ProtoReflect().Descriptor())
+	if closed < 80 || enums < 10 {
 		t.Errorf("%d messages and %d enums are held", closed, enums)
 	}
 }

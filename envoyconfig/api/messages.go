@@ -50,12 +50,13 @@ var (
 		"filter_enabled": fractionWant, "filter_enforced": fractionWant, "rate_limits": ownPoliciesWant,
 		"rate_limit_service": all(message{
 			"transport_api_version": oneOfNames("AUTO", "V2", "V3").but("V2"),
-			"grpc_service": all(message{
-				"envoy_grpc": having(message{"cluster_name": aText}).needing("cluster_name"), "google_grpc": anObject,
-				"timeout": aDuration, "initial_metadata": listOf(anObject), "retry_policy": anObject,
-			}).withOne("envoy_grpc", "google_grpc"),
+			"grpc_service":          grpcServiceWant,
 		}).needing("grpc_service"),
 	}).needing("domain")
+	grpcServiceWant = all(message{
+		"envoy_grpc": having(message{"cluster_name": aText}).needing("cluster_name"), "google_grpc": anObject,
+		"timeout": aDuration, "initial_metadata": listOf(anObject), "retry_policy": anObject,
+	}).withOne("envoy_grpc", "google_grpc")
 	fractionWant = having(message{
 		"default_value": having(message{"numerator": aNumber, "denominator": oneOfNames("HUNDRED", "TEN_THOUSAND", "MILLION")}), "runtime_key": aText,
 	}).needing("default_value")
@@ -205,7 +206,15 @@ var messages = map[string]want{
 		"domain": aText, "descriptors": listOf(having(message{"entries": listOf(having(message{"key": aText, "value": aText}))})),
 	}).needing("domain", "descriptors"),
 	FilterConfig: having(message{"disabled": aBoolean, "config": anyOne}),
-	Discovery:    having(message{"resources": listOf(anObject)}),
+
+	RateLimitQuota: quotaWant,
+	QuotaBucket:    quotaBucketWant,
+	Matcher:        matcherWant,
+	Predicate:      predicateWant,
+	HeaderInput:    having(message{"header_name": aText}),
+	QueryInput:     having(message{"query_param": aText}),
+
+	Discovery: having(message{"resources": listOf(anObject)}),
 	Snippet: having(message{
 		"http_filters": filtersWant, "rate_limits": policiesWant, "typed_per_filter_config": mapOf(anyOne), "clusters": listOf(anObject),
 	}),

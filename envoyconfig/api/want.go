@@ -29,6 +29,8 @@ type want struct {
 	fields message
 	values *want
 	any    bool
+	// named is a message of [messages], which may have others of its kind below it.
+	named string
 	// closed says that Envoy knows no other fields. It needs those in needed, and of those in
 	// oneOf one and no second; of those in mostOne there may be none.
 	closed                 bool
@@ -55,6 +57,13 @@ var (
 func having(m message) want {
 	w := anObject
 	w.fields = m
+	return w
+}
+
+// named is a message by its name.
+func named(message string) want {
+	w := anObject
+	w.named = message
 	return w
 }
 
@@ -119,6 +128,15 @@ func tidyDuration(n *tree.Node) bool {
 	_, err := strconv.ParseFloat(number, 64)
 	return n.Kind == tree.Text && ok && err == nil && strings.Trim(number, "0123456789.") == ""
 }
+
+// reportingWant is an interval of reports: Envoy takes no shorter one.
+var reportingWant = want{one: "more than 0.1s", many: "durations", tidy: func(n *tree.Node) bool {
+	if !tidyDuration(n) {
+		return false
+	}
+	d, err := time.ParseDuration(n.Text)
+	return err != nil || d > 100*time.Millisecond
+}}
 
 // mostSeconds is more than anybody waits.
 const mostSeconds = 1 << 32

@@ -1,0 +1,199 @@
+package envoyconfig
+
+import (
+	"regexp/syntax"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// quotas returns the filters of the rate limit quota service that requests come to: those before the router.
+func (m *manager) quotas() []*filter {
+	var all []*filter
+	for _, f := range m.filters {
+		switch f.typeName {
+		case api.RateLimitQuota:
+			all = append(all, f)
+		case api.Router:
+			return all
+		}
+	}
+	return all
+}
+
+// bucket is what leads requests to a bucket of a quota filter.
+type bucket struct {
+	// settings are its RateLimitQuotaBucketSettings, or another action, which no bucket is made of.
+	settings *tree.Node
+	isBucket bool
+	// guards are what holds for all its requests.
+	guards []guard
+	// kept is where keep_matching says that the matcher is to go on.
+	kept *tree.Node
+}
+
+// guard is an input that has one of the values which a StringMatcher takes.
+type guard struct {
+	input *tree.Node
+	value *tree.Node
+	exact bool // the input is equal to the key of a map
+}
+
+// buckets returns all buckets of a tree of matchers, in its order.
+func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
+	on := func(n *tree.Node, more ...guard) {
+		guards := slices.Concat(guards, more)
+		if below := n.Field("matcher"); below.There() {
+			all = append(all, buckets(below, guards)...)
+		}
+		if action := n.At("action", "typed_config"); action.There() {
+			typeName, settings := action.Typed()
+			b := bucket{settings: settings, isBucket: typeName == api.QuotaBucket, guards: guards, kept: &tree.Missing}
+			if keep := n.Field("keep_matching"); keep.Yes(false) {
+				b.kept = keep
+			}
+			all = append(all, b)
+		}
+	}
+	for n := range matcher.At("matcher_list", "matchers").Elements() {
+		on(n.Field("on_match"), guardsOf(n.Field("predicate"))...)
+	}
+	mt := matcher.Field("matcher_tree")
+	for n := range mt.At("exact_match_map", "map").Fields() {
+		on(n, guard{input: mt.Field("input"), exact: true})
+	}
+	for n := range mt.At("prefix_match_map", "map").Fields() {
+		on(n)
+	}
+	on(matcher.Field("on_no_match"))
+	return all
+}
+
+// guardsOf returns what a predicate holds of all requests that it takes.
+func guardsOf(predicate *tree.Node) (all []guard) {
+	if one := predicate.Field("single_predicate"); one.Field("value_match").There() {
+		all = append(all, guard{input: one.Field("input"), value: one.Field("value_match")})
+	}
+	for below := range predicate.At("and_matcher", "predicate").Elements() {
+		all = append(all, guardsOf(below)...)
+	}
+	return all
+}
+
+// source is what an input takes of a request: its type, and the name of a header or a parameter.
+func source(input *tree.Node) (typeName, name string) {
+	typeName, config := input.Field("typed_config").Typed()
+	if typeName == api.HeaderInput {
+		return typeName, strings.ToLower(config.Field("header_name").Text)
+	}
+	return typeName, config.Field("query_param").Text
+}
+
+// mostValue is the longest value of an entry of which an id can surely be assigned something.
+const mostValue = 512
+
+// isGuarded reports whether a value that a client sends is one that an id can have: neither absent nor empty, not long, and
+// of characters that are text.
+func (b *bucket) isGuarded(input *tree.Node) bool {
+	typeName, name := source(input)
+	return slices.ContainsFunc(b.guards, func(g guard) bool {
+		guarded, guardedName := source(g.input)
+		if guarded != typeName || guardedName != name {
+			return false
+		}
+		if g.exact || g.value.Field("exact").Text != "" {
+			return true
+		}
+		pattern := g.value.At("safe_regex", "regex")
+		re, err := syntax.Parse(pattern.Text, syntax.Perl)
+		if err != nil || !pattern.There() || newStringMatcher(g.value)("").yes {
+			return false
+		}
+		longest, plain := extent(re)
+		return plain && longest <= mostValue
+	})
+}
+
+// extent returns the length of the longest text that a regular expression matches, more than [mostValue] if there is none,
+// and whether all of them are printable ASCII.
+func extent(re *syntax.Regexp) (longest int, plain bool) {
+	const tooLong = mostValue + 1
+	plain = true
+	switch re.Op {
+	case syntax.OpLiteral, syntax.OpCharClass:
+		for _, r := range re.Rune {
+			plain = plain && ' ' <= r && r <= '~'
+		}
+		if re.Op == syntax.OpLiteral {
+			return len(re.Rune), plain
+		}
+		return 1, plain
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return 1, false
+	}
+	for _, sub := range re.Sub {
+		n, p := extent(sub)
+		plain = plain && p
+		switch re.Op {
+		case syntax.OpConcat:
+			longest = min(longest+n, tooLong)
+		case syntax.OpRepeat:
+			longest = min(n*re.Max, tooLong)
+			if re.Max < 0 {
+				longest = tooLong
+			}
+		case syntax.OpStar, syntax.OpPlus:
+			longest = tooLong
+		default:
+			longest = max(longest, n)
+		}
+	}
+	return longest, plain
+}
+
+// idEntries returns the entries of a bucket's id in the order that its entry [quotaOrder] says. Wrong says why no rule can match
+// such an id, and at where that stands.
+func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node) {
+	const mostEntries = 16
+	id := b.settings.At("bucket_id_builder", "bucket_id_builder")
+	order := id.Value(quotaOrder)
+	switch {
+	case !id.There():
+		return nil, "the bucket has no bucket_id_builder, so that Envoy reports nothing of it, and does for ever what no_assignment_behavior says", b.settings
+	case !order.There():
+		return nil, "the id has no entry " + quotaOrder + ", so that no rule matches it, and an id of a header that is empty would be one that nobody can assign anything: " +
+			"add the entry, with the keys of the others in the order of the descriptor: " + quotaOrder + `: { string_value: "path,user" }`, id
+	case !order.Field("string_value").There():
+		return nil, "the entry " + quotaOrder + " says the order of the descriptor, and so is the same for all requests: write string_value", order
+	case len(id.Nodes) > mostEntries:
+		return nil, "the id has more than 16 entries, and gets no assignment: make it of fewer", id
+	}
+	seen := map[string]bool{quotaOrder: true}
+	for name := range strings.SplitSeq(order.Field("string_value").Text, ",") {
+		entry := id.Value(name)
+		if !entry.There() || seen[name] {
+			return nil, "the entry " + quotaOrder + " names " + quoted(name) + ", which is no other entry of the id, or twice there: no rule matches such an id; name each other entry once, joined by commas", order
+		}
+		seen[name] = true
+		entries = append(entries, entry)
+	}
+	for entry := range id.Fields() {
+		if !seen[entry.Name] {
+			return nil, "the entry " + quotaOrder + " does not name " + quoted(entry.Name) + ", so that no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor", order
+		}
+	}
+	return entries, "", order
+}
+
+// idForms is what is known of the entries of an id.
+func idForms(entries []*tree.Node) []descriptors.Form {
+	forms := make([]descriptors.Form, len(entries))
+	for i, entry := range entries {
+		value := entry.Field("string_value")
+		forms[i] = descriptors.Form{Key: entry.Name, Value: value.Text, AnyValue: !value.There() || strings.Contains(value.Text, placeholder)}
+	}
+	return forms
+}

@@ -1,0 +1,183 @@
+package envoyconfig
+
+import (
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// Bucket is what one filter of the rate limit quota service does with a request.
+type Bucket struct {
+	Domain string
+	// Filter is the place of the filter, and Pos that of the bucket's settings.
+	Filter, Pos rules.Pos
+	// None says why the request has no bucket, and passes. If that is not known, it begins with [Unknowable].
+	None string
+	// Wrong says why no rule can match the bucket's id, and Entries are the descriptor that it makes.
+	Wrong   string
+	Entries []Entry
+	// Before are the filters before this one, by name, that may change the request.
+	Before []string
+}
+
+// String returns the descriptor of the bucket as (key, value)(key, value).
+func (b *Bucket) String() string {
+	var s strings.Builder
+	for _, e := range b.Entries {
+		s.WriteString("(" + e.Key + ", " + e.Value + ")")
+	}
+	return s.String()
+}
+
+// bucket returns what the filter does with a request, whose route may be nil: it acts on requests without one, too.
+func (f *filter) bucket(x *exchange, m *manager, h *virtualHost, r *route) Bucket {
+	b := Bucket{Domain: f.domain(), Filter: f.node.Pos(), Before: m.before(f)}
+	disabled := f.disabled
+	if r != nil {
+		_, disabled = f.perRoute(m.table, h, r)
+	}
+	if disabled {
+		b.None = "the filter is disabled here"
+		return b
+	}
+	settings, unknown := x.action(f.config.Field("bucket_matchers"))
+	if unknown != "" {
+		b.None = Unknowable + unknown
+		return b
+	}
+	if settings == nil {
+		b.None = "no matcher takes the request"
+		return b
+	}
+	b.Pos = settings.Pos()
+	entries, wrong, _ := (&bucket{settings: settings}).idEntries()
+	if b.Wrong = wrong; wrong != "" {
+		return b
+	}
+	for _, entry := range entries {
+		value, has := entry.Field("string_value").Text, true
+		if input := entry.Field("custom_value"); input.There() {
+			if value, has, unknown = x.input(input); unknown != "" {
+				b.None = Unknowable + unknown
+				return b
+			}
+			typeName, name := source(input)
+			if !has {
+				b.None = "the request has no " + strings.TrimSpace(typeName[strings.LastIndexByte(typeName, '.')+1:]+" "+name) + ", of which the bucket's id is made"
+				return b
+			}
+			if value == "" {
+				b.Wrong = "the id lacks " + quoted(entry.Name) + ", since " + name + " is empty: nobody can assign the bucket anything"
+			}
+		}
+		b.Entries = append(b.Entries, Entry{entry.Name, value})
+	}
+	return b
+}
+
+// action returns the typed_config of the action that a tree of matchers leads to; nil if there is none.
+func (x *exchange) action(matcher *tree.Node) (settings *tree.Node, unknown string) {
+	for n := range matcher.At("matcher_list", "matchers").Elements() {
+		switch v := x.holds(n.Field("predicate")); {
+		case v.unknown != "":
+			return nil, v.unknown + ", in the matcher at " + n.Pos().String()
+		case v.yes:
+			if settings, unknown = x.onMatch(n.Field("on_match")); settings != nil || unknown != "" {
+				return settings, unknown
+			}
+		}
+	}
+	if mt := matcher.Field("matcher_tree"); mt.There() {
+		value, has, unknown := x.input(mt.Field("input"))
+		on := &tree.Missing
+		switch exact, prefix := mt.Field("exact_match_map"), mt.Field("prefix_match_map"); {
+		case unknown != "":
+			return nil, unknown
+		case exact.There():
+			on = exact.Field("map").Value(value)
+		case prefix.There():
+			for n := range prefix.Field("map").Fields() {
+				if strings.HasPrefix(value, n.Name) && (!on.There() || len(n.Name) > len(on.Name)) {
+					on = n
+				}
+			}
+		default:
+			return nil, "custom_match, at " + mt.Field("custom_match").Pos().String()
+		}
+		if has && on.There() {
+			if settings, unknown = x.onMatch(on); settings != nil || unknown != "" {
+				return settings, unknown
+			}
+		}
+	}
+	return x.onMatch(matcher.Field("on_no_match"))
+}
+
+func (x *exchange) onMatch(on *tree.Node) (settings *tree.Node, unknown string) {
+	switch action := on.At("action", "typed_config"); {
+	case on.Field("keep_matching").Yes(false):
+		return nil, "keep_matching, at " + on.Field("keep_matching").Pos().String()
+	case on.Field("matcher").There():
+		return x.action(on.Field("matcher"))
+	case !action.There():
+		return nil, ""
+	default:
+		_, settings = action.Typed()
+		return settings, ""
+	}
+}
+
+// holds reports whether a predicate takes the request.
+func (x *exchange) holds(predicate *tree.Node) verdict {
+	one := predicate.Field("single_predicate")
+	switch {
+	case one.There():
+		if !one.Field("value_match").There() {
+			return verdict{unknown: "custom_match"}
+		}
+		value, has, unknown := x.input(one.Field("input"))
+		if unknown != "" || !has {
+			return verdict{unknown: unknown}
+		}
+		return newStringMatcher(one.Field("value_match"))(value)
+	case predicate.Field("not_matcher").There():
+		v := x.holds(predicate.Field("not_matcher"))
+		return v.is(false)
+	case predicate.Field("or_matcher").There(): // none fails to hold
+		return allMatch(predicate.At("or_matcher", "predicate").Nodes, func(n tree.Node) verdict {
+			v := x.holds(&n)
+			return v.is(false)
+		}).is(false)
+	default:
+		return allMatch(predicate.At("and_matcher", "predicate").Nodes, func(n tree.Node) verdict { return x.holds(&n) })
+	}
+}
+
+// input returns what an input takes of the request, and whether there is any.
+func (x *exchange) input(input *tree.Node) (value string, has bool, unknown string) {
+	typeName, name := source(input)
+	switch typeName {
+	case api.HeaderInput:
+		values, unknown := x.header(name)
+		if unknown != "" {
+			return "", false, "header " + name + ": " + unknown
+		}
+		return strings.Join(values, ","), len(values) > 0, ""
+	case api.QueryInput:
+		query := x.decodedQuery()
+		value, has = query.first(name)
+		return value, has, query.unknown
+	case api.AddressInput:
+		address, unknown := x.remote()
+		return address.String(), unknown == "", unknown
+	case api.DirectInput:
+		if !x.Remote.IsValid() {
+			return "", false, "the address that connects to Envoy: give it with --remote ADDRESS"
+		}
+		return x.Remote.String(), true, ""
+	default:
+		return "", false, "input " + typeName
+	}
+}
