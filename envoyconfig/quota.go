@@ -122,16 +122,16 @@ func (b *bucket) isGuarded(input *tree.Node) bool {
 func extent(re *syntax.Regexp) (longest int, plain bool) {
 	const tooLong = mostValue + 1
 	plain = true
-	switch re.Op {
-	case syntax.OpLiteral, syntax.OpCharClass:
+	switch op := re.Op; {
+	case op == syntax.OpLiteral || op == syntax.OpCharClass:
 		for _, r := range re.Rune {
 			plain = plain && ' ' <= r && r <= '~'
 		}
-		if re.Op == syntax.OpLiteral {
+		if op == syntax.OpLiteral {
 			return len(re.Rune), plain
 		}
 		return 1, plain
-	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+	case op == syntax.OpAnyChar || op == syntax.OpAnyCharNotNL:
 		return 1, false
 	}
 	for _, sub := range re.Sub {

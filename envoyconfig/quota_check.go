@@ -30,16 +30,24 @@ const (
 )
 
 var quotaTraps = []quotaTrap{
-	{noAssignment + ".token_bucket", (*tree.Node).There, rules.Error,
-		"Envoy 1.40 dies at the second request of a bucket (segmentation fault): write blanket_rule: ALLOW_ALL, or DENY_ALL"},
+	{
+		noAssignment + ".token_bucket", (*tree.Node).There, rules.Error,
+		"Envoy 1.40 dies at the second request of a bucket (segmentation fault): write blanket_rule: ALLOW_ALL, or DENY_ALL",
+	},
 	{noAssignment + ".requests_per_time_unit", (*tree.Node).There, rules.Error, notKnown + "blanket_rule: ALLOW_ALL, or DENY_ALL"},
 	{expired + ".fallback_rate_limit.requests_per_time_unit", (*tree.Node).There, rules.Error, notKnown + "a token_bucket, or blanket_rule"},
-	{expired + ".fallback_rate_limit.token_bucket.fill_interval", isBelowASecond, rules.Error,
-		"of less than a second Envoy 1.40 makes a bucket that lets every request pass: write 1s or more, and as much more tokens_per_fill"},
-	{expired + ".reuse_last_assignment", (*tree.Node).There, rules.Error,
-		"Envoy 1.40 does not do it: when an assignment has expired, no_assignment_behavior acts at once; write fallback_rate_limit"},
-	{expired, lacksTimeout, rules.Error,
-		"without expired_assignment_behavior_timeout of a second or more it never acts, but no_assignment_behavior at once: add expired_assignment_behavior_timeout: 86400s"},
+	{
+		expired + ".fallback_rate_limit.token_bucket.fill_interval", isBelowASecond, rules.Error,
+		"of less than a second Envoy 1.40 makes a bucket that lets every request pass: write 1s or more, and as much more tokens_per_fill",
+	},
+	{
+		expired + ".reuse_last_assignment", (*tree.Node).There, rules.Error,
+		"Envoy 1.40 does not do it: when an assignment has expired, no_assignment_behavior acts at once; write fallback_rate_limit",
+	},
+	{
+		expired, lacksTimeout, rules.Error,
+		"without expired_assignment_behavior_timeout of a second or more it never acts, but no_assignment_behavior at once: add expired_assignment_behavior_timeout: 86400s",
+	},
 	{"reporting_interval", func(at *tree.Node) bool { return seconds(at) != 5*time.Second }, rules.Warning, "Envoy 1.40 reports every 5 s whatever this says: write 5s"},
 }
 

@@ -57,8 +57,9 @@ func (f *filter) bucket(x *exchange, m *manager, h *virtualHost, r *route) Bucke
 		return b
 	}
 	for _, entry := range entries {
-		value, has := entry.Field("string_value").Text, true
+		value := entry.Field("string_value").Text
 		if input := entry.Field("custom_value"); input.There() {
+			var has bool
 			if value, has, unknown = x.input(input); unknown != "" {
 				b.None = Unknowable + unknown
 				return b

@@ -66,8 +66,11 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 	if calls.Route != "" {
 		fmt.Fprintf(&b, "route  %s / %s  (%v)\n", calls.VirtualHost, calls.Route, calls.Pos)
 	}
-	if calls.None != "" {
+	if calls.None != "" && len(calls.Buckets) == 0 {
 		fmt.Fprintf(&b, "nothing is asked: %s\n", calls.None)
+	}
+	for i := range calls.Buckets {
+		bucketText(&b, &calls.Buckets[i], set)
 	}
 	for i := range calls.ByFilter {
 		call := &calls.ByFilter[i]
@@ -89,11 +92,33 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 		call := &calls.ByFilter[i]
 		for j := range call.Descriptors {
 			if d := &call.Descriptors[j]; d.NotSent == "" && d.Unknown == "" {
-				fmt.Fprintf(&b, "\ndescriptor %d\n%v", j+1, set.Explain(call.Domain, entriesOf(d)))
+				fmt.Fprintf(&b, "\ndescriptor %d\n%v", j+1, set.Explain(call.Domain, entriesOf(d.Entries)))
 			}
 		}
 	}
 	return b.String()
+}
+
+// bucketText says which bucket of a quota filter a request is in, and what becomes of it.
+func bucketText(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set) {
+	fmt.Fprintf(b, "quota filter of domain %q  (%v)\n", k.Domain, k.Filter)
+	if len(k.Before) > 0 {
+		fmt.Fprintf(b, "before it, and not run here: %s\n", strings.Join(k.Before, ", "))
+	}
+	if k.None != "" {
+		fmt.Fprintf(b, "no bucket: %s\n", k.None)
+		return
+	}
+	fmt.Fprintf(b, "bucket %v  (%v)\n", k, k.Pos)
+	x := set.Explain(k.Domain, entriesOf(k.Entries))
+	switch {
+	case k.Wrong != "":
+		fmt.Fprintf(b, "no assignment: %s\n", k.Wrong)
+	case x.Rule == nil || x.Rule.Divided() == nil:
+		fmt.Fprintf(b, "no assignment: no rule with quota matches it\n%v", x)
+	default:
+		fmt.Fprintf(b, "Envoys divide the limit\n%v", x)
+	}
 }
 
 // descriptorText says what becomes of a descriptor, and where that stands.
@@ -117,7 +142,7 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 	if d.StreamDone {
 		more += ", at the end of the stream"
 	}
-	x := set.Explain(domain, entriesOf(d))
+	x := set.Explain(domain, entriesOf(d.Entries))
 	if x.Rule == nil {
 		return "no limit" + more + "\t" + d.Pos.String()
 	}
@@ -133,9 +158,9 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 	return strings.Join(limits, "; ") + more + "\t" + x.Rule.Pos().String()
 }
 
-func entriesOf(d *envoyconfig.Descriptor) []descriptors.Entry {
-	entries := make([]descriptors.Entry, len(d.Entries))
-	for i, e := range d.Entries {
+func entriesOf(of []envoyconfig.Entry) []descriptors.Entry {
+	entries := make([]descriptors.Entry, len(of))
+	for i, e := range of {
 		entries[i] = descriptors.Entry{Key: []byte(e.Key), Value: []byte(e.Value)}
 	}
 	return entries

@@ -1,0 +1,135 @@
+package envoyconfig
+
+import (
+	"regexp/syntax"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const quotaFilterText = `http_filters:
+  - name: quota
+    typed_config:
+      "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig
+      domain: shop
+      rlqs_server: { envoy_grpc: { cluster_name: sluice } }
+      bucket_matchers:
+        on_no_match:
+          action:
+            name: bucket
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings
+              reporting_interval: 5s
+              bucket_id_builder:
+                bucket_id_builder: ID
+`
+
+// TestQuotaIDs has ids that no rule matches, or one without quota.
+func TestQuotaIDs(t *testing.T) {
+	const address = `{ custom_value: { name: a, typed_config: { "@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.SourceIPInput } } }`
+	set := ruleSet(t, `domain: shop
+descriptors:
+  - key: api
+    descriptors:
+      - { key: user, rate_limit: &q { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
+      - { key: user, value: vip, rate_limit: { unit: second, requests_per_unit: 1000 } }
+  - { key: plan, value: free }
+`)
+	const unsent = `rules.yaml:5:9: warning: unsent: api > user has quota, but no bucket of a quota filter has an id that it can match: sluice envoy snippet --rlqs prints one`
+	at := func(rest string) string { return "f:15:36: " + rest }
+	for id, want := range map[string][]string{
+		`{ sluice: { string_value: "api,user" }, user: { string_value: al }, api: { string_value: a } }`: nil,
+		`{ sluice: { string_value: "api,user" }, user: ` + address + `, api: { string_value: a } }`: {
+			"f:15:46: warning: unmatched: a bucket with the id (api, a)(user, *) can lead to api > user=vip at rules.yaml:6:9, which has no quota, so that it gets no assignment then: add quota to its rate_limit, or keep its values from this bucket",
+		},
+		`{ sluice: { string_value: "api,user" }, user: { string_value: vip }, api: { string_value: a } }`: {
+			"f:15:46: error: unmatched: a bucket with the id (api, a)(user, vip) leads to api > user=vip at rules.yaml:6:9, which has no quota, so that it gets no assignment: add quota to its rate_limit, or send it to the rate limit service", unsent,
+		},
+		`{ sluice: { string_value: "user,api" }, user: { string_value: al }, api: { string_value: a } }`: {
+			"f:15:46: error: unmatched: no rule of domain \"shop\" can match a bucket with the id (user, al)(api, a), so that it gets no assignment: nothing matches entry 1, user=al: the rules begin with api (rules.yaml:3:5), plan=free (rules.yaml:7:5); " +
+				"the rules have these entries in the order (api, a)(user, al): the entry sluice says the order", unsent,
+		},
+		`{ sluice: { string_value: plan }, plan: { string_value: free } }`: {
+			"f:15:46: error: unmatched: a bucket with the id (plan, free) leads to no limit, so that it gets no assignment, and does for ever what no_assignment_behavior says: add a rule with quota, or no bucket", unsent,
+		},
+		`{ user: { string_value: al } }`: {
+			at(`error: unmatched: the id has no entry sluice, so that no rule matches it, and an id of a header that is empty would be one that nobody can assign anything: add the entry, with the keys of the others in the order of the descriptor: sluice: { string_value: "path,user" }`), unsent,
+		},
+		`{ sluice: { string_value: "api" }, user: { string_value: al }, api: { string_value: a } }`: {
+			`f:15:46: error: unmatched: the entry sluice does not name "user", so that no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor`, unsent,
+		},
+		`{ sluice: { string_value: "api,api" }, api: { string_value: a } }`: {
+			`f:15:46: error: unmatched: the entry sluice names "api", which is no other entry of the id, or twice there: no rule matches such an id; name each other entry once, joined by commas`, unsent,
+		},
+		`{ sluice: ` + address + `, api: { string_value: a } }`: {
+			"f:15:46: error: unmatched: the entry sluice says the order of the descriptor, and so is the same for all requests: write string_value", unsent,
+		},
+	} {
+		c, err := Read([]File{{"f", []byte(strings.Replace(quotaFilterText, "ID\n", id+"\n", 1))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range c.Check(set) {
+			if f.Code != Unknown {
+				got = append(got, f.String())
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", id, diff)
+		}
+	}
+}
+
+// TestQuotaFilterOutOfPlace has filters that no request comes to, or of which a tool's tree has no buckets.
+func TestQuotaFilterOutOfPlace(t *testing.T) {
+	set := ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }]")
+	good := strings.Replace(quotaFilterText, "ID\n", "{ sluice: { string_value: user }, user: { string_value: al } }\n", 1)
+	router := "http_filters:\n  - { name: r, typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }"
+	for text, want := range map[string]string{
+		good: "",
+		strings.Replace(good, "http_filters:", router, 1):                                                                 "the filter stands behind the router",
+		good[:strings.Index(good, "        on_no_match")] + "        matcher_list: { matchers: [] }\n":                    "without matchers",
+		good[:strings.Index(good, "      bucket_matchers")] + "      bucket_matchers: {}\n":                               "bucket_matchers leads to no bucket",
+		strings.Replace(good, "RateLimitQuotaBucketSettings", "RateLimitQuotaOverride", 1):                                "the action is no envoy.extensions",
+		strings.Replace(good, "bucket_id_builder:\n                bucket_id_builder", "deny_response_settings: {} #", 1): "the bucket has no bucket_id_builder",
+		strings.Replace(good, "domain: shop", "domain: ship", 1):                                                          `no rules are for the domain "ship"`,
+		strings.Replace(good, "domain: shop", "domains: shop", 1):                                                         `did you mean "domain"?`,
+		strings.Replace(good, "on_no_match:\n", "on_no_match:\n          keep_matching: true\n", 1):                       "keep_matching",
+		strings.Replace(good, "user: { string_value: al }", "user: { string_value: al, custom_value: { name: b } }", 1):   "leave out all but one",
+	} {
+		var got []string
+		c, err := Read([]File{{"f", []byte(text)}})
+		if err != nil {
+			got = append(got, err.Error())
+		} else {
+			for _, f := range c.Check(set) {
+				if f.Code != Unknown {
+					got = append(got, f.String())
+				}
+			}
+		}
+		if all := strings.Join(got, "\n"); want == "" && all != "" || !strings.Contains(all, want) {
+			t.Errorf("want %q, found\n%s\nin\n%s", want, all, text)
+		}
+	}
+}
+
+func TestExtent(t *testing.T) {
+	for pattern, want := range map[string]struct {
+		longest int
+		plain   bool
+	}{
+		"abc": {3, true}, "[a-c]{2,7}x?": {8, true}, "(ab|c)d": {3, true}, "[a-z]+": {mostValue + 1, true}, "a*": {mostValue + 1, true}, "a{3,}": {mostValue + 1, true},
+		".": {1, false}, "[^a]": {1, false}, `\S\d`: {2, false}, "ü": {1, false}, "^a$": {1, true}, "([0-9]{100}){10}": {mostValue + 1, true},
+	} {
+		re, err := syntax.Parse(pattern, syntax.Perl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if longest, plain := extent(re); longest != want.longest || plain != want.plain {
+			t.Errorf("%s: %d, %v, want %v", pattern, longest, plain, want)
+		}
+	}
+}
