@@ -9,7 +9,7 @@ import (
 func (r *Rule) Divided() *rules.Quota { return r.few().quota }
 
 // QuotaLimit returns what is divided among Envoys for each bucket of the rule, or nil if the rule is not divided. With shadow
-// nothing is denied.
+// nothing is denied, as of a rule in shadow mode: its limit is there all the same, for [quota.Divider.Beyond].
 func (r *Rule) QuotaLimit(shadow bool) *quota.Limit {
 	q := r.Divided()
 	if q == nil {
@@ -18,8 +18,10 @@ func (r *Rule) QuotaLimit(shadow bool) *quota.Limit {
 	l := &quota.Limit{Burst: q.Burst, MinTokens: q.MinTokens}
 	t := r.Limits[0]
 	switch {
-	case r.Unlimited, r.Shadow, shadow:
+	case r.Unlimited:
 		l.Verdict = quota.AllowAll
+	case r.Shadow, shadow:
+		l.Verdict, l.Hits, l.Window = quota.AllowAll, uint64(t.RequestsPerUnit), t.Policy.Window
 	case t.RequestsPerUnit == 0:
 		l.Verdict = quota.DenyAll
 	default:

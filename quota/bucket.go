@@ -16,6 +16,9 @@ type bucket struct {
 	place   int  // in the schedule, from 1 on
 	divided Time // when it was divided last
 	dirty   bool // in Divider.dirty
+	// spare are the hits that a shadow limit has left, at the time spared; see [Divider.Beyond].
+	spare  float64
+	spared Time
 }
 
 // share is a holder's part of a bucket.

@@ -45,7 +45,7 @@ type Limit struct {
 	Burst time.Duration
 	// MinTokens is the least that a token bucket holds; 0 is 4.
 	MinTokens uint32
-	// Verdict other than Divide makes all of the above meaningless.
+	// Verdict other than Divide makes all of the above meaningless, but for [Divider.Beyond].
 	Verdict Verdict
 }
 

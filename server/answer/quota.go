@@ -6,8 +6,9 @@ import (
 )
 
 // CountQuota counts what an Envoy has done by itself with requests of a descriptor, by a rule of a set. Nothing is
-// counted if other rules are in force by now. One goroutine calls it at a time.
-func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied uint64) {
+// counted if other rules are in force by now. Beyond are those allowed that the limit would have denied if it, or
+// the service, were not in shadow mode. One goroutine calls it at a time.
+func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64) {
 	rules := s.rules.Load()
 	if rules == nil || rules.set != set || allowed+denied == 0 {
 		return
@@ -23,7 +24,13 @@ func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries 
 	} else {
 		counters = rules.counters.Of(int(limit.Index))
 	}
-	counters.Add(telemetry.Hits{Total: allowed + denied, Within: allowed, Over: denied})
+	h := telemetry.Hits{Total: allowed + denied, Within: allowed - beyond, Over: denied + beyond}
+	if r.Shadow {
+		h.Shadow = beyond
+	} else {
+		s.metrics.GlobalShadow.Add(float64(beyond))
+	}
+	counters.Add(h)
 }
 
 // quotaScratch is memory of [Service.CountQuota].

@@ -18,9 +18,9 @@ func TestQuotaIsCounted(t *testing.T) {
 	set := s.Rules()
 	for _, key := range []string{"a", "b"} {
 		entries := []descriptors.Entry{{Key: []byte(key), Value: []byte("x")}}
-		s.CountQuota(set, set.Match([]byte("d"), entries), entries, 3, 2)
-		s.CountQuota(set, set.Match([]byte("d"), entries), entries, 0, 0)
-		s.CountQuota(nil, set.Match([]byte("d"), entries), entries, 7, 7) // of other rules than are in force
+		s.CountQuota(set, set.Match([]byte("d"), entries), entries, 3, 2, 0)
+		s.CountQuota(set, set.Match([]byte("d"), entries), entries, 0, 0, 0)
+		s.CountQuota(nil, set.Match([]byte("d"), entries), entries, 7, 7, 0) // of other rules than are in force
 	}
 	if got, want := counted(t, s.metrics.Registry), (telemetry.Hits{Total: 10, Within: 6, Over: 4}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
@@ -35,5 +35,23 @@ func TestQuotaIsCounted(t *testing.T) {
 	}
 	if got := gathered(t, s, "sluice_quota_called_total"); got != 1 {
 		t.Errorf("%g calls are counted, want one", got)
+	}
+}
+
+// TestQuotaBeyondShadow counts what a limit in shadow mode would have denied, and what the service in shadow mode would.
+func TestQuotaBeyondShadow(t *testing.T) {
+	for text, want := range map[string]telemetry.Hits{
+		"shadow_mode: true, ":  {Total: 12, Within: 7, Over: 5, Shadow: 4},
+		"shadow_mode: false, ": {Total: 12, Within: 7, Over: 5},
+	} {
+		s := service(t, Settings{ShadowMode: true}, "{domain: d, descriptors: [{key: a, "+text+"rate_limit: {unit: second, requests_per_unit: 5, algorithm: token_bucket, quota: {}}}]}")
+		entries := []descriptors.Entry{{Key: []byte("a"), Value: []byte("x")}}
+		s.CountQuota(s.Rules(), s.Rules().Match([]byte("d"), entries), entries, 11, 1, 4)
+		if got := counted(t, s.metrics.Registry); got != want {
+			t.Errorf("%s: counted %+v, want %+v", text, got, want)
+		}
+		if got := gathered(t, s, "ratelimit_service_global_shadow_mode"); want.Shadow == 0 && got != 4 || want.Shadow > 0 && got != 0 {
+			t.Errorf("%s: %g are counted for the service's shadow mode", text, got)
+		}
 	}
 }

@@ -30,7 +30,7 @@ func newFleet(tb testing.TB, envoys, buckets int) *fleet {
 	f, set := &fleet{}, servertest.Compile(tb, divided)
 	s := rlqs.New(rlqs.Options{
 		Elapsed: func() time.Duration { return f.passed }, Rules: func() *descriptors.Set { return set }, Metrics: servertest.Metrics(tb),
-		Count: func(*descriptors.Set, *descriptors.Rule, []descriptors.Entry, uint64, uint64) {},
+		Count: func(*descriptors.Set, *descriptors.Rule, []descriptors.Entry, uint64, uint64, uint64) {},
 	})
 	tb.Cleanup(s.Close)
 	f.passed = time.Hour

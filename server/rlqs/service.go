@@ -36,8 +36,9 @@ type Options struct {
 	ShadowMode bool
 	// Allow says who may ask for which domain. Nil lets everybody.
 	Allow *access.AllowList
-	// Count is told what Envoys have done by a rule of a set. The entries are those of the bucket's descriptor.
-	Count func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied uint64)
+	// Count is told what Envoys have done by a rule of a set. The entries are those of the bucket's descriptor. Beyond are
+	// those allowed that a limit in shadow mode would have denied.
+	Count func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64)
 	// Metrics count.
 	Metrics *telemetry.Metrics
 	// Panics are told of panics of what is done by itself.
@@ -109,6 +110,14 @@ func (s *Service) divide() {
 
 // tell releases s.mu, and tells streams that there is something to send.
 func (s *Service) tell() {
+	for _, wake := range s.wakes() {
+		wake()
+	}
+}
+
+// wakes releases s.mu, whatever happens, and returns what wakes the streams for which there is something to send.
+func (s *Service) wakes() []func() {
+	defer s.mu.Unlock()
 	s.ready = s.divider.Ready(s.ready[:0])
 	wakes := make([]func(), 0, len(s.ready))
 	for _, h := range s.ready {
@@ -116,10 +125,7 @@ func (s *Service) tell() {
 			wakes = append(wakes, st.wake)
 		}
 	}
-	s.mu.Unlock()
-	for _, wake := range wakes {
-		wake()
-	}
+	return wakes
 }
 
 // limit returns what is divided of a rule. s.mu is held.

@@ -55,8 +55,12 @@ func play(t *testing.T, allow *access.AllowList, test func(s *stage)) {
 			Elapsed: func() time.Duration { return time.Since(begun) },
 			Rules:   func() *descriptors.Set { return s.set },
 			Allow:   allow, Metrics: metrics,
-			Count: func(_ *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied uint64) {
-				s.counted = append(s.counted, fmt.Sprintf("%s %s %d %d", r.Path(), entries[0].Value, allowed, denied))
+			Count: func(_ *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64) {
+				text := fmt.Sprintf("%s %s %d %d", r.Path(), entries[0].Value, allowed, denied)
+				if beyond > 0 {
+					text += fmt.Sprintf(", %d beyond", beyond)
+				}
+				s.counted = append(s.counted, text)
 			},
 		})
 		defer s.Close()
@@ -161,6 +165,18 @@ func TestAssigns(t *testing.T) {
 		}
 		want := []string{"user al 3 0", "user > path=/a al 1 2", "free x 1 0", "none x 1 0", "tried x 1 0"}
 		if !slices.Equal(s.counted, want) {
+			t.Errorf("counted are %q, want %q", s.counted, want)
+		}
+	})
+}
+
+// TestShadowCountsWhatIsBeyond has Envoys report more than a limit in shadow mode: all may pass, and what is beyond counts.
+func TestShadowCountsWhatIsBeyond(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		e, f := s.envoy(), s.envoy()
+		e.reports(usage(3, 0, "sluice", "tried", "tried", "x"))
+		f.reports(usage(3, 0, "sluice", "tried", "tried", "x"), usage(3, 0, "sluice", "tried", "tried", "y"), usage(99, 0, "sluice", "free", "free", "x"))
+		if want := []string{"tried x 3 0", "tried x 3 0, 2 beyond", "tried y 3 0", "free x 99 0"}; !slices.Equal(s.counted, want) {
 			t.Errorf("counted are %q, want %q", s.counted, want)
 		}
 	})

@@ -151,13 +151,14 @@ func (r *reader) bucket(u *usage) {
 		report.Limit = s.limit(rule)
 	}
 	r.periodic = r.periodic || u.elapsed > 0
+	now := s.options.Elapsed()
+	if s.divider.Report(now, r.holder, report) == quota.NoRoom {
+		m.NoRoom.Inc()
+	}
 	if report.Limit != nil {
-		s.options.Count(set, rule, entries, u.allowed, u.denied)
+		s.options.Count(set, rule, entries, u.allowed, u.denied, s.divider.Beyond(now, report.Bucket, u.allowed))
 	} else {
 		r.unmatched(set)
-	}
-	if s.divider.Report(s.options.Elapsed(), r.holder, report) == quota.NoRoom {
-		m.NoRoom.Inc()
 	}
 }
 

@@ -1,0 +1,34 @@
+package quota_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// TestShadow has a limit in shadow mode get more than it allows: all passes, and what is beyond is counted.
+func TestShadow(t *testing.T) {
+	t.Parallel()
+	s := play(t, strings.Replace(hundredASecond, "{ key: api, value: all,", "{ key: api, value: all, shadow_mode: true,", 1), 1)
+	suite.Eventually(t, "an assignment", func() bool { return s.ask(t.Context(), t, 0, "al") })
+	ctx, cancel := context.WithCancel(t.Context())
+	s.mu.Lock()
+	denied := s.denied // before the assignment
+	s.mu.Unlock()
+	var load sync.WaitGroup
+	for range 8 {
+		load.Go(func() { s.load(ctx, t, 0, "al", 2*time.Millisecond) })
+	}
+	suite.Eventually(t, "hits beyond the limit", func() bool {
+		return s.metric(t, `ratelimit_service_rate_limit_shadow_mode{domain="d",key1="user",key2="api_all",limit="",rule="user.api_all"}`) > 0
+	})
+	cancel()
+	load.Wait()
+	if s.denied > denied {
+		t.Errorf("%d requests were denied", s.denied-denied)
+	}
+}

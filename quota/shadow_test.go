@@ -1,0 +1,50 @@
+package quota_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// TestBeyond has demand that is below a shadow limit, twice the limit, and nothing for a while, reported every five seconds
+// by two holders.
+func TestBeyond(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	limit := &quota.Limit{Verdict: quota.AllowAll, Hits: 100, Window: time.Second}
+	r.first(1, 0, limit)
+	beyond := uint64(0)
+	reports := func(n int, hits uint64) {
+		for range n {
+			r.now += 2500 * time.Millisecond // they report at different times
+			beyond += r.Beyond(r.now, bucketOf(0), hits)
+		}
+	}
+	for _, step := range []struct {
+		n        int
+		hits     uint64
+		from, to uint64
+	}{
+		{24, 240, 0, 0},       // 96 a second for a minute
+		{24, 500, 5400, 6000}, // 200 a second: the limit's half, but for what was saved
+		{24, 240, 5400, 6000}, // within the limit again
+		{24, 0, 5400, 6000},   // which saves no more than five seconds
+		{1, 1000, 5900, 6500}, //
+	} {
+		if reports(step.n, step.hits); beyond < step.from || beyond > step.to {
+			t.Errorf("after %d reports of %d: %d are beyond, want %d to %d", step.n, step.hits, beyond, step.from, step.to)
+		}
+	}
+	for i, l := range []*quota.Limit{{Verdict: quota.AllowAll}, hundred, {Verdict: quota.DenyAll}} {
+		if r.first(1, 1+i, l); r.Beyond(r.now, bucketOf(1+i), 1<<40) != 0 {
+			t.Errorf("hits are beyond %+v", l)
+		}
+	}
+	if r.Beyond(r.now, bucketOf(9), 7) != 0 {
+		t.Error("hits are beyond a limit of a bucket that nobody knows")
+	}
+	r.first(1, 5, &quota.Limit{Verdict: quota.AllowAll, Window: time.Second})
+	if got := r.Beyond(r.now, bucketOf(5), 7); got != 7 {
+		t.Errorf("%d of 7 are beyond a limit of 0", got)
+	}
+}
