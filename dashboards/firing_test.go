@@ -133,6 +133,8 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceStoreDiverges", "once", []string{`sluice_store_divergence_total{instance="a"} 0x115 1x85`}, []string{`{instance="a"}`}},
 		{"SluiceLeasesExpire", "on one route", []string{`sluice_leases_expired_total{instance="a",rule="k"} 0+1x200`, `sluice_leases_expired_total{instance="a",rule="l"} 0x200`}, []string{`{instance="a", rule="k"}`}},
 		{"SluiceLeasesExpire", "of one Envoy that died", []string{`sluice_leases_expired_total{instance="a",rule="k"} 0x80 20x120`}, nil},
+		{"SluiceQuotaUnmatched", "all the time", []string{`sluice_quota_unmatched_total{instance="a",domain="d"} 0+1x200`, `sluice_quota_unmatched_total{instance="a",domain="e"} 3x200`}, []string{`{domain="d", instance="a"}`}},
+		{"SluiceQuotaUnmatched", "while rules changed", []string{`sluice_quota_unmatched_total{instance="a",domain="d"} 0x80 9x120`}, nil},
 		{"SluiceStoreExceeded", "some", []string{`sluice_store_exceeded_hits_total{instance="a",rule="k"} 0x115 7x85`, `sluice_store_exceeded_hits_total{instance="a",rule="l"} 0x200`}, []string{`{instance="a"}`}},
 		{"SluiceStoreExceeded", "a day ago", []string{`sluice_store_exceeded_hits_total{instance="a"} 7x200`}, nil},
 		{"SluiceStoreDiverges", "never", []string{`sluice_store_divergence_total{instance="a"} 0x200`}, nil},

@@ -128,6 +128,8 @@ func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 		b = d.newBucket(r)
 	case !same(b.limit, r.Limit):
 		d.relimit(b, r.Limit)
+	default:
+		b.limit = r.Limit // an equal one, of newer rules
 	}
 	i, found := b.find(h)
 	if !found {
@@ -184,7 +186,11 @@ func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
 // about it any more. Reports say it too, but only when they come.
 func (d *Divider) Relimit(now Time, key Bucket, limit *Limit) {
 	d.advance(now)
-	if b := d.buckets[key]; b != nil && !same(b.limit, limit) {
+	switch b := d.buckets[key]; {
+	case b == nil:
+	case same(b.limit, limit):
+		b.limit = limit
+	default:
 		d.relimit(b, limit)
 	}
 }

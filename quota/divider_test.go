@@ -480,7 +480,7 @@ func TestView(t *testing.T) {
 	r.Take(r.now, 1, nil, 9)
 	got, _ := r.View(r.now, bucketOf(0))
 	want := quota.View{
-		ID: "\x00", Limit: *hundred, Rate: int64(perHour(100)), InForce: int64(perHour(100)), Lost: got.Lost,
+		ID: "\x00", Limit: *hundred, Rate: int64(perHour(100)), InForce: int64(perHour(100)), Lost: got.Lost, LostFor: 7500 * time.Millisecond,
 		Holders: []quota.HolderView{{
 			Holder: 1, Demand: got.Holders[0].Demand, Share: got.Holders[0].Share, Held: got.Holders[0].Held, Assigned: true, Confirmed: true,
 		}},

@@ -13,6 +13,8 @@ type View struct {
 	// Rate is what is divided, in tokens per [Fill]; InForce what may be in force of it, of which Lost is
 	// held by streams that have ended, and Unconfirmed is how much of it is waiting for a confirmation.
 	Rate, InForce, Lost, Unconfirmed int64
+	// LostFor is how long it takes until the last of what is lost has ended.
+	LostFor time.Duration
 	// Learning is how long everything that a predecessor may have assigned still counts as in force.
 	Learning time.Duration
 	Holders  []HolderView
@@ -37,6 +39,14 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 		return View{}, false
 	}
 	v := View{ID: b.id, Limit: *b.limit, Rate: b.limit.rate(), InForce: b.inForce(), Lost: b.lostRate(), Learning: max(d.learnt-d.now, 0)}
+	if !b.learning() {
+		v.Learning = 0
+	}
+	for _, l := range b.lost {
+		if !l.unknown && l.rate > 0 {
+			v.LostFor = max(v.LostFor, l.until-d.now)
+		}
+	}
 	for i := range b.shares {
 		s := &b.shares[i]
 		v.Unconfirmed += int64(s.high) - int64(min(s.high, s.told))
@@ -46,6 +56,35 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 		})
 	}
 	return v, true
+}
+
+// Brief is what [Divider.Survey] says of a bucket.
+type Brief struct {
+	Bucket Bucket
+	// Limit is the one that the bucket was reported with last.
+	Limit *Limit
+	// Rate and InForce are as in [View], Demand that of all holders.
+	Rate, InForce int64
+	Demand        float64
+}
+
+// Survey calls f with buckets that are divided. It looks at most of them at most: of more, at any. f must not call the divider's
+// methods.
+func (d *Divider) Survey(now Time, most int, f func(Brief)) {
+	d.advance(now)
+	for key, b := range d.buckets {
+		if most--; most < 0 {
+			return
+		}
+		if b.limit == nil || b.limit.Verdict != Divide {
+			continue
+		}
+		brief := Brief{Bucket: key, Limit: b.limit, Rate: b.limit.rate(), InForce: b.inForce()}
+		for i := range b.shares {
+			brief.Demand += float64(b.shares[i].demand)
+		}
+		f(brief)
+	}
 }
 
 // Buckets goes through the buckets that are known.

@@ -153,6 +153,8 @@ func (s *Server) divide(h *answer.Handler) {
 		s.health.update()
 		s.quotas.RulesChanged()
 	})
+	s.service.Divide(answer.Quotas{All: s.quotaState, Bucket: s.quotaOf})
+	s.metrics.Rules.BeforeCollect(func() { s.service.QuotaInForce(s.quotas.InForce()) })
 }
 
 // transport returns what carries gRPC.

@@ -41,3 +41,15 @@ func newQuota(r *registry) Quota {
 		Refused: r.counter("sluice_quota_refused_total", "Streams to the rate limit quota service that were ended with an error: the domain is not theirs to ask for, a report cannot be read, or there are too many."),
 	}
 }
+
+// InForce says which part of a limit that Envoys divide may be in force.
+func (c *RuleCounters) InForce(part float64) { c.inForce.Store(int64(part * 1e6)) }
+
+var inForceDesc = ruleDesc("sluice_quota_in_force_ratio", "The part of a limit that Envoys divide which may be in force at them, of all its buckets together; 0 without any. More than 1 after a limit was lowered, until that is confirmed.")
+
+// collectQuota shows what may be in force of a limit that is divided.
+func (s *ruleSeries) collectQuota(ch chan<- prometheus.Metric, labels []string) {
+	if s.limit.Divided {
+		ch <- prometheus.MustNewConstMetric(inForceDesc, prometheus.GaugeValue, float64(s.counters.inForce.Load())/1e6, labels...)
+	}
+}

@@ -54,6 +54,8 @@ type RuleLimit struct {
 	Window   time.Duration
 	// Leases says that it gives leases, and Penalty that who is denied is denied for longer.
 	Leases, Penalty bool
+	// Divided says that Envoys divide it.
+	Divided bool
 }
 
 // RuleCounters count the hits of one limit. All methods may be called
@@ -67,6 +69,8 @@ type RuleCounters struct {
 	expired atomic.Uint64
 	// penalties is how many have begun.
 	penalties atomic.Uint64
+	// inForce is the part of a limit that Envoys may act by, in millionths.
+	inForce atomic.Int64
 	// limit is the number of the configured limit whose hits these are, from 1, of a key that holds values of
 	// requests.
 	limit atomic.Int32
@@ -125,8 +129,8 @@ type Rules struct {
 	runtime atomic.Pointer[map[string]*runtimeRule]
 	// stored is whether a store may be away, so that limits show what was admitted beyond them then.
 	stored atomic.Bool
-	// update is called before each reading; nil if nobody wants that.
-	update func()
+	// updates are called before each reading.
+	updates []func()
 	// spill counts the decisions that went to overflow because there was no room.
 	spill atomic.Uint64
 }

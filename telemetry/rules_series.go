@@ -43,7 +43,7 @@ func (rulesCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, h := range ruleHits {
 		ch <- h.desc
 	}
-	for _, d := range []*prometheus.Desc{exceededDesc, heldDesc, expiredDesc, limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
+	for _, d := range []*prometheus.Desc{exceededDesc, heldDesc, expiredDesc, inForceDesc, limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
 		ch <- d
 	}
 }
@@ -82,8 +82,8 @@ func (r *Rules) snapshot() (all []ruleSeries, configured, runtime, omitted int) 
 
 // Collect implements [prometheus.Collector].
 func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
-	if c.update != nil {
-		c.update()
+	for _, update := range c.updates {
+		update()
 	}
 	all, configured, runtime, omitted := c.snapshot()
 	for i := range all {
@@ -97,6 +97,7 @@ func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		s.collectLeases(ch, labels, c.stored.Load())
 		s.collectPenalties(ch, labels)
+		s.collectQuota(ch, labels)
 		if s.limit.Window > 0 {
 			ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(s.limit.Requests), labels...)
 			ch <- prometheus.MustNewConstMetric(windowDesc, prometheus.GaugeValue, s.limit.Window.Seconds(), labels...)

@@ -31,7 +31,7 @@ func everySeries(t *testing.T, m *Metrics) {
 	m.Store([]string{"store", "memory", "fallback"}, []string{"timeout"},
 		func() map[string]bool { return map[string]bool{"redis:6379": true} }, func() time.Duration { return 0 })
 	all(m.Rules, []string{"d"}, RuleLimit{
-		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute, Penalty: true,
+		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute, Penalty: true, Divided: true,
 	})[0].Hold(1)
 	s, err := NewStatsd(StatsdOptions{Network: "udp", Addr: "127.0.0.1:1", Interval: time.Hour}, m, zap.NewNop())
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
 type explainCmd struct {
@@ -98,6 +99,9 @@ func (e *explainCmd) ask(ctx context.Context, c console) error {
 	}
 	for i := range report.Counters {
 		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
+	}
+	if b := report.Divided; b != nil {
+		fmt.Fprintf(c.out, "divided: %s a second in force of %s, %s wanted, %s\n", number(b.InForce), number(b.LimitRate), number(b.DemandRate), quotaText(b, live.MostQuotaShares))
 	}
 	return nil
 }

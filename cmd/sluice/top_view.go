@@ -101,6 +101,7 @@ func (v *view) lines(s *live.State, height int) []string {
 	add("DENIED/S  SHARE    DENIED  SINCE     KEY", 2*share, v.keys(s))
 	add("NO RULE MATCHES", share, v.unmatched(s))
 	add("  HITS/S  DENIED/S  LAST 5 MINUTES   LIMIT", 2*share, v.limits(s))
+	add("DEMAND/S  IN FORCE  OF LIMIT  LIMIT THAT ENVOYS DIVIDE", 2*share, v.quota(s.Quota))
 	add("EVENTS", room, v.events(s.Events))
 	return all
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
 // CounterReport says which rule a running sluice applies to a descriptor, step by step, and what
@@ -23,6 +24,8 @@ type CounterReport struct {
 	Reason string `json:"reason,omitempty"`
 	// Counters has one element for each limit of the rule.
 	Counters []CounterState `json:"counters"`
+	// Divided is there if Envoys divide the limit: what is known of the bucket.
+	Divided *live.QuotaBucket `json:"divided,omitempty"`
 }
 
 // CounterState is the counter of one limit.
@@ -117,6 +120,9 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 		report.Reason = "the request's own limit applies"
 	case m.Rule != nil:
 		report.Rule = m.Rule.Path()
+		if quotas := s.quotas.Load(); quotas != nil && m.Rule.Divided() != nil {
+			report.Divided = quotas.Bucket(time.Unix(0, int64(now)), domain, d.Entries)
+		}
 		if m.Rule.Unlimited {
 			report.Reason = "an unlimited rule has no counter"
 		}

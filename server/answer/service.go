@@ -35,6 +35,8 @@ type Service struct {
 	quota quotaScratch
 	// onServe is called after the rules have changed.
 	onServe atomic.Pointer[func()]
+	// quotas says what Envoys divide; nil without.
+	quotas atomic.Pointer[Quotas]
 }
 
 // serving is a rule set with what requests need beside it.
@@ -106,6 +108,7 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 		if !l.Rule.Unlimited {
 			limit.Requests, limit.Window, limit.Leases = uint64(l.RequestsPerUnit), l.Policy.Window, l.Policy.Leases()
 			limit.Penalty = l.Policy.Penalty != nil
+			limit.Divided = l.Rule.Divided() != nil && !l.Rule.Shadow && !l.Rule.RuntimeMetric
 		}
 		return limit
 	})
@@ -127,6 +130,15 @@ func (s *Service) Rules() *descriptors.Set {
 
 // OnServe has a function called after the rules have changed.
 func (s *Service) OnServe(changed func()) { s.onServe.Store(&changed) }
+
+// Quotas says what Envoys divide, for [Service.State] and [Service.Counters]. Each may return nil.
+type Quotas struct {
+	All    func(now time.Time) *live.Quota
+	Bucket func(now time.Time, domain string, entries []descriptors.Entry) *live.QuotaBucket
+}
+
+// Divide has quotas say what Envoys divide.
+func (s *Service) Divide(quotas Quotas) { s.quotas.Store(&quotas) }
 
 // ShadowMode returns [Settings].ShadowMode.
 func (s *Service) ShadowMode() bool { return s.settings.ShadowMode }

@@ -118,6 +118,9 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 	if s.later {
 		state.Counters = "store"
 	}
+	if quotas := s.quotas.Load(); quotas != nil {
+		state.Quota = quotas.All(now)
+	}
 	for _, spell := range w.spells {
 		if wrong := spell.wrong(now); wrong != nil {
 			state.Wrong = append(state.Wrong, *wrong)

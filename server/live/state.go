@@ -33,6 +33,8 @@ type State struct {
 	Wrong []telemetry.Trouble `json:"wrong"`
 	// Domains has each domain of the rules, at most 1000: those with most denials first, then those with most hits.
 	Domains []DomainState `json:"domains"`
+	// Quota is what Envoys divide, nil if there is no such limit and nobody asks.
+	Quota *Quota `json:"quota,omitempty"`
 	// UnknownDomains are those that requests name and no rule has, the first hundred since the start.
 	UnknownDomains []UnknownDomain `json:"unknown_domains"`
 	// Events are the last lines of the log from level info on, at most a hundred, the newest first.

@@ -19,6 +19,7 @@ func Sum(addrs []string, states []*State) *State {
 	}
 	sum := *states[0]
 	sum.Host, sum.Config.Omitted = fmt.Sprintf("%d replicas", len(states)), 0
+	sum.Quota = nil
 	sum.Wrong, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Trouble{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
 	at := map[string]int{}
 	hashes := map[string]bool{}
@@ -40,6 +41,7 @@ func Sum(addrs []string, states []*State) *State {
 			e.Replica = addr
 			sum.Events = append(sum.Events, e)
 		}
+		sum.Quota = sum.Quota.plus(s.Quota, addr)
 		sum.UnknownDomains = addAll(sum.UnknownDomains, s.UnknownDomains, func(u *UnknownDomain) string { return u.Domain }, func(a, b *UnknownDomain) {
 			a.Descriptors += b.Descriptors
 			a.PerSecond += b.PerSecond

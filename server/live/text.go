@@ -26,6 +26,13 @@ func (t *text) write(entries []descriptors.Entry) {
 	}
 }
 
+// DescriptorText returns a descriptor as people write it, cut at 128 bytes.
+func DescriptorText(entries []descriptors.Entry) string {
+	var t text
+	t.write(entries)
+	return t.String()
+}
+
 func put(to, s []byte) (rest []byte) {
 	if len(to) == 0 {
 		return nil

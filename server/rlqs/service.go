@@ -58,6 +58,7 @@ type Service struct {
 	limits  map[*descriptors.Rule]*quota.Limit // of the rules that were asked for
 	ready   []quota.Holder
 	due     *time.Timer
+	survey  survey
 	closed  bool
 }
 
@@ -144,6 +145,13 @@ func (s *Service) limit(r *descriptors.Rule) *quota.Limit {
 func (s *Service) current() *descriptors.Set {
 	if set := s.options.Rules(); set != s.set || s.limits == nil {
 		s.set, s.limits = set, map[*descriptors.Rule]*quota.Limit{}
+		if set != nil && set.Divides() { // so that the first bucket that no rule matches is an increase
+			for _, l := range set.Limits {
+				if l.Rule.Divided() != nil {
+					s.options.Metrics.Quota.Unmatched.WithLabelValues(descriptors.MetricDomain(l.Rule.Domain()))
+				}
+			}
+		}
 	}
 	return s.set
 }
@@ -151,6 +159,7 @@ func (s *Service) current() *descriptors.Set {
 // RulesChanged has the rules in force divide all buckets, at once. Streams wait for each other's buckets, not for all.
 func (s *Service) RulesChanged() {
 	s.mu.Lock()
+	s.current()
 	holders := slices.Collect(maps.Keys(s.streams))
 	s.mu.Unlock()
 	for _, h := range holders {

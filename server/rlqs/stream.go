@@ -142,11 +142,7 @@ func (r *reader) bucket(u *usage) {
 	set := s.current()
 	rule, entries := r.match(set, u)
 	r.id = appendID(r.id[:0], u.entries)
-	h := s.hasher
-	h.Bytes(r.name)
-	h.Bytes(r.id)
-	key := h.Sum()
-	report := quota.Report{Bucket: quota.Bucket{key.Hi, key.Lo}, ID: r.id, Allowed: u.allowed, Denied: u.denied, Elapsed: u.elapsed}
+	report := quota.Report{Bucket: s.bucketOf(r.name, r.id), ID: r.id, Allowed: u.allowed, Denied: u.denied, Elapsed: u.elapsed}
 	if rule != nil {
 		report.Limit = s.limit(rule)
 	}
@@ -160,6 +156,15 @@ func (r *reader) bucket(u *usage) {
 	} else {
 		r.unmatched(set)
 	}
+}
+
+// bucketOf returns the bucket of an id.
+func (s *Service) bucketOf(domain, id []byte) quota.Bucket {
+	h := s.hasher
+	h.Bytes(domain)
+	h.Bytes(id)
+	key := h.Sum()
+	return quota.Bucket{key.Hi, key.Lo}
 }
 
 // unmatched counts a bucket that no rule divides.

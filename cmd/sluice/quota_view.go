@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/server/live"
+)
+
+// quota shows what Envoys divide, each limit with its shares below.
+func (v *view) quota(q *live.Quota) (lines []string) {
+	if q == nil {
+		return nil
+	}
+	if q.Streams == 0 {
+		return []string{v.paint(yellow, "  no Envoy asks")}
+	}
+	for i := range q.Largest {
+		b := &q.Largest[i]
+		name := b.Descriptor
+		if name == "" && b.Hash != "" {
+			name = "#" + b.Hash
+		}
+		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %8s  %s%s: %s %s", number(b.DemandRate), number(b.InForce), number(b.LimitRate), at(b.Replica), b.Domain, b.Rule, printable(name))))
+		lines = append(lines, v.wrap(faint, "           "+quotaText(b, 4), 2)...)
+	}
+	if more := q.Buckets - len(q.Largest); more > 0 {
+		lines = append(lines, v.paint(faint, fmt.Sprintf("  %d others", more)))
+	}
+	return lines
+}
+
+// quotaText says who has which share of a bucket, of so many Envoys, and what is held by nobody.
+func quotaText(b *live.QuotaBucket, most int) string {
+	parts := []string{rules.Count(b.Holders, "Envoy")}
+	for i := range b.Shares[:min(len(b.Shares), most)] {
+		s := &b.Shares[i]
+		who := s.Address
+		if who == "" {
+			who = "stream " + strconv.FormatUint(s.Stream, 10)
+		}
+		text := fmt.Sprintf("%s has %s of %s", who, number(s.Share), number(s.Demand))
+		if !s.Confirmed {
+			text += " (unconfirmed)"
+		}
+		parts = append(parts, text)
+	}
+	if b.Holders > most {
+		parts = append(parts, "...")
+	}
+	if b.Unconfirmed > 0 {
+		parts = append(parts, number(b.Unconfirmed)+" not confirmed")
+	}
+	if b.LostUntil != nil {
+		parts = append(parts, number(b.Lost)+" lost until "+timeOfDay(*b.LostUntil))
+	}
+	if b.LearningUntil != nil {
+		parts = append(parts, "learning until "+timeOfDay(*b.LearningUntil))
+	}
+	return strings.Join(parts, ", ")
+}
