@@ -122,17 +122,17 @@ func (b *bucket) isGuarded(input *tree.Node) bool {
 func extent(re *syntax.Regexp) (longest int, plain bool) {
 	const tooLong = mostValue + 1
 	plain = true
-	switch op := re.Op; {
-	case op == syntax.OpLiteral || op == syntax.OpCharClass:
+	if re.Op == syntax.OpAnyChar || re.Op == syntax.OpAnyCharNotNL {
+		return 1, false
+	}
+	if re.Op == syntax.OpLiteral || re.Op == syntax.OpCharClass {
 		for _, r := range re.Rune {
 			plain = plain && ' ' <= r && r <= '~'
 		}
-		if op == syntax.OpLiteral {
+		if re.Op == syntax.OpLiteral {
 			return len(re.Rune), plain
 		}
 		return 1, plain
-	case op == syntax.OpAnyChar || op == syntax.OpAnyCharNotNL:
-		return 1, false
 	}
 	for _, sub := range re.Sub {
 		n, p := extent(sub)

@@ -24,7 +24,7 @@ func (v *view) quota(q *live.Quota) (lines []string) {
 			name = "#" + b.Hash
 		}
 		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %8s  %s%s: %s %s", number(b.DemandRate), number(b.InForce), number(b.LimitRate), at(b.Replica), b.Domain, b.Rule, printable(name))))
-		lines = append(lines, v.wrap(faint, "           "+quotaText(b, 4), 2)...)
+		lines = append(lines, v.wrap(faint, "           "+quotaText(b, 4), 3)...)
 	}
 	if more := q.Buckets - len(q.Largest); more > 0 {
 		lines = append(lines, v.paint(faint, fmt.Sprintf("  %d others", more)))

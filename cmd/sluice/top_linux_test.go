@@ -77,6 +77,39 @@ func TestTopShowsTheLimitOfALongKey(t *testing.T) {
 	}
 }
 
+// TestTopShowsShares holds what is said of limits that Envoys divide.
+func TestTopShowsShares(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	s := topState()
+	s.Quota = &live.Quota{}
+	v := view{width: 80}
+	if text := strings.Join(v.lines(s, 0), "\n"); !strings.Contains(text, "no Envoy asks") {
+		t.Errorf("without Envoys the screen is\n%s", text)
+	}
+	s.Quota = &live.Quota{Streams: 3, Buckets: 9, Largest: []live.QuotaBucket{
+		{
+			Domain: "shop", Rule: "user", Limit: "100/second", Hash: "cafe", Descriptor: "user=\x1b[31mevil", LimitRate: 100, InForce: 98.5, DemandRate: 130, Unconfirmed: 3, Lost: 20, LostUntil: &at, LearningUntil: &at,
+			Holders: 6, Shares: []live.QuotaShare{{Address: "10.0.0.5", Stream: 1, Share: 60, Demand: 90, Confirmed: true}, {Stream: 2, Share: 18.5, Demand: 40}},
+		},
+		{Domain: "shop", Rule: "api", Hash: "beef", LimitRate: 10, Holders: 1, Replica: "b:1"},
+	}}
+	lines := v.lines(s, 0)
+	for _, line := range lines {
+		if len([]rune(line)) > 80 || strings.ContainsAny(line, "\x1b\n\r") {
+			t.Errorf("a line is %q", line)
+		}
+	}
+	text := strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
+	for _, want := range []string{
+		"130 98.5 100 shop: user user=?[31mevil", "6 Envoys, 10.0.0.5 has 60.0 of 90.0, stream 2 has 18.5 of 40.0 (unconfirmed), ..., 3.0 not confirmed, 20.0 lost until " + timeOfDay(at) + ", learning until " + timeOfDay(at),
+		"0.0 0.0 10.0 b:1: shop: api #beef 1 Envoy", "7 others",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the screen lacks %q:\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+}
+
 // TestTopOnATerminal runs the view on a terminal: it draws, follows the size, has colours unless NO_COLOR is set, and leaves
 // the terminal as it was, by a key and by a signal.
 func TestTopOnATerminal(t *testing.T) {

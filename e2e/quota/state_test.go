@@ -1,0 +1,120 @@
+package quota_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// TestStateOfShares has two Envoys divide a limit, and then one die: the state, its page, top, explain and the metric
+// say so, and none names the client.
+func TestStateOfShares(t *testing.T) {
+	t.Parallel()
+	s := play(t, hundredASecond, 2)
+	for i := range s.envoys {
+		suite.Eventually(t, "a share of each Envoy", func() bool { return s.ask(t.Context(), t, i, "al") })
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for i := range s.envoys {
+		load.Go(func() { s.load(ctx, t, i, "al", 10*time.Millisecond) })
+	}
+	type bucket struct {
+		Rule       string  `json:"rule"`
+		Hash       string  `json:"hash"`
+		Descriptor string  `json:"descriptor"`
+		Limit      float64 `json:"limit_per_second"`
+		InForce    float64 `json:"in_force_per_second"`
+		Lost       float64 `json:"lost_per_second"`
+		LostUntil  string  `json:"lost_until"`
+		Holders    int     `json:"holders"`
+		Shares     []struct {
+			Share     float64 `json:"share_per_second"`
+			Confirmed bool    `json:"confirmed"`
+		} `json:"shares"`
+	}
+	look := func() bucket {
+		var state struct {
+			Quota struct {
+				Largest []bucket `json:"largest"`
+			} `json:"quota"`
+		}
+		if err := json.Unmarshal([]byte(s.debug(t, "/api/v1/state", "")), &state); err != nil {
+			t.Fatal(err)
+		}
+		if len(state.Quota.Largest) == 0 {
+			return bucket{}
+		}
+		return state.Quota.Largest[0]
+	}
+	var b bucket
+	suite.Eventually(t, "two shares", func() bool {
+		b = look()
+		return len(b.Shares) == 2 && b.Shares[0].Confirmed && b.Shares[1].Confirmed && b.Shares[1].Share > 20
+	})
+	if b.Holders != 2 || b.Limit != 100 || b.InForce > 100.001 || b.Rule != "user > api=all" || b.Hash == "" || b.Descriptor != "" {
+		t.Errorf("the bucket is %+v", b)
+	}
+	suite.Eventually(t, "the metric", func() bool {
+		part := s.metric(t, `sluice_quota_in_force_ratio{domain="d",key1="user",key2="api_all",limit="",rule="user.api_all"}`)
+		return part > 0.5 && part <= 1
+	})
+	page := s.debug(t, "/", "text/html")
+	top := s.run(t, "top", "--once", "--addr", s.sluice.Addr("debug"))
+	explain := s.run(t, "explain", "--addr", s.sluice.Addr("debug"), "-d", "d", "--descriptor", "user=al,api=all")
+	for name, text := range map[string]string{"the page": page, "top": top} {
+		if !strings.Contains(text, "user &gt; api=all") && !strings.Contains(text, "user > api=all  ") && !strings.Contains(text, "user > api=all #"+b.Hash) || strings.Contains(text, "user=al") {
+			t.Errorf("%s says\n%s", name, text)
+		}
+	}
+	for text, want := range map[string]string{top: "2 Envoys", page: "Limits that Envoys divide", explain: "divided: "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if !strings.Contains(explain, "of 100, ") && !strings.Contains(explain, "of 100.0, ") || !strings.Contains(explain, "2 Envoys, stream ") {
+		t.Errorf("explain says\n%s", explain)
+	}
+	cancel()
+	load.Wait()
+	s.envoys[1].Kill()
+	suite.Eventually(t, "what is lost", func() bool { b := look(); return b.Holders == 1 && b.Lost > 0 && b.LostUntil != "" })
+}
+
+// debug asks the debug listener.
+func (s *stage) debug(t *testing.T, path, accept string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.sluice.Addr("debug")+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", accept)
+	reply, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// run runs a command of sluice.
+func (s *stage) run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), sluiceBinary, args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("sluice %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
