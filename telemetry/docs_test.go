@@ -59,10 +59,10 @@ out: an end call may reach another replica, so no replica can tell.
 **Penalties.** Limits with the word ` + "`penalty`" + ` have ` + "`sluice_penalties_total`" + `. What a penalty denies
 counts in over_limit like any denial, but each penalty counts there once.
 
-**Limits that Envoys divide.** Limits with the word ` + "`quota`" + ` have ` + "`sluice_quota_in_force_ratio`" + `, unless
-their metrics have values of requests or they are in shadow mode: the sum of what may be in force at
-all Envoys, of all buckets, by the sum of their limits. It is up to a second old, with 100,000
-buckets six, and of more than that it is of 100,000 of them.
+**Limits that Envoys divide.** Limits with the word ` + "`quota`" + ` have
+` + "`sluice_quota_in_force_ratio`" + `, unless their metrics have values of requests or they are in shadow
+mode: the sum of what may be in force at all Envoys, of all buckets, by the sum of their limits. It
+is up to a second old, with 100,000 buckets six, and of more than that it is of 100,000 of them.
 
 **How a hit counts.** A hit counts in total_hits, and in within_limit or over_limit. Hits above
 ` + "`--near-limit-ratio`" + ` of the limit count in near_limit too. A descriptor that had room in a denied
