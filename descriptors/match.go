@@ -17,7 +17,9 @@ type domain struct {
 	maxCounters int64
 	// maxCountersAt is where the document begins that says so, zero if defaults do.
 	maxCountersAt rules.Pos
-	root          node
+	// divides says that a limit of the domain is divided among Envoys.
+	divides bool
+	root    node
 	// prefix is the hash of the name, which each identity has.
 	prefix identity.Hasher
 	// replaceable is how many names of limits are replaced by a limit. Their ids are

@@ -33,6 +33,19 @@ func (r *Rule) QuotaLimit(shadow bool) *quota.Limit {
 // Divides reports whether a limit of the set is divided among Envoys.
 func (s *Set) Divides() bool { return s.divides }
 
+// Divided returns the domains that have limits which are divided among Envoys. A nil set has none.
+func (s *Set) Divided() (names []string) {
+	if s == nil {
+		return nil
+	}
+	for _, name := range s.names {
+		if s.domains[name].divides {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Knows reports whether a domain is configured.
 func (s *Set) Knows(domain []byte) bool { return s.domains[string(domain)] != nil }
 
@@ -70,5 +83,5 @@ func (c *compiler) divide(d *domain, n *node, r *Rule, cfg *rules.Descriptor) {
 		c.fail(l.Pos, path, `"share_threshold" has no meaning beside "quota": each value is a bucket of its own in Envoy; remove one of them`)
 	}
 	r.ensureRare().quota = l.Quota
-	c.set.divides = true
+	c.set.divides, d.divides = true, true
 }

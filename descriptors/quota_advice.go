@@ -41,10 +41,12 @@ func quotaAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 		return ds
 	}
 	q := first.Rule.Divided()
-	text := fmt.Sprintf("n Envoys divide this limit: beside its rate they let pass up to n x %d requests at once, or what %v of the rate brings if that is more, so that %.2g a second are the least for n = 10. Each sluice divides the whole limit: of several, all Envoys must ask the same one",
+	text := fmt.Sprintf("n Envoys divide this limit: beside its rate they let pass up to n x %d requests at once, or what %v of the rate brings if that is more, so that %.2g a second are the least for n = 10. ",
 		q.MinTokens, q.Burst, leastDivided(q, 10))
 	if stored {
-		text += ", with a store too"
+		text += "Of several sluices that share the store one divides a domain at a time: have Envoys check the health of quota." + first.Rule.Domain() + " (docs/rlqs.md)"
+	} else {
+		text += "Without a store each of N sluices divides the whole limit, so that they let pass N x as much: of several, all Envoys must ask the same one"
 	}
 	text += ". A rate limit filter that asks for it as well has a counter of its own, so that both let pass twice as much"
 	return append(ds, first.diagnostic(rules.Note, "", text))

@@ -171,7 +171,7 @@ func (d *Divider) newBucket(r Report) *bucket {
 func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 	n := share{stream: s, reported: d.now - min(max(r.Elapsed, 0), d.o.TTL/2), at: uint32(len(s.shares))} //nolint:gosec // bounded
 	if r.Elapsed > 0 && !d.o.Strict {
-		n.credit(b, d.aged, r)
+		n.credit(b, max(d.aged, d.others(b)), r)
 	}
 	if len(b.shares) == cap(b.shares) { // grown by less than append would, as most of memory is here
 		b.shares = append(make([]share, 0, len(b.shares)*5/4+1), b.shares...)

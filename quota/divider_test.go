@@ -548,3 +548,49 @@ func ExampleDivider() {
 	}
 	// Output: 1: path=/a may admit 360000 an hour, 10 at once, for 12s
 }
+
+// TestOthersDividedBefore has a limit be divided by others until a time: what a holder says that it admitted goes on, and
+// nothing else is given until what they assigned has ended.
+func TestOthersDividedBefore(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	r.pass(time.Minute)
+	l := *hundred
+	l.Since = r.now + 3*time.Second
+	r.report(1, 0, &l, 300, 0, 5*time.Second)
+	if got := r.rate(1); got != int64(perHour(60)) {
+		t.Errorf("who admitted 60 a second is told %d", got)
+	}
+	for range 3 {
+		r.pass(5 * time.Second)
+		r.report(1, 0, &l, 300, 50, 5*time.Second)
+		if got := r.rate(1); got != int64(perHour(60)) {
+			t.Errorf("at %v it is told %d", r.now, got)
+		}
+	}
+	v, _ := r.View(r.now, bucketOf(0))
+	if v.Learning != 500*time.Millisecond || v.InForce > v.Rate {
+		t.Errorf("%d of %d are in force, and learning ends in %v", v.InForce, v.Rate, v.Learning)
+	}
+	r.pass(500 * time.Millisecond)
+	r.report(1, 0, &l, 300, 50, 5*time.Second)
+	if got := r.rate(1); got != int64(perHour(100)) {
+		t.Errorf("when all that others assigned has ended it is told %d", got)
+	}
+}
+
+// TestOthersGaveMore has one of two holders admit what others gave it: the other gets nothing before that has less.
+func TestOthersGaveMore(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	r.pass(time.Minute)
+	l := *hundred
+	l.Since = r.now + 3*time.Second
+	r.report(1, 0, &l, 300, 0, 5*time.Second)
+	r.first(2, 0, &l)
+	if got := r.rate(2); got != -1 {
+		t.Errorf("while the first has what it admitted, the second is told %d", got)
+	}
+	first := r.rate(1)
+	if got := r.rate(2); first < 0 || got <= 0 || first+got > int64(perHour(60)) {
+		t.Errorf("the first is told %d, and the second then %d", first, got)
+	}
+}

@@ -45,7 +45,11 @@ type Limit struct {
 	Burst time.Duration
 	// MinTokens is the least that a token bucket holds; 0 is 4.
 	MinTokens uint32
-	// Verdict other than Divide makes all of the above meaningless, but for [Divider.Beyond].
+	// Since is until when others divided the limit, of whom nothing is known here. All of it counts as
+	// in force until TTL and Delta have passed since then, as after a restart: see [Options].Fresh. 0:
+	// nobody but a predecessor did.
+	Since Time
+	// Verdict other than Divide makes all of the above but Since meaningless, except to [Divider.Beyond].
 	Verdict Verdict
 }
 

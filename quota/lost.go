@@ -124,12 +124,22 @@ func (d *Divider) takeOver(b *bucket, l lost) bool {
 // due every 5 s.
 const learning = 6 * time.Second
 
-// learn counts all that a predecessor may have assigned as lost.
+// learn counts all that others may have assigned as lost.
 func (d *Divider) learn(b *bucket) {
-	if d.now >= d.learnt || b.limit == nil || b.limit.Verdict != Divide || b.learning() {
+	if b.limit == nil || b.limit.Verdict != Divide || b.learning() {
 		return
 	}
-	b.lost = append(b.lost, lost{until: d.learnt, rate: b.limit.rate(), unknown: true})
+	if until := max(d.learnt, d.others(b)); until > d.now {
+		b.lost = append(b.lost, lost{until: until, rate: b.limit.rate(), unknown: true})
+	}
+}
+
+// others returns when all has ended that others assigned who divided a bucket's limit, 0 if nobody did.
+func (d *Divider) others(b *bucket) Time {
+	if b.limit == nil || b.limit.Since == 0 {
+		return 0
+	}
+	return b.limit.Since + d.o.TTL + d.o.Delta
 }
 
 func (b *bucket) learning() bool {

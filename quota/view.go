@@ -38,12 +38,11 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 	if b == nil || b.limit == nil {
 		return View{}, false
 	}
-	v := View{ID: b.id, Limit: *b.limit, Rate: b.limit.rate(), InForce: b.inForce(), Lost: b.lostRate(), Learning: max(d.learnt-d.now, 0)}
-	if !b.learning() {
-		v.Learning = 0
-	}
+	v := View{ID: b.id, Limit: *b.limit, Rate: b.limit.rate(), InForce: b.inForce(), Lost: b.lostRate()}
 	for _, l := range b.lost {
-		if !l.unknown && l.rate > 0 {
+		if l.unknown {
+			v.Learning = max(v.Learning, l.until-d.now)
+		} else if l.rate > 0 {
 			v.LostFor = max(v.LostFor, l.until-d.now)
 		}
 	}

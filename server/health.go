@@ -16,6 +16,9 @@ import (
 // envoyproxy/ratelimit's, and the gRPC service's.
 var healthNames = []string{"", "ratelimit", answer.ServiceName}
 
+// quotaHealth and a domain are the name under which Envoys ask who divides the quotas of the domain.
+const quotaHealth = "quota."
+
 // healthPeriod is how late health may be to follow a store. Proxies look each few seconds.
 const healthPeriod = 100 * time.Millisecond
 
@@ -24,11 +27,14 @@ const healthPeriod = 100 * time.Millisecond
 type liveness struct {
 	grpc *health.Server
 	// able reports whether there is what health needs.
-	able    func() bool
+	able func() bool
+	// divides says of each domain with quotas whether this server divides it. Nil: there are none.
+	divides func() map[string]bool
 	serving atomic.Bool
 	healthy atomic.Bool
 
-	updating sync.Mutex // so that the last update is the last to be told
+	updating sync.Mutex      // so that the last update is the last to be told
+	divided  map[string]bool // what divides has ever named
 }
 
 func newLiveness(able func() bool) *liveness {
@@ -73,4 +79,21 @@ func (l *liveness) update() {
 	for _, name := range healthNames {
 		l.grpc.SetServingStatus(name, state)
 	}
+	if l.divides == nil {
+		return
+	}
+	divides := l.divides()
+	for domain := range l.divided {
+		if _, still := divides[domain]; !still {
+			divides[domain] = false
+		}
+	}
+	for domain, ours := range divides {
+		state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+		if ours && l.ok() {
+			state = grpc_health_v1.HealthCheckResponse_SERVING
+		}
+		l.grpc.SetServingStatus(quotaHealth+domain, state)
+	}
+	l.divided = divides
 }

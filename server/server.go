@@ -148,13 +148,30 @@ func (s *Server) Listen(ctx context.Context) error {
 func (s *Server) divide(h *answer.Handler) {
 	s.quotas = rlqs.New(rlqs.Options{
 		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: s.service.ShadowMode(), Allow: s.service.AllowList(), Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
+		Roles: s.options.Roles, Name: s.options.Name, Role: s.tellRole,
 	})
+	s.health.divides = s.quotas.Serves
+	s.health.update()
 	s.service.OnServe(func() {
 		s.health.update()
 		s.quotas.RulesChanged()
 	})
 	s.service.Divide(answer.Quotas{All: s.quotaState, Bucket: s.quotaOf})
 	s.metrics.Rules.BeforeCollect(func() { s.service.QuotaInForce(s.quotas.InForce()) })
+}
+
+// tellRole tells of who divides the quotas of a domain.
+func (s *Server) tellRole(domain string, ours bool, other string) {
+	s.health.update()
+	about := zap.String("domain", domain)
+	switch {
+	case ours:
+		s.logger.Info("this sluice divides the quotas of a domain", about)
+	case other != "":
+		s.logger.Info("another sluice divides the quotas of a domain", about, zap.String("sluice", other[:min(len(other), 100)]))
+	default:
+		s.logger.Warn("this sluice does not divide the quotas of a domain: the store has not said that it may", about)
+	}
 }
 
 // transport returns what carries gRPC.
@@ -271,6 +288,11 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) drain(ctx context.Context) {
 	s.logger.Info("draining", zap.Duration("delay", s.options.DrainDelay))
 	s.health.serve(false)
+	resigned := make(chan struct{})
+	go func() { // while calls are answered, another sluice takes over what is divided
+		defer close(resigned)
+		s.quotas.Resign()
+	}()
 	time.Sleep(s.options.DrainDelay)
 	close(s.draining)
 	if s.grpc != nil {
@@ -280,6 +302,10 @@ func (s *Server) drain(ctx context.Context) {
 		})
 		s.grpc.GracefulStop()
 		bound.Stop()
+	}
+	select {
+	case <-resigned:
+	case <-time.After(time.Second): // roles end by themselves
 	}
 	s.quotas.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

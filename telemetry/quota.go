@@ -19,6 +19,9 @@ type Quota struct {
 	Assigned, AllowAll, DenyAll, Abandoned prometheus.Counter
 	// Called are descriptors of requests to the rate limit service that led to rules with quota.
 	Called prometheus.Counter
+	// Roles are domains that are divided here. Elsewhere are streams that were ended because they are not.
+	Roles     prometheus.Gauge
+	Elsewhere prometheus.Counter
 	// Refused are streams that were ended with an error.
 	Refused prometheus.Counter
 }
@@ -37,8 +40,10 @@ func newQuota(r *registry) Quota {
 		Unmatched: r.counters("sluice_quota_unmatched_total", "Usages in reports of buckets that no rule with quota matches.", "domain"),
 		NotText:   ignored.WithLabelValues("text"), TooLarge: ignored.WithLabelValues("size"), NoRoom: ignored.WithLabelValues("room"),
 		Assigned: told.WithLabelValues("share"), AllowAll: told.WithLabelValues("allow_all"), DenyAll: told.WithLabelValues("deny_all"), Abandoned: told.WithLabelValues("abandon"),
-		Called:  r.counter("sluice_quota_called_total", "Descriptors of requests to the rate limit service that led to rules with quota: they are decided by counters of their own, beside what Envoys divide."),
-		Refused: r.counter("sluice_quota_refused_total", "Streams to the rate limit quota service that were ended with an error: the domain is not theirs to ask for, a report cannot be read, or there are too many."),
+		Called:    r.counter("sluice_quota_called_total", "Descriptors of requests to the rate limit service that led to rules with quota: they are decided by counters of their own, beside what Envoys divide."),
+		Roles:     r.gauge("sluice_quota_roles", "Domains whose limits this sluice divides: all with quota, or of several sluices with a store those whose role is its own."),
+		Elsewhere: r.counter("sluice_quota_elsewhere_total", "Streams to the rate limit quota service that were ended because another sluice divides the domain."),
+		Refused:   r.counter("sluice_quota_refused_total", "Streams to the rate limit quota service that were ended with an error: the domain is not theirs to ask for, a report cannot be read, or there are too many."),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/tables"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -32,8 +33,9 @@ type keeper struct {
 	defaults string
 	// allow is the list of --grpc-allow, nil if the flag is not given.
 	allow *access.AllowList
-	// stored says that a store has the counters, and grpcGo that grpc-go carries calls.
-	stored, grpcGo bool
+	// shared is the store that has the counters, nil if they are in memory. grpcGo says that grpc-go carries calls.
+	shared *store.Store
+	grpcGo bool
 
 	// mu is held while rules or rows of files are put in force, since they must fit each other.
 	mu sync.Mutex
@@ -95,7 +97,7 @@ func (r *keeper) advise(set *descriptors.Set) {
 			r.logger.Warn("rules: " + l.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
 		}
 	}
-	if r.stored {
+	if r.shared != nil {
 		r.warn(descriptors.StoreAdvice(set))
 	}
 	if r.grpcGo && set.GivesLeases() {

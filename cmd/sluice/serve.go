@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -115,7 +116,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	if err != nil {
 		return err
 	}
-	r.stored = shared != nil
+	r.shared = shared
 	settings := s.settings()
 	if r.tables, err = s.Tables.registry(); err != nil {
 		return err
@@ -185,6 +186,10 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, 
 	}
 	defer stopTracing()
 	options.Tracing = tracing
+	if r.shared != nil {
+		options.Roles = r.shared
+		options.Name, _ = os.Hostname() // it is for people
+	}
 	srv := server.New(options, r.service, r.logger)
 	if err := srv.Listen(ctx); err != nil {
 		return err

@@ -162,3 +162,50 @@ func TestRulesChange(t *testing.T) {
 	})
 	s.hold(t, "al", 40, 20)
 }
+
+// TestRulesGiveAndTake raises a limit while Envoys have demand, takes its quota away, gives it back and removes the rule.
+func TestRulesGiveAndTake(t *testing.T) {
+	t.Parallel()
+	s := play(t, hundredASecond, 2)
+	s.awaitShares(t, "al")
+	passes := func(least, most int) func() bool { // in a second
+		return func() bool {
+			before := s.passed(-1, "al")
+			time.Sleep(time.Second)
+			n := s.passed(-1, "al") - before
+			return n >= least && n <= most
+		}
+	}
+	s.during(t, "al", []time.Duration{4 * time.Millisecond, 4 * time.Millisecond}, func() {
+		suite.Eventually(t, "the limit is used", passes(60, 130))
+		s.write(t, strings.Replace(hundredASecond, "100", "200", 1))
+		suite.Eventually(t, "the higher limit is used", passes(140, 240))
+		s.hold(t, "al", 200, 2*20)
+		s.write(t, strings.Replace(hundredASecond, ", quota: { burst: 0.1s, min_tokens: 4 }", "", 1))
+		suite.Eventually(t, "nothing is assigned without quota", passes(0, 0))
+		s.write(t, hundredASecond)
+		suite.Eventually(t, "the limit is back", passes(60, 130))
+		s.write(t, "domain: d\ndescriptors: [{ key: other }]\n")
+		suite.Eventually(t, "nothing is assigned without a rule", passes(0, 0))
+	})
+	s.hold(t, "al", 200, 2*20)
+}
+
+// TestEnvoyJoins starts an Envoy while another has all of the limit: it gets a share, and never more passes than the limit.
+func TestEnvoyJoins(t *testing.T) {
+	t.Parallel()
+	s := play(t, hundredASecond, 1)
+	s.awaitShares(t, "al")
+	s.during(t, "al", []time.Duration{4 * time.Millisecond}, func() {
+		time.Sleep(6 * time.Second)
+		s.startEnvoy(t)
+		s.during(t, "al", []time.Duration{time.Hour, 4 * time.Millisecond}, func() {
+			suite.Eventually(t, "who joined has a third of the limit", func() bool {
+				before := s.passed(1, "al")
+				time.Sleep(time.Second)
+				return s.passed(1, "al")-before >= 33
+			})
+		})
+	})
+	s.hold(t, "al", 100, 2*20)
+}

@@ -38,7 +38,8 @@ type stage struct {
 	client  *http.Client
 	begun   time.Time
 	args    []string
-	addr    string // of sluice
+	addr    string   // of sluice
+	others  []string // addresses of other sluices that Envoys may ask
 
 	mu       sync.Mutex
 	admitted []admission
@@ -94,14 +95,20 @@ func (s *stage) write(t *testing.T, rules string) {
 // startSluice starts sluice, or starts it again at the same address.
 func (s *stage) startSluice(t *testing.T) {
 	t.Helper()
+	s.sluice = s.startSluiceAt(t, s.addr)
+}
+
+// startSluiceAt starts a sluice at an address.
+func (s *stage) startSluiceAt(t *testing.T, addr string) *sluice.Sluice {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
-	started, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: map[string]string{"grpc": s.addr}})
+	started, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: map[string]string{"grpc": addr}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.sluice = started
 	t.Cleanup(started.Kill)
+	return started
 }
 
 // startEnvoy starts one more Envoy. Replacements are pairs of texts of its configuration, the old one and the new.
@@ -121,7 +128,7 @@ func (s *stage) startEnvoy(t *testing.T, replacements ...string) {
 	}
 	started, err := envoy.Start(ctx, envoy.Options{
 		Binary: suite.Envoy(t, root), Dir: t.TempDir(), Bootstrap: config,
-		Clusters: map[string][]string{"sluice": {s.addr}, "backend": {s.backend.Addr}},
+		Clusters: map[string][]string{"sluice": append([]string{s.addr}, s.others...), "backend": {s.backend.Addr}},
 	})
 	if err != nil {
 		t.Fatal(err)

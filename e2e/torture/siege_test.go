@@ -23,10 +23,11 @@ const (
 	mostMemory = 64 << 20
 )
 
-// attackers are the attackers' rules: one never denies, one soon does.
+// attackers are the attackers' rules: one never denies, one soon does, and one is divided among Envoys.
 var attackers = []string{
 	"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
 	"  - { key: few, rate_limit: { unit: year, requests_per_unit: 10 } }",
+	"  - { key: divided, rate_limit: { unit: second, requests_per_unit: 1000, algorithm: token_bucket, quota: {} } }",
 }
 
 // harm is what an attack did to others.

@@ -41,6 +41,11 @@ type Options struct {
 	Count func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64)
 	// Metrics count.
 	Metrics *telemetry.Metrics
+	// Roles, if not nil, says which domains this service divides of those that several share. Name is its own, for people.
+	Roles Roles
+	Name  string
+	// Role is told whether this service divides a domain, when that changes, and who else does if that is known. Optional.
+	Role func(domain string, ours bool, other string)
 	// Panics are told of panics of what is done by itself.
 	Panics *telemetry.Panics
 }
@@ -60,6 +65,15 @@ type Service struct {
 	due     *time.Timer
 	survey  survey
 	closed  bool
+
+	// What follows is for roles.
+	holder           string
+	roles            map[string]*role // by domain
+	left             []string         // domains whose roles are to be given back
+	asking, resigned bool
+	pace             *time.Timer
+	wakes            []func() // of streams that were ended
+	news             []news   // that nobody was told of
 }
 
 // New returns a service. Whoever makes it closes it.
@@ -70,6 +84,11 @@ func New(o Options) *Service {
 	}
 	s.due = time.AfterFunc(time.Hour, s.tick)
 	s.due.Stop()
+	if o.Roles != nil {
+		s.holder = newHolder(o.Name)
+		s.pace = time.AfterFunc(time.Hour, s.follow)
+		s.pace.Reset(0) // now that there is s.pace
+	}
 	return s
 }
 
@@ -79,6 +98,9 @@ func (s *Service) Close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	s.due.Stop()
+	if s.pace != nil {
+		s.pace.Stop()
+	}
 }
 
 // tick does what is due.
@@ -109,24 +131,32 @@ func (s *Service) divide() {
 	}
 }
 
-// tell releases s.mu, and tells streams that there is something to send.
+// tell releases s.mu, and tells streams that there is something to send, or that they are to end.
 func (s *Service) tell() {
-	for _, wake := range s.wakes() {
+	wakes, told := s.untold()
+	for _, wake := range wakes {
 		wake()
+	}
+	if s.options.Role != nil {
+		for _, n := range told {
+			s.options.Role(n.domain, n.ours, n.other)
+		}
 	}
 }
 
-// wakes releases s.mu, whatever happens, and returns what wakes the streams for which there is something to send.
-func (s *Service) wakes() []func() {
+// untold releases s.mu, whatever happens. It returns what wakes the streams for which there is something to send, and the news of
+// roles.
+func (s *Service) untold() (wakes []func(), told []news) {
 	defer s.mu.Unlock()
 	s.ready = s.divider.Ready(s.ready[:0])
-	wakes := make([]func(), 0, len(s.ready))
+	wakes, told = slices.Grow(s.wakes, len(s.ready)), s.news
+	s.wakes, s.news = nil, nil
 	for _, h := range s.ready {
 		if st := s.streams[h]; st != nil {
 			wakes = append(wakes, st.wake)
 		}
 	}
-	return wakes
+	return wakes, told
 }
 
 // limit returns what is divided of a rule. s.mu is held.
@@ -136,6 +166,9 @@ func (s *Service) limit(r *descriptors.Rule) *quota.Limit {
 	}
 	l := r.QuotaLimit(s.options.ShadowMode)
 	if l != nil {
+		if ours := s.roles[r.Domain()]; ours != nil {
+			l.Since = ours.since
+		}
 		s.limits[r] = l
 	}
 	return l
@@ -152,6 +185,7 @@ func (s *Service) current() *descriptors.Set {
 				}
 			}
 		}
+		s.expect()
 	}
 	return s.set
 }
@@ -164,6 +198,9 @@ func (s *Service) RulesChanged() {
 	s.mu.Unlock()
 	for _, h := range holders {
 		s.rematch(h)
+	}
+	if s.options.Roles != nil {
+		s.follow()
 	}
 }
 

@@ -2,6 +2,7 @@ package rlqs_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -42,6 +43,7 @@ type stage struct {
 	set     *descriptors.Set
 	metrics *telemetry.Metrics
 	counted []string
+	paused  atomic.Int64 // for how many nanoseconds its process has
 }
 
 // play runs a test with a service, at a time of its own, past the time in which a predecessor's assignments may act.
@@ -354,6 +356,35 @@ func TestStreamsAreBounded(t *testing.T) {
 		}
 		e.Close()
 		s.envoy()
+	})
+}
+
+// TestDomainsWithoutRules has a client open stream after stream, each for another domain that no rules are for: nothing of
+// them is kept.
+func TestDomainsWithoutRules(t *testing.T) {
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	play(t, nil, func(s *stage) {
+		before := heap()
+		const streams = 100_000
+		for n := range streams {
+			e, err := s.Open(rlqs.Peer{Address: "10.0.0.1"}, func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Report(fmt.Appendf(nil, "\x0a\x09no %06d", n), true); err != nil {
+				t.Fatal(err)
+			}
+			e.Close()
+		}
+		if kept := (int64(heap()) - int64(before)) / streams; kept > 20 {
+			t.Errorf("of each stream %d bytes are kept", kept)
+		}
+		runtime.KeepAlive(s)
 	})
 }
 

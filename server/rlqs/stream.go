@@ -91,6 +91,13 @@ func (st *Stream) Report(p []byte, last bool) error {
 	return nil
 }
 
+// Ended returns why the stream is to end, nil while it is not. It is to be looked at whenever the stream is woken.
+func (st *Stream) Ended() error {
+	st.service.mu.Lock()
+	defer st.service.mu.Unlock()
+	return st.err
+}
+
 // reader takes what is in reports. The service's lock is held.
 type reader Stream
 
@@ -111,9 +118,13 @@ func (r *reader) domain(name []byte) error {
 	case s.options.Allow != nil && !r.peer.Client.May(name):
 		return status.Error(codes.PermissionDenied, access.Denied(r.peer.Client, name).Error())
 	}
+	set := s.current()
+	if !s.holds(name) {
+		return s.elsewhere(name)
+	}
 	r.name = bytes.Clone(name)
 	peer := uint64(0)
-	if r.peer.Address != "" {
+	if r.peer.Address != "" && set != nil && set.Knows(name) { // who asks for any domain leaves nothing behind
 		var h maphash.Hash
 		h.SetSeed(addressSeed)
 		_, _ = h.WriteString(r.peer.Address) // it never fails
@@ -163,6 +174,9 @@ func (s *Service) bucketOf(domain, id []byte) quota.Bucket {
 	h := s.hasher
 	h.Bytes(domain)
 	h.Bytes(id)
+	if ours := s.roles[string(domain)]; ours != nil { // nothing of a role that was lost counts under another
+		h.Word(uint64(ours.since)) //nolint:gosec // not negative
+	}
 	key := h.Sum()
 	return quota.Bucket{key.Hi, key.Lo}
 }
@@ -234,7 +248,7 @@ func (st *Stream) Take(b []byte) (message []byte, seq uint64, more bool) {
 	s := st.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.streams[st.holder] != st {
+	if s.streams[st.holder] != st || st.err != nil || !s.holds(st.name) {
 		return b, 0, false
 	}
 	now, begun := s.options.Elapsed(), len(b)

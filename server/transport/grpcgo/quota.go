@@ -74,6 +74,9 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-wakes:
 		}
+		if err := st.Ended(); err != nil {
+			return err
+		}
 		for more := true; more; {
 			var seq uint64
 			m := &quotaBytes{}

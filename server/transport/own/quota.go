@@ -124,6 +124,10 @@ func (q *quotaStream) close() {
 func (q *quotaStream) sendLocked() {
 	q.posted.Store(false)
 	c := q.conn
+	if err := q.quota.Ended(); err != nil && q.status == nil {
+		status := statusOf(err)
+		q.status = &status
+	}
 	switch {
 	case q.over:
 		return

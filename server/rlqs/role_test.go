@@ -1,0 +1,438 @@
+package rlqs_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/server/rlqs"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// A shelf has roles, by the time of a test. store.TestRoles holds that the store has them so.
+type shelf struct {
+	mu     sync.Mutex
+	held   map[string]string
+	until  map[string]time.Time
+	before func() (lost bool) // is called before an answer; nil for never
+	after  func() (lost bool) // is called when it is on its way
+}
+
+func newShelf() *shelf { return &shelf{held: map[string]string{}, until: map[string]time.Time{}} }
+
+// Hold implements [rlqs.Roles].
+func (s *shelf) Hold(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
+	if s.before != nil && s.before() {
+		return
+	}
+	had := make([]string, len(domains))
+	s.mu.Lock()
+	for i, domain := range domains {
+		if !time.Now().Before(s.until[domain]) {
+			delete(s.held, domain)
+		}
+		if had[i] = s.held[domain]; had[i] == "" || had[i] == holder {
+			s.held[domain], s.until[domain] = holder, time.Now().Add(length)
+		}
+	}
+	s.mu.Unlock()
+	if s.after != nil && s.after() {
+		return
+	}
+	for i := range domains {
+		answer(i, had[i])
+	}
+}
+
+// forget has the shelf lose all roles.
+func (s *shelf) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.held)
+}
+
+// playRoles runs a test with so many services that share roles.
+func playRoles(t *testing.T, roles []rlqs.Roles, test func(all []*stage)) {
+	t.Helper()
+	set, metrics := servertest.Compile(t, divided), servertest.Metrics(t)
+	synctest.Test(t, func(t *testing.T) {
+		var all []*stage
+		for i, r := range roles {
+			s := &stage{t: t, set: set, metrics: metrics}
+			begun := time.Now()
+			s.Service = rlqs.New(rlqs.Options{
+				Elapsed: func() time.Duration { return time.Since(begun) + time.Hour + time.Duration(s.paused.Load()) }, Rules: func() *descriptors.Set { return s.set }, Metrics: metrics,
+				Count:  func(*descriptors.Set, *descriptors.Rule, []descriptors.Entry, uint64, uint64, uint64) {},
+				Panics: telemetry.NewPanics(metrics.Panics, zap.NewNop()), Roles: r, Name: fmt.Sprintf("host-%d", i),
+			})
+			all = append(all, s)
+			synctest.Wait() // so that the first is the first to ask
+		}
+		defer func() {
+			for _, s := range all {
+				s.Close()
+			}
+			time.Sleep(time.Minute) // what was asked is answered
+		}()
+		test(all)
+	})
+}
+
+// refusal opens a stream, and returns the answer to its first report.
+func (s *stage) refusal() error {
+	e := s.envoy()
+	defer e.Close()
+	return e.Report(servertest.Marshal(s.t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "al")}}), true)
+}
+
+// rate is what an Envoy was told last of al.
+func (e *envoy) rate() (perHour int) {
+	_, _ = fmt.Sscanf(e.told["map[sluice:user user:al]"], "%d tokens, %d in", new(int), &perHour)
+	return perHour
+}
+
+// TestOneOfSeveralDivides has two services share roles: one divides, and gives that back in the end.
+func TestOneOfSeveralDivides(t *testing.T) {
+	r := newShelf()
+	playRoles(t, []rlqs.Roles{r, r}, func(all []*stage) {
+		a, b := all[0], all[1]
+		if !a.Serves()["d"] || b.Serves()["d"] || len(b.Serves()) != 1 {
+			t.Fatalf("they serve %v and %v", a.Serves(), b.Serves())
+		}
+		if err := b.refusal(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "host-0") {
+			t.Errorf("who does not divide answers %v", err)
+		}
+		time.Sleep(time.Minute)
+		e := a.envoy()
+		e.reports(user(1, 0, "al"))
+		if e.rate() != 360_000 {
+			t.Errorf("Envoy is told %q", e.told)
+		}
+		woken := e.wakes.Load()
+		a.Resign()
+		a.Resign()
+		if err := e.Ended(); status.Code(err) != codes.Unavailable || e.wakes.Load() == woken {
+			t.Errorf("the stream of who resigned ends with %v, woken: %v", err, e.wakes.Load() > woken)
+		}
+		if err := e.Report(nil, true); status.Code(err) != codes.Unavailable {
+			t.Errorf("its next report is answered by %v", err)
+		}
+		e.Close()
+		if err := a.refusal(); status.Code(err) != codes.Unavailable {
+			t.Errorf("who resigned answers %v", err)
+		}
+		if time.Sleep(time.Second); !b.Serves()["d"] || a.Serves()["d"] {
+			t.Error("the other does not divide a second later")
+		}
+	})
+}
+
+// TestTakesOver has a service die. The other knows nothing of shares: who admitted something goes on with that, and no more
+// is given to anybody until all that the first told has ended.
+func TestTakesOver(t *testing.T) {
+	r := newShelf()
+	playRoles(t, []rlqs.Roles{r, r}, func(all []*stage) {
+		a, b := all[0], all[1]
+		time.Sleep(time.Minute)
+		e := a.envoy()
+		e.reports(user(1, 0, "al"))
+		a.Close() // it is gone, and says nothing
+		died := time.Now()
+		for !b.Serves()["d"] {
+			time.Sleep(time.Millisecond)
+		}
+		took := time.Since(died)
+		if took < 3*time.Second || took > 5*time.Second {
+			t.Errorf("another divides after %v, want 3 to 5 s", took)
+		}
+		e, f := b.envoy(), b.envoy()
+		e.reports(user(300, 0, "al"))
+		first := user(1, 0, "al")
+		first.TimeElapsed = nil
+		f.reports(first)
+		if e.rate() != 60*3600 {
+			t.Errorf("who admitted 60 a second is told %q", e.told)
+		}
+		whole := time.Duration(0)
+		for begun := time.Now(); whole == 0 && time.Since(begun) < time.Minute; time.Sleep(100 * time.Millisecond) {
+			e.take()
+			f.take()
+			switch sum := e.rate() + f.rate(); {
+			case sum > 360_000:
+				t.Fatalf("told are %d", sum)
+			case sum > 60*3600:
+				whole = time.Since(begun)
+			}
+			if since := time.Since(begun); since%(5*time.Second) == 0 {
+				e.reports(user(300, 0, "al"))
+				f.reports(user(300, 0, "al"))
+			}
+		}
+		// Three seconds in which the one before might still have told something, and 12.5 for which that acts.
+		if whole < 15*time.Second || whole > 21*time.Second {
+			t.Errorf("what nobody is known to have is divided after %v, want 15.5 s, or at the next report", whole)
+		}
+	})
+}
+
+// TestRoleEndsByItself has the store say nothing any more, for ever: what is queued is not sent once the role may be
+// another's, and streams end. Nothing waits for the store.
+func TestRoleEndsByItself(t *testing.T) {
+	r := newShelf()
+	playRoles(t, []rlqs.Roles{r}, func(all []*stage) {
+		silent, end := false, make(chan struct{})
+		defer close(end)
+		r.before = func() bool {
+			if silent {
+				<-end
+			}
+			return false
+		}
+		time.Sleep(time.Minute)
+		e, f := all[0].envoy(), all[0].envoy()
+		e.reports(user(1, 0, "al"))
+		silent = true
+		time.Sleep(2400 * time.Millisecond) // it was kept half a second before, at most
+		e.reports(user(1, 0, "bo"))
+		if len(e.told) != 2 {
+			t.Errorf("in time Envoy is told %q", e.told)
+		}
+		f.reports(user(1, 0, "cy"))
+		if err := e.Report(servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "di")}}), true); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(601 * time.Millisecond)
+		if b, seq, _ := e.Take(nil); len(b) > 0 || seq > 0 {
+			t.Errorf("%d bytes are sent when the role is over", len(b))
+		}
+		time.Sleep(time.Second)
+		for _, stream := range []*envoy{e, f} {
+			if status.Code(stream.Ended()) != codes.Unavailable {
+				t.Errorf("a stream has ended: %v", stream.Ended())
+			}
+			stream.Close()
+		}
+		if all[0].Serves()["d"] {
+			t.Error("it serves without the role")
+		}
+		go all[0].Resign() // which may wait for the store
+	})
+}
+
+// TestPausedProcess has a process pause, as when its machine stops: its clock goes on, its timers do not. What was queued
+// before is not sent after.
+func TestPausedProcess(t *testing.T) {
+	playRoles(t, []rlqs.Roles{newShelf()}, func(all []*stage) {
+		time.Sleep(time.Minute)
+		e := all[0].envoy()
+		e.reports(user(1, 0, "al"))
+		report := servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "bo")}})
+		if err := e.Report(report, true); err != nil {
+			t.Fatal(err)
+		}
+		all[0].paused.Store(int64(3 * time.Second))
+		if b, seq, _ := e.Take(nil); len(b) > 0 || seq > 0 {
+			t.Errorf("%d bytes are sent when another may have the role", len(b))
+		}
+		if err := e.Report(report, true); err != nil && status.Code(err) != codes.Unavailable {
+			t.Error(err)
+		}
+		if b, seq, _ := e.Take(nil); len(b) > 0 || seq > 0 {
+			t.Errorf("%d bytes are sent when another may have the role", len(b))
+		}
+		if time.Sleep(time.Second); status.Code(e.Ended()) != codes.Unavailable {
+			t.Errorf("the stream has ended: %v", e.Ended())
+		}
+		e.Close()
+		if !all[0].Serves()["d"] {
+			t.Error("it does not take the role that nobody has")
+		}
+	})
+}
+
+// TestRoleIsTakenAnew has the store lose the role of the only one: others might have had it since, so streams end, and
+// Envoys go on at what they say that they admitted. What they were told under the old role does not count twice.
+func TestRoleIsTakenAnew(t *testing.T) {
+	r := newShelf()
+	playRoles(t, []rlqs.Roles{r}, func(all []*stage) {
+		time.Sleep(time.Minute)
+		e := all[0].envoy()
+		e.reports(user(300, 0, "al"))
+		r.forget()
+		if time.Sleep(time.Second); status.Code(e.Ended()) != codes.Unavailable {
+			t.Errorf("the stream has ended: %v", e.Ended())
+		}
+		e.Close()
+		e = all[0].envoy()
+		if e.reports(user(300, 0, "al")); e.rate() != 60*3600 {
+			t.Errorf("who admitted 60 a second is told %q", e.told)
+		}
+	})
+}
+
+// TestForgetfulStore has the store lose roles: whoever has one there divides, and waits for what the other may have told
+// until it knew.
+func TestForgetfulStore(t *testing.T) {
+	r := newShelf()
+	silent := false
+	cut := &shelf{held: r.held, until: r.until, before: func() bool { return silent }} // the first's way to it
+	playRoles(t, []rlqs.Roles{cut, r}, func(all []*stage) {
+		a, b := all[0], all[1]
+		time.Sleep(time.Minute)
+		e := a.envoy()
+		e.reports(user(1, 0, "al"))
+		silent = true
+		r.forget()
+		lost := time.Now()
+		for !b.Serves()["d"] {
+			time.Sleep(time.Millisecond)
+		}
+		if !a.Serves()["d"] {
+			t.Fatal("the first knows that the store has lost its role; then this says nothing")
+		}
+		last := time.Time{} // when the first can last have told something
+		f := b.envoy()
+		first := user(1, 0, "al")
+		first.TimeElapsed = nil
+		f.reports(first)
+		for begun := time.Now(); len(f.told) == 0 && time.Since(begun) < time.Minute; time.Sleep(50 * time.Millisecond) {
+			if a.Serves()["d"] {
+				last = time.Now()
+			}
+			if f.take(); time.Since(begun)%(5*time.Second) == 0 {
+				f.reports(user(0, 20, "al"))
+			}
+		}
+		if since := time.Since(last); since < 12500*time.Millisecond {
+			t.Errorf("%v after the store lost all, the second tells %q, %v after the first could", time.Since(lost), f.told, since)
+		}
+		silent = false
+		if time.Sleep(time.Second); a.Serves()["d"] || !b.Serves()["d"] {
+			t.Error("the first does not follow the store")
+		}
+	})
+}
+
+// TestNeverTwo has answers of the store be late and lost, at random, and services end and come: no two divide at once.
+func TestNeverTwo(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			shared := newShelf()
+			random := rand.New(rand.NewPCG(seed, 33))
+			var mu sync.Mutex
+			odd := func() bool {
+				mu.Lock()
+				most := []time.Duration{100 * time.Millisecond, 4 * time.Second}[random.IntN(6)/5]
+				wait, lost := time.Duration(random.Int64N(int64(most))), random.IntN(8) == 0
+				mu.Unlock()
+				time.Sleep(wait)
+				return lost
+			}
+			shared.before, shared.after = odd, odd
+			playRoles(t, []rlqs.Roles{shared, shared, shared}, func(all []*stage) {
+				served, by := 0, map[int]bool{}
+				for range 40_000 {
+					time.Sleep(5 * time.Millisecond)
+					divide := 0
+					for i, s := range all {
+						if s.Serves()["d"] {
+							divide++
+							by[i] = true
+						}
+					}
+					if served += divide; divide > 1 {
+						t.Fatal("two divide at once")
+					}
+				}
+				if t.Logf("in 200 s somebody divided for %.0f %%, %d of three did", float64(served)/400, len(by)); len(by) < 2 || served < 4_000 {
+					t.Error("so this says nothing")
+				}
+			})
+		})
+	}
+}
+
+// TestRulesHaveRoles has rules lose their quotas, and get them again: the role is given back, and taken.
+func TestRulesHaveRoles(t *testing.T) {
+	r := newShelf()
+	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
+	playRoles(t, []rlqs.Roles{r, r}, func(all []*stage) {
+		a, b := all[0], all[1]
+		with := a.set
+		a.set = without
+		a.RulesChanged()
+		if time.Sleep(2 * time.Second); len(a.Serves()) > 0 || !b.Serves()["d"] {
+			t.Errorf("they serve %v and %v, want the second", a.Serves(), b.Serves())
+		}
+		if err := a.refusal(); err != nil { // it is about no quota
+			t.Errorf("without quotas a stream ends with %v", err)
+		}
+		e := a.envoy()
+		e.reports(user(1, 0, "al"))
+		a.set = with
+		a.RulesChanged()
+		if e.take(); len(e.told) > 0 {
+			t.Errorf("before the role is asked for, Envoy is told %q", e.told)
+		}
+		if time.Sleep(time.Second); status.Code(e.Ended()) != codes.Unavailable {
+			t.Errorf("the stream that another should have goes on: %v", e.Ended())
+		}
+		e.Close()
+		b.set = without
+		b.RulesChanged()
+		if time.Sleep(2 * time.Second); !a.Serves()["d"] {
+			t.Error("the role that the second gave back is nobody's")
+		}
+	})
+}
+
+// hostile is what a store says that lies.
+type hostile func(holder string, domains []string, answer func(i int, before string))
+
+// Hold implements [rlqs.Roles].
+func (h hostile) Hold(holder string, _ time.Duration, domains []string, answer func(i int, before string)) {
+	h(holder, domains, answer)
+}
+
+// TestHostileRoles has stores lie: the service lives, and answers. What is divided then is docs/rlqs.md's to say.
+func TestHostileRoles(t *testing.T) {
+	n := 0
+	for name, tc := range map[string]struct {
+		lie     hostile
+		divides bool // all the time
+	}{
+		"it is yours":       {func(h string, d []string, answer func(int, string)) { answer(0, h) }, true},
+		"it is nobody's":    {func(h string, d []string, answer func(int, string)) { answer(0, "") }, true},
+		"it is another's":   {func(h string, d []string, answer func(int, string)) { answer(0, strings.Repeat("x\n\xff", 1000)) }, false},
+		"nothing":           {func(string, []string, func(int, string)) {}, false},
+		"panics":            {func(string, []string, func(int, string)) { panic("lie") }, false},
+		"now this now that": {func(h string, d []string, answer func(int, string)) { n++; answer(0, []string{h, "", "x"}[n%3]) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			playRoles(t, []rlqs.Roles{tc.lie}, func(all []*stage) {
+				for range 60 {
+					time.Sleep(time.Second)
+					if err := all[0].refusal(); err != nil && (tc.divides || status.Code(err) != codes.Unavailable || len(err.Error()) > 300) {
+						t.Fatalf("a stream ends with %v", err)
+					}
+				}
+				if got := all[0].Serves()["d"]; got != tc.divides && n == 0 {
+					t.Errorf("it divides: %v", got)
+				}
+				all[0].Resign()
+			})
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// long is how long a role lasts that is not to end while a test runs.
+const long = time.Hour
+
+// holdOne asks for one role. It returns who had it before, "?" if the store has not said.
+func holdOne(tb testing.TB, s *Store, holder, role string, length time.Duration) string {
+	tb.Helper()
+	all := holdAll(tb, s, holder, length, role)
+	if before, answered := all[role]; answered {
+		return before
+	}
+	return "?"
+}
+
+func holdAll(tb testing.TB, s *Store, holder string, length time.Duration, roles ...string) map[string]string {
+	tb.Helper()
+	all := map[string]string{}
+	s.Hold(holder, length, roles, func(i int, before string) { all[roles[i]] = before })
+	return all
+}
+
+// One holder has a role, until he gives it back or the store no longer knows of him. The user of docs/store.md may do
+// all that is needed for it.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	for _, binary := range storetest.Binaries(t) {
+		srv := storetest.StartBinary(t, binary)
+		srv.Must(acl(t)[0]...)
+		srv.Must("ACL", "SETUSER", "sluice", "~mine:s1{*")
+		server := at(srv)
+		server.Auth = redis.Auth{User: "sluice", Password: "password"}
+		s := runStore(t, Options{Server: server, Prefix: "mine:"})
+		storetest.Eventually(t, "up", s.Up)
+		for i, step := range []struct {
+			holder, role string
+			length       time.Duration
+			want         string
+		}{
+			{"a", "shop", long, ""},
+			{"b", "shop", long, "a"},
+			{"b", "shop", 0, "a"}, // it is not his to give back
+			{"a", "shop", long, "a"},
+			{"b", "other", long, ""},
+			{"a", "other", long, "b"},
+			{"a", "shop", 0, "a"},
+			{"a", "shop", 0, ""},
+			{"b", "shop", long, ""},
+			{"a", "shop", long, "b"},
+			{"a", "with { and } and \xff", long, ""},
+			{"b", "with { and } and \xff", long, "a"},
+			{strings.Repeat("x", mostHolder), "long", long, ""},
+			{"a", "long", long, strings.Repeat("x", mostHolder)},
+			{strings.Repeat("x", mostHolder), "long", long, strings.Repeat("x", mostHolder)},
+			{strings.Repeat("x", mostHolder+1), "longer", long, "?"},
+			{"", "nobody", long, "?"},
+		} {
+			if got := holdOne(t, s, step.holder, step.role, step.length); got != step.want {
+				t.Errorf("step %d: %q asks for %q, which %q had, want %q", i, step.holder, step.role, got, step.want)
+			}
+		}
+		// A role lasts as long as was said, from when it was kept last.
+		holdOne(t, s, "a", "short", long)
+		holdOne(t, s, "a", "short", time.Minute)
+		if ms, err := strconv.Atoi(srv.Must("PTTL", "mine:s1{role:short}")); err != nil || ms <= 0 || ms > 60_000 {
+			t.Errorf("a role of a minute ends in %d ms, %v", ms, err)
+		}
+		holdOne(t, s, "a", "short", time.Millisecond)
+		storetest.Eventually(t, "the role has ended", func() bool { return holdOne(t, s, "b", "short", time.Millisecond) == "" })
+		srv.Must("FLUSHALL")
+		if got := holdOne(t, s, "a", "shop", long); got != "" {
+			t.Errorf("%q has a role after the store lost all", got)
+		}
+	}
+}
+
+// What another program wrote in the place of a role costs that role alone, and stays.
+func TestForeignRoles(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	s := runStore(t, Options{Server: at(srv), Log: Log{Away: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) }}})
+	storetest.Eventually(t, "up", s.Up)
+	srv.Must("RPUSH", "s1{role:list}", "x")
+	srv.Must("SET", "s1{role:text}", strings.Repeat("y", 1<<20))
+	all := holdAll(t, s, "a", long, "list", "text", "shop")
+	if _, answered := all["list"]; answered || len(all) != 2 || all["shop"] != "" || all["text"] != strings.Repeat("y", mostHolder+1) {
+		t.Errorf("the roles were held by %.200q", all)
+	}
+	if n := srv.Must("LLEN", "s1{role:list}") + srv.Must("STRLEN", "s1{role:text}"); n != "1"+strconv.Itoa(1<<20) {
+		t.Errorf("the keys of another program have %s", n)
+	}
+	if got := holdOne(t, s, "a", "shop", long); got != "a" {
+		t.Errorf("%q has the role beside them", got)
+	}
+}
+
+// On a cluster roles are where their slots are. Those of a primary that is gone are nobody's to tell.
+func TestRolesOfCluster(t *testing.T) {
+	t.Parallel()
+	all := storetest.StartCluster(t, 3, false)
+	s := runStore(t, Options{Server: nodes(all)})
+	storetest.Eventually(t, "up", s.Up)
+	var roles []string
+	for n := range 30 {
+		roles = append(roles, fmt.Sprintf("domain%d", n))
+	}
+	for _, want := range []string{"", "a"} {
+		got := holdAll(t, s, "a", long, roles...)
+		for _, role := range roles {
+			if before, answered := got[role]; !answered || before != want {
+				t.Errorf("%q had the role %s, want %q", before, role, want)
+			}
+		}
+	}
+	all[0].Kill()
+	storetest.Eventually(t, "the store knows", func() bool { return !s.Up() })
+	got := holdAll(t, s, "a", long, roles...)
+	for _, role := range roles {
+		gone := redis.SlotOf([]byte("s1{role:"+role+"}")) <= 16384/3-1
+		if before, answered := got[role]; answered == gone || answered && before != "a" {
+			t.Errorf("%q had the role %s, answered: %v; its primary is gone: %v", before, role, answered, gone)
+		}
+	}
+}
+
+// Whatever a server says of roles, Hold ends, nothing panics, and requests are decided in time all the same.
+func TestHostileRoles(t *testing.T) {
+	t.Parallel()
+	for _, lie := range append(lies, struct {
+		name  string
+		says  func(w io.Writer) bool
+		kinds []redis.Kind
+		named string
+	}{name: "a long name", says: says("$900\r\n" + strings.Repeat("n", 900) + "\r\n")}) {
+		t.Run(lie.name, func(t *testing.T) {
+			t.Parallel()
+			server := redis.Server{Network: "tcp", Address: newLiar(t, func(w io.Writer, command []string) bool {
+				if strings.Contains(strings.Join(command, " "), "s1{role:") {
+					return lie.says(w)
+				}
+				return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
+			}).addr}
+			s := runStore(t, Options{
+				Server: server, Fallback: Deny, Timeout: 300 * time.Millisecond, DialTimeout: 200 * time.Millisecond,
+				Panicked: func(thrown any) { t.Errorf("panicked: %v", thrown) },
+			})
+			for range 3 {
+				storetest.Eventually(t, "up", s.Up)
+				for role, before := range holdAll(t, s, "a", long, "shop", "other") {
+					if before == "a" {
+						t.Errorf("the role %s is held by who was never told to be", role)
+					}
+				}
+				var c caller
+				if err := c.ask(s, hit(1, plenty)); err != nil {
+					t.Errorf("a request gets %v", err)
+				}
+			}
+		})
+	}
+}
+
+// Without a store Hold says nothing, at once.
+func TestRolesWithoutStore(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	s := runStore(t, Options{Server: at(srv)})
+	storetest.Eventually(t, "up", s.Up)
+	srv.Kill()
+	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	if got := holdOne(t, s, "a", "shop", long); got != "?" {
+		t.Errorf("%q has the role, says nobody", got)
+	}
+}
