@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -23,12 +24,12 @@ func TestSumOfShares(t *testing.T) {
 	if sum == nil || sum.Streams != 4 || sum.Buckets != 60 || len(sum.Largest) != MostQuotaBuckets {
 		t.Fatalf("the sum is %+v", sum)
 	}
-	got := ""
+	got := make([]string, 0, 4)
 	for _, b := range sum.Largest[:4] {
-		got += b.Replica + " " + b.Rule + ", "
+		got = append(got, b.Replica+" "+b.Rule)
 	}
-	if want := "x:1 a, z:1 n0, x:1 b, z:1 n1, "; got != want {
-		t.Errorf("the largest are %s, want %s", got, want)
+	if want := []string{"x:1 a", "z:1 n0", "x:1 b", "z:1 n1"}; !slices.Equal(got, want) {
+		t.Errorf("the largest are %q, want %q", got, want)
 	}
 	if states[0].Quota.Largest[0].Replica != "" {
 		t.Error("a replica's state is changed")
