@@ -64,7 +64,7 @@ func TestStateOfShares(t *testing.T) {
 		t.Errorf("the bucket is %+v", b)
 	}
 	suite.Eventually(t, "the metric", func() bool {
-		part := s.metric(t, `sluice_quota_in_force_ratio{domain="d",key1="user",key2="api_all",limit="",rule="user.api_all"}`)
+		part := s.metric(t, "sluice_quota_in_force_ratio", `domain="d"`, `key1="user"`, `key2="api_all"`, `limit=""`, `rule="user.api_all"`)
 		return part > 0.5 && part <= 1
 	})
 	page := s.debug(t, "/", "text/html")
