@@ -4,6 +4,7 @@ package quota_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"io"
 	"net/http"
 	"os"
@@ -26,6 +27,9 @@ const root = "../.."
 var sluiceBinary string
 
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil { // most tests wait for reports of Envoys, each of which takes 5 s
+		panic(err)
+	}
 	os.Exit(suite.Main(m, root, func(binary, _ string) { sluiceBinary = binary }))
 }
 
