@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,17 +64,26 @@ func (s *shelf) forget() {
 	clear(s.held)
 }
 
+// roles implements [rlqs.Roles].
+type roles func(holder string, length time.Duration, domains []string, answer func(i int, before string))
+
+// Hold implements [rlqs.Roles].
+func (r roles) Hold(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
+	r(holder, length, domains, answer)
+}
+
 // playRoles runs a test with so many services that share roles.
-func playRoles(t *testing.T, roles []rlqs.Roles, test func(all []*stage)) {
+func playRoles(t *testing.T, shared []rlqs.Roles, test func(all []*stage)) {
 	t.Helper()
 	set, metrics := servertest.Compile(t, divided), servertest.Metrics(t)
 	synctest.Test(t, func(t *testing.T) {
 		var all []*stage
-		for i, r := range roles {
-			s := &stage{t: t, set: set, metrics: metrics}
+		for i, r := range shared {
+			s := &stage{t: t, metrics: metrics}
+			s.set.Store(set)
 			begun := time.Now()
 			s.Service = rlqs.New(rlqs.Options{
-				Elapsed: func() time.Duration { return time.Since(begun) + time.Hour + time.Duration(s.paused.Load()) }, Rules: func() *descriptors.Set { return s.set }, Metrics: metrics,
+				Elapsed: func() time.Duration { return time.Since(begun) + time.Hour + time.Duration(s.paused.Load()) }, Rules: func() *descriptors.Set { return s.set.Load() }, Metrics: metrics,
 				Count:  func(*descriptors.Set, *descriptors.Rule, []descriptors.Entry, uint64, uint64, uint64) {},
 				Panics: telemetry.NewPanics(metrics.Panics, zap.NewNop()), Roles: r, Name: fmt.Sprintf("host-%d", i),
 			})
@@ -190,20 +200,19 @@ func TestTakesOver(t *testing.T) {
 // TestRoleEndsByItself has the store say nothing any more, for ever: what is queued is not sent once the role may be
 // another's, and streams end. Nothing waits for the store.
 func TestRoleEndsByItself(t *testing.T) {
+	var silent atomic.Bool
 	r := newShelf()
-	playRoles(t, []rlqs.Roles{r}, func(all []*stage) {
-		silent, end := false, make(chan struct{})
-		defer close(end)
-		r.before = func() bool {
-			if silent {
-				<-end
-			}
-			return false
+	r.before = func() bool {
+		if silent.Load() {
+			time.Sleep(30 * time.Second) // far longer than this test
 		}
+		return false
+	}
+	playRoles(t, []rlqs.Roles{r}, func(all []*stage) {
 		time.Sleep(time.Minute)
 		e, f := all[0].envoy(), all[0].envoy()
 		e.reports(user(1, 0, "al"))
-		silent = true
+		silent.Store(true)
 		time.Sleep(2400 * time.Millisecond) // it was kept half a second before, at most
 		e.reports(user(1, 0, "bo"))
 		if len(e.told) != 2 {
@@ -286,14 +295,18 @@ func TestRoleIsTakenAnew(t *testing.T) {
 // until it knew.
 func TestForgetfulStore(t *testing.T) {
 	r := newShelf()
-	silent := false
-	cut := &shelf{held: r.held, until: r.until, before: func() bool { return silent }} // the first's way to it
+	var silent atomic.Bool
+	cut := roles(func(holder string, length time.Duration, domains []string, answer func(i int, before string)) { // the first's way to it
+		if !silent.Load() {
+			r.Hold(holder, length, domains, answer)
+		}
+	})
 	playRoles(t, []rlqs.Roles{cut, r}, func(all []*stage) {
 		a, b := all[0], all[1]
 		time.Sleep(time.Minute)
 		e := a.envoy()
 		e.reports(user(1, 0, "al"))
-		silent = true
+		silent.Store(true)
 		r.forget()
 		lost := time.Now()
 		for !b.Serves()["d"] {
@@ -318,7 +331,7 @@ func TestForgetfulStore(t *testing.T) {
 		if since := time.Since(last); since < 12500*time.Millisecond {
 			t.Errorf("%v after the store lost all, the second tells %q, %v after the first could", time.Since(lost), f.told, since)
 		}
-		silent = false
+		silent.Store(false)
 		if time.Sleep(time.Second); a.Serves()["d"] || !b.Serves()["d"] {
 			t.Error("the first does not follow the store")
 		}
@@ -370,8 +383,8 @@ func TestRulesHaveRoles(t *testing.T) {
 	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
 	playRoles(t, []rlqs.Roles{r, r}, func(all []*stage) {
 		a, b := all[0], all[1]
-		with := a.set
-		a.set = without
+		with := a.set.Load()
+		a.set.Store(without)
 		a.RulesChanged()
 		if time.Sleep(2 * time.Second); len(a.Serves()) > 0 || !b.Serves()["d"] {
 			t.Errorf("they serve %v and %v, want the second", a.Serves(), b.Serves())
@@ -381,7 +394,7 @@ func TestRulesHaveRoles(t *testing.T) {
 		}
 		e := a.envoy()
 		e.reports(user(1, 0, "al"))
-		a.set = with
+		a.set.Store(with)
 		a.RulesChanged()
 		if e.take(); len(e.told) > 0 {
 			t.Errorf("before the role is asked for, Envoy is told %q", e.told)
@@ -390,7 +403,7 @@ func TestRulesHaveRoles(t *testing.T) {
 			t.Errorf("the stream that another should have goes on: %v", e.Ended())
 		}
 		e.Close()
-		b.set = without
+		b.set.Store(without)
 		b.RulesChanged()
 		if time.Sleep(2 * time.Second); !a.Serves()["d"] {
 			t.Error("the role that the second gave back is nobody's")
@@ -398,27 +411,23 @@ func TestRulesHaveRoles(t *testing.T) {
 	})
 }
 
-// hostile is what a store says that lies.
-type hostile func(holder string, domains []string, answer func(i int, before string))
-
-// Hold implements [rlqs.Roles].
-func (h hostile) Hold(holder string, _ time.Duration, domains []string, answer func(i int, before string)) {
-	h(holder, domains, answer)
-}
-
 // TestHostileRoles has stores lie: the service lives, and answers. What is divided then is docs/rlqs.md's to say.
 func TestHostileRoles(t *testing.T) {
-	n := 0
+	var n atomic.Int64
 	for name, tc := range map[string]struct {
-		lie     hostile
+		lie     roles
 		divides bool // all the time
 	}{
-		"it is yours":       {func(h string, d []string, answer func(int, string)) { answer(0, h) }, true},
-		"it is nobody's":    {func(h string, d []string, answer func(int, string)) { answer(0, "") }, true},
-		"it is another's":   {func(h string, d []string, answer func(int, string)) { answer(0, strings.Repeat("x\n\xff", 1000)) }, false},
-		"nothing":           {func(string, []string, func(int, string)) {}, false},
-		"panics":            {func(string, []string, func(int, string)) { panic("lie") }, false},
-		"now this now that": {func(h string, d []string, answer func(int, string)) { n++; answer(0, []string{h, "", "x"}[n%3]) }, false},
+		"it is yours":    {func(h string, _ time.Duration, _ []string, answer func(int, string)) { answer(0, h) }, true},
+		"it is nobody's": {func(h string, _ time.Duration, _ []string, answer func(int, string)) { answer(0, "") }, true},
+		"it is another's": {func(h string, _ time.Duration, _ []string, answer func(int, string)) {
+			answer(0, strings.Repeat("x\n\xff", 1000))
+		}, false},
+		"nothing": {func(string, time.Duration, []string, func(int, string)) {}, false},
+		"panics":  {func(string, time.Duration, []string, func(int, string)) { panic("lie") }, false},
+		"now this now that": {func(h string, _ time.Duration, _ []string, answer func(int, string)) {
+			answer(0, []string{h, "", "x"}[n.Add(1)%3])
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			playRoles(t, []rlqs.Roles{tc.lie}, func(all []*stage) {
@@ -428,7 +437,7 @@ func TestHostileRoles(t *testing.T) {
 						t.Fatalf("a stream ends with %v", err)
 					}
 				}
-				if got := all[0].Serves()["d"]; got != tc.divides && n == 0 {
+				if got := all[0].Serves()["d"]; got != tc.divides && n.Load() == 0 {
 					t.Errorf("it divides: %v", got)
 				}
 				all[0].Resign()

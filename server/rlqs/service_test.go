@@ -40,7 +40,7 @@ descriptors:
 type stage struct {
 	*rlqs.Service
 	t       *testing.T
-	set     *descriptors.Set
+	set     atomic.Pointer[descriptors.Set]
 	metrics *telemetry.Metrics
 	counted []string
 	paused  atomic.Int64 // for how many nanoseconds its process has
@@ -52,10 +52,11 @@ func play(t *testing.T, allow *access.AllowList, test func(s *stage)) {
 	set, metrics := servertest.Compile(t, divided), servertest.Metrics(t)
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		s := &stage{t: t, set: set, metrics: metrics}
+		s := &stage{t: t, metrics: metrics}
+		s.set.Store(set)
 		s.Service = rlqs.New(rlqs.Options{
 			Elapsed: func() time.Duration { return time.Since(begun) },
-			Rules:   func() *descriptors.Set { return s.set },
+			Rules:   func() *descriptors.Set { return s.set.Load() },
 			Allow:   allow, Metrics: metrics,
 			Count: func(_ *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64) {
 				text := fmt.Sprintf("%s %s %d %d", r.Path(), entries[0].Value, allowed, denied)
@@ -393,13 +394,13 @@ func TestRulesChange(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		e := s.envoy()
 		e.reports(user(500, 10, "al"))
-		s.set = servertest.Compile(t, strings.Replace(divided, "100", "50", 1))
+		s.set.Store(servertest.Compile(t, strings.Replace(divided, "100", "50", 1)))
 		s.RulesChanged()
 		e.take()
 		if got := e.told["map[sluice:user user:al]"]; !strings.Contains(got, "180000 in") {
 			t.Errorf("Envoy is told %q, want half of what it was", got)
 		}
-		s.set = servertest.Compile(t, "domain: d")
+		s.set.Store(servertest.Compile(t, "domain: d"))
 		s.RulesChanged()
 		e.take()
 		if got := e.told["map[sluice:user user:al]"]; got != "abandon" {

@@ -60,17 +60,17 @@ func TestViews(t *testing.T) {
 			t.Errorf("of an empty descriptor is known %+v", v)
 		}
 		// Equal limits of newer rules are those of the rules in force.
-		s.set = servertest.Compile(t, divided)
+		s.set.Store(servertest.Compile(t, divided))
 		s.RulesChanged()
 		for rule := range s.InForce() {
-			if s.set.Match([]byte("d"), entries) != rule {
+			if s.set.Load().Match([]byte("d"), entries) != rule {
 				t.Error("a rule is not one of those in force")
 			}
 		}
 		if len(s.InForce()) != 1 {
 			t.Errorf("with newer rules %v are in force", s.InForce())
 		}
-		s.set = servertest.Compile(t, strings.Replace(divided, "shadow_mode: true", "shadow_mode: false", 1))
+		s.set.Store(servertest.Compile(t, strings.Replace(divided, "shadow_mode: true", "shadow_mode: false", 1)))
 		s.RulesChanged()
 		e.reports(usage(1, 0, "sluice", "tried", "tried", "x"))
 		if len(s.InForce()) != 2 {
