@@ -27,20 +27,29 @@ const healthPeriod = 100 * time.Millisecond
 type liveness struct {
 	grpc *health.Server
 	// able reports whether there is what health needs.
-	able func() bool
-	// divides says of each domain with quotas whether this server divides it. Nil: there are none.
-	divides func() map[string]bool
+	able    func() bool
 	serving atomic.Bool
 	healthy atomic.Bool
 
-	updating sync.Mutex      // so that the last update is the last to be told
-	divided  map[string]bool // what divides has ever named
+	updating sync.Mutex // so that the last update is the last to be told
+	// divides says of each domain with quotas whether this server divides it, nil where none does;
+	// divided is what it has ever named.
+	divides func() map[string]bool
+	divided map[string]bool
 }
 
 func newLiveness(able func() bool) *liveness {
 	l := &liveness{grpc: health.NewServer(), able: able}
 	l.update()
 	return l
+}
+
+// shares has the health say of each domain with quotas whether this server divides it.
+func (l *liveness) shares(divides func() map[string]bool) {
+	l.updating.Lock()
+	l.divides = divides
+	l.updating.Unlock()
+	l.update()
 }
 
 // serve sets whether the server serves.

@@ -150,8 +150,7 @@ func (s *Server) divide(h *answer.Handler) {
 		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: s.service.ShadowMode(), Allow: s.service.AllowList(), Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
 		Roles: s.options.Roles, Name: s.options.Name, Role: s.tellRole,
 	})
-	s.health.divides = s.quotas.Serves
-	s.health.update()
+	s.health.shares(s.quotas.Serves)
 	s.service.OnServe(func() {
 		s.health.update()
 		s.quotas.RulesChanged()

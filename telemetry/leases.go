@@ -36,9 +36,12 @@ func (c *RuleCounters) Hold(n int64) { c.held.Add(n) }
 // Expired counts a lease of a limit that nobody has brought back in time.
 func (c *RuleCounters) Expired() { c.expired.Add(1) }
 
-// BeforeCollect has one more function called before the counters of rules are read, to bring them up to date. It must be
-// called before the first reading.
-func (r *Rules) BeforeCollect(update func()) { r.updates = append(r.updates, update) }
+// BeforeCollect has one more function called before the counters of rules are read, to bring them up to date.
+func (r *Rules) BeforeCollect(update func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.updates = append(r.updates, update)
+}
 
 var (
 	heldDesc    = ruleDesc("sluice_in_flight", "Requests in flight, or reservations, that this process has given a lease for: it has not come back and not run out. Without a store.")

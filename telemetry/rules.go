@@ -129,7 +129,7 @@ type Rules struct {
 	runtime atomic.Pointer[map[string]*runtimeRule]
 	// stored is whether a store may be away, so that limits show what was admitted beyond them then.
 	stored atomic.Bool
-	// updates are called before each reading.
+	// updates are called before each reading, without the lock.
 	updates []func()
 	// spill counts the decisions that went to overflow because there was no room.
 	spill atomic.Uint64

@@ -82,7 +82,10 @@ func (r *Rules) snapshot() (all []ruleSeries, configured, runtime, omitted int) 
 
 // Collect implements [prometheus.Collector].
 func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, update := range c.updates {
+	c.mu.Lock()
+	updates := c.updates // which is only ever appended to
+	c.mu.Unlock()
+	for _, update := range updates {
 		update()
 	}
 	all, configured, runtime, omitted := c.snapshot()
