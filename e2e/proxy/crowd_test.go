@@ -27,7 +27,7 @@ domain: d
 descriptors:
 - { key: witness, rate_limit: { unit: year, requests_per_unit: 0 } }
 - { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }
-- { key: held, rate_limit: { unit: second, requests_per_unit: 100, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 20000 } }
+- { key: held, rate_limit: { unit: second, requests_per_unit: 25, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 20000 } }
 `
 
 // witnessListeners have a limit of 0. On an error one lets the request pass, and one
@@ -137,7 +137,8 @@ func (r *rush) await(t *testing.T, all int, envoys ...*proxy) {
 }
 
 // TestClientsThatGoAwayChangeNothing has many clients wait for held replies at once, each
-// with a long header. Half of them go away.
+// with a long header. Half of them go away. So few are released a second that many wait even if a
+// busy machine brings them slowly.
 func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 	t.Parallel()
 	limits := startPlain(t, nil, "--config", writeRules(t, crowdRules))
@@ -155,7 +156,7 @@ func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 		staying.ask(t.Context(), p, ask{headers: long})
 		going.ask(leaving, p, ask{headers: long})
 	}
-	suite.Eventually(t, "many calls wait", func() bool { return metric(t, limits, "sluice_waiting_calls") >= float64(all/4) })
+	suite.Eventually(t, "many calls wait", func() bool { return metric(t, limits, "sluice_waiting_calls") >= float64(all/8) })
 	leave()
 	stayed, left := staying.wait(), going.wait()
 	others.await(t, others.total()+10)

@@ -159,7 +159,7 @@ func TestImageIsSmall(t *testing.T) {
 	}
 	t.Logf("%d bytes uncompressed, of %d", size, mostBytes)
 	big := []tree{{"bin/sluice": {content: make([]byte, mostBytes)}, "LICENSE": {content: []byte("?")}}}
-	if _, err := assemble(release{version: "v1"}, mustRead(t), big); err == nil || !strings.Contains(err.Error(), "28000000 at most") {
+	if _, err := assemble(release{version: "v1"}, mustRead(t), big); err == nil || !strings.Contains(err.Error(), "30000000 at most") {
 		t.Errorf("assemble of too much = %v", err)
 	}
 }
