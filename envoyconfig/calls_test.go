@@ -26,7 +26,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 		{action("{ extension: { name: expr, typed_config: { '@type': t } } }, { request_headers: { header_name: x-no, descriptor_key: none } }"), "http://a/", `shop: not sent: no header "x-no"`},
 		{"routes: [{ match: { prefix: /, runtime_fraction: { default_value: { numerator: 50 } } }, route: { cluster: b } }]", "http://a/", "nothing: unknown: runtime_fraction, in the route at envoy.yaml:19:26"},
 		{"routes: [{ match: { path_match_policy: {} }, route: { cluster: b } }]", "http://a/", "nothing: unknown: match: how it matches the path is not known here, in the route at envoy.yaml:19:26"},
-		{"routes: [{ match: { prefix: /, headers: [{ name: x, safe_regex_match: { regex: '(' } }] }, route: { cluster: b } }]", "http://a/", `nothing: unknown: the regular expression "(", in the route at envoy.yaml:19:26`},
+		{"routes: [{ match: { prefix: /, headers: [{ name: x, safe_regex_match: { regex: '\\C' } }] }, route: { cluster: b } }]", "http://a/", `nothing: unknown: the regular expression "\\C", in the route at envoy.yaml:19:26`},
 		{"matcher: {}", "http://a/", "nothing: unknown: matcher: a tree of matchers at envoy.yaml:19:26"},
 		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "http://a/", "nothing: require_tls is ALL: the answer is a redirect to https, for which Envoy never asks"},
 		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "https://a/", "shop: (generic_key, v)"},

@@ -35,7 +35,11 @@ func (k *checker) actions(m *manager, p candidate) {
 	for _, a := range p.actions {
 		switch a.kind {
 		case "request_headers":
-			if a.header() == ":path" {
+			switch a.header() {
+			case "x-forwarded-for":
+				k.report(SameAddress, rules.Warning, a.node.Pos(), "x-forwarded-for is all that a client wrote there, and behind it the address, so that a client can have as many counters as it likes: "+
+					"send remote_address or masked_remote_address")
+			case ":path":
 				k.report(QueryInKey, rules.Warning, a.node.Pos(), ":path has the query too, so that each query string has a counter of its own: "+
 					"send a generic_key from a route for each path, or a header without the query")
 			}

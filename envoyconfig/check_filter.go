@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 
@@ -41,8 +42,14 @@ func (k *checker) filter(f *filter) {
 	if at := f.config.Field("timeout"); at.There() && f.timeout() > 0 && f.timeout() < leastTimeout {
 		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, which a pause of a node outlasts, and then goes on without an answer: set timeout: 0.25s", f.timeout())
 	}
-	if name := service.At("envoy_grpc", "cluster_name"); name.There() && len(k.config.clusters) > 0 {
+	if len(k.config.clusters) == 0 {
+		return // Envoy's configuration is not whole
+	}
+	if name := service.At("envoy_grpc", "cluster_name"); name.There() {
 		k.cluster(name)
+	}
+	if k.config.fragments == nil && !f.config.Field("rate_limit_service").There() {
+		k.report(Cluster, rules.Error, f.node.Pos(), "the filter has no rate_limit_service, without which Envoy rejects it: add rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }")
 	}
 }
 
@@ -104,6 +111,9 @@ func (k *checker) cluster(name *tree.Node) {
 	if n == nil {
 		return
 	}
+	if at := k.nameOfStatic(n); at != nil {
+		k.report(Cluster, rules.Error, at.Pos(), "the cluster %s is of type STATIC, whose addresses are numbers, and Envoy rejects the name %s: set type: STRICT_DNS", name.Shown(), at.Shown())
+	}
 	most := uint64(defaultRequests)
 	for t := range n.At("circuit_breakers", "thresholds").Elements() {
 		if t.Field("priority").Enum("DEFAULT", "HIGH") == "DEFAULT" {
@@ -124,6 +134,25 @@ func (k *checker) cluster(name *tree.Node) {
 	if len(lacks) > 0 {
 		k.reportOnce(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Shown(), strings.Join(lacks, "; "))
 	}
+}
+
+// nameOfStatic returns the address of a cluster that would have to be looked up, but is not. What a part does not say may stand
+// elsewhere.
+func (k *checker) nameOfStatic(n *tree.Node) *tree.Node {
+	kind := n.Field("type")
+	if kind.Enum("STATIC") != "STATIC" || !kind.There() && k.config.fragments != nil || n.Field("cluster_type").There() {
+		return nil
+	}
+	for locality := range n.At("load_assignment", "endpoints").Elements() {
+		for endpoint := range locality.Field("lb_endpoints").Elements() {
+			socket := endpoint.At("endpoint", "address", "socket_address")
+			address := socket.Field("address")
+			if _, err := netip.ParseAddr(address.Text); err != nil && address.There() && !socket.Field("resolver_name").There() {
+				return address
+			}
+		}
+	}
+	return nil
 }
 
 // speaksHTTP2 reports whether a cluster uses HTTP/2, always or where the other end offers it.

@@ -12,8 +12,8 @@ import (
 
 // judge finds a filter of a connection manager that Envoy rejects: its @type says which one it is, so that each needs
 // typed_config, or config_discovery, which brings that later. One that is_optional may lack both, and is left out then.
-// Being disabled excuses nothing.
-func (f *filter) judge(j *api.Judge) {
+// Being disabled excuses nothing. Earlier Envoys knew filters by their names: what the dump of a running one has, it took.
+func (f *filter) judge(j *api.Judge, running bool) {
 	wrong := func(format string, args ...any) { j.Wrong = append(j.Wrong, fmt.Errorf(format, args...)) }
 	if f.name == "" {
 		wrong("%v: the filter has no name: Envoy rejects it", f.node.Pos())
@@ -28,7 +28,7 @@ func (f *filter) judge(j *api.Judge) {
 	case discovery.There() && len(discovery.Field("type_urls").Nodes) == 0:
 		wrong(`%v: config_discovery without type_urls: name those that may come, such as [type.googleapis.com/%s]`, discovery.Pos(), api.RateLimit)
 	case discovery.There():
-	case f.typeName == "" && (f.node.Field("is_optional").Yes(false) || typed.There() && typed.Kind != tree.Object): // the latter is an error already
+	case f.typeName == "" && (running || f.node.Field("is_optional").Yes(false) || typed.There() && typed.Kind != tree.Object): // the latter is an error already
 	case f.typeName == "" && named:
 		wrong(`%v: Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, f.node.Pos(), api.RateLimit)
 	case f.typeName == "":

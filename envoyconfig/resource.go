@@ -83,7 +83,7 @@ func (c *Config) manager(n *tree.Node, listener string) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
 		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter)}
 		for _, f := range m.filters {
-			f.judge(&c.judge)
+			f.judge(&c.judge, c.running)
 		}
 		c.managers = append(c.managers, m)
 	}

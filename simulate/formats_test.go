@@ -46,6 +46,18 @@ func TestFormats(t *testing.T) {
 		{"csv with names", "when,code,who\n" + lines(func(i, status int) string {
 			return fmt.Sprintf("%s,%d,al\n", stamp(i), status)
 		}), "csv time=when status=code", "user={who}"},
+		{"json with other metadata", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"who":"al"}`+"\n", stamp(i), status)
+		}), "auto", "user={who}"},
+		{"json with what was asked and other metadata", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"metadata":{"pod":"web-0"},"asked":%s}`+"\n", stamp(i), status, asked)
+		}), "auto", ""},
+		{"csv with other metadata", "start_time,response_code,metadata,who\n" + lines(func(i, status int) string {
+			return fmt.Sprintf("%s,%d,web-0,al\n", stamp(i), status)
+		}), "auto", "user={who}"},
+		{"otlp with other metadata", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"%d","attributes":[{"key":"response_code","value":{"intValue":"%d"}},{"key":"metadata","value":{"stringValue":"web-0"}},{"key":"who","value":{"stringValue":"al"}}]}]}]}]}`+"\n", nanos(i), status)
+		}), "auto", "user={who}"},
 		{"otlp with attributes", lines(func(i, status int) string {
 			return fmt.Sprintf(`{"resourceLogs":[{"resource":{"attributes":[]},"scopeLogs":[{"scope":{},"logRecords":[{"timeUnixNano":"%d","body":{},"attributes":[{"key":"response_code","value":{"stringValue":"%d"}},{"key":"who","value":{"stringValue":"al"}}]}]}]}]}`+"\n", nanos(i), status)
 		}), "auto", "user={who}"},

@@ -135,12 +135,14 @@ var rulesWithin = regexp.MustCompile(`\b(?:domain|descriptors)["']?[ \t]*:`)
 func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config) {
 	files := map[string]*yaml.Node{}
 	var isRules bool
+	p.twice(n, "data", "binaryData")
 	for _, word := range []string{"data", "binaryData"} {
 		data, _ := lookUp(n, word)
 		if data == nil || data.Kind != yaml.MappingNode || !p.enter(data) {
 			continue
 		}
 		defer p.leave()
+		p.twice(data)
 		for i := 0; i+1 < len(data.Content); i += 2 {
 			key, text := p.follow(data.Content[i]), p.follow(data.Content[i+1])
 			if word == "binaryData" {
@@ -177,6 +179,22 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 		}
 	}
 	return configs
+}
+
+// twice warns of keys of a map that stand there twice: of those given, or of all if none is.
+func (p *parser) twice(n *yaml.Node, only ...string) {
+	first := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := p.follow(n.Content[i])
+		if len(only) > 0 && !slices.Contains(only, key.Value) {
+			continue
+		}
+		if other := first[key.Value]; other != nil {
+			p.warn(rules.Twice, "", key, "%q is given twice, first on line %d; the last one wins", rules.Shorten(key.Value), p.pos(other).Line)
+		} else {
+			first[key.Value] = key
+		}
+	}
 }
 
 // decoded returns what a key of binaryData holds, at its place.

@@ -1,5 +1,7 @@
 package asked_test
 
+import "strings"
+
 const (
 	rateLimitType = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
 	router        = `                  - name: envoy.filters.http.router
@@ -62,7 +64,12 @@ var mistakes = []mistake{
 ` + anyPath + `  clusters:
 `, want: "error: never-asked", says: "listener https has no rate limit filter"},
 
+	{name: "no router behind the filter", in: "envoy.yaml", old: router, put: "", want: "error: never-asked", says: "the last of http_filters", refused: true},
+	{name: "no rate_limit_service", in: "envoy.yaml", old: "                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }\n", put: "", want: "error: cluster", says: "add rate_limit_service", refused: true},
+
 	// The cluster of the service.
+	{name: "a name in a cluster of addresses", in: "envoy.yaml", old: "address: 127.0.0.1, port_value: 8081", put: "address: sluice.default, port_value: 8081", want: "error: cluster", says: "set type: STRICT_DNS", refused: true},
+	{name: "the name of a port", in: "envoy.yaml", old: "port_value: 8081", put: "port_value: grpc", want: "rejected", says: "want a whole number up to 65535"},
 	{name: "the cluster misspelt", in: "envoy.yaml", old: "cluster_name: sluice } }", put: "cluster_name: sluice-ratelimit } }", want: "error: cluster", says: "not in these files"},
 	{name: "a cluster that speaks HTTP/1", in: "envoy.yaml", old: "explicit_http_config: { http2_protocol_options: {} }", put: "explicit_http_config: { http_protocol_options: {} }", want: "error: cluster", says: "does not speak HTTP/2", refused: true},
 	{name: "1024 calls at once", in: "envoy.yaml", old: "      circuit_breakers: { thresholds: [{ max_requests: 10000 }] }\n", put: "", want: "warning: cluster", says: "max_requests"},
@@ -79,6 +86,13 @@ var mistakes = []mistake{
 	{name: "a route behind one that takes everything", in: "envoy.yaml", old: anyPath, put: "", more: []string{"                        - match: { path: /login }", anyPath + "                        - match: { path: /login }"}, want: "error: never-asked", says: "takes all of them"},
 	{name: "hits in the list of a host", in: "envoy.yaml", old: "- actions: [{ remote_address: {} }]", put: "- { actions: [{ remote_address: {} }], hits_addend: { number: 5 } }", want: "error: hits-dropped", says: "typed_per_filter_config"},
 
+	{name: "rate_limits misspelt", in: "envoy.yaml", old: listsOfHost, put: strings.Replace(listsOfHost, "rate_limits:", "rate_limit:", 1), want: "rejected", says: `did you mean "rate_limits"`},
+	{name: "typed_per_filter_config misspelt", in: "envoy.yaml", old: "typed_per_filter_config", put: "typed_per_filter_configs", want: "rejected", says: `did you mean "typed_per_filter_config"`},
+	{name: "two matchers of the path", in: "envoy.yaml", old: "{ path: /login }", put: "{ path: /login, prefix: / }", want: "rejected", says: "leave out all but one"},
+	{name: "a regular expression that is none", in: "envoy.yaml", old: "{ path: /login }", put: "{ safe_regex: { regex: /lo(gin } }", want: "rejected", says: "want a regular expression"},
+	{name: "hits by number and format", in: "envoy.yaml", old: `{ format: "%BYTES_SENT%" }`, put: `{ number: 2, format: "%BYTES_SENT%" }`, want: "rejected", says: "leave out all but one"},
+	{name: "hits of two commands", in: "envoy.yaml", old: "%BYTES_SENT%", put: "%BYTES_SENT%%BYTES_RECEIVED%", want: "rejected", says: "want one command"},
+
 	// The actions.
 	{name: "descriptor_key misspelt", in: "envoy.yaml", old: "descriptor_key: user", put: "descriptorkey: user", want: "rejected", says: `did you mean "descriptor_key"`},
 	{name: "request_headers without a key", in: "envoy.yaml", old: ", descriptor_key: user }", put: " }", want: "rejected", says: "without descriptor_key"},
@@ -94,6 +108,7 @@ var mistakes = []mistake{
 	{name: "an entry left out that the rules need", in: "envoy.yaml", old: "header_name: x-user, descriptor_key: user }\n", put: "header_name: x-user, descriptor_key: user, skip_if_absent: true }\n", want: "warning: unmatched", says: "requests without user are not limited here"},
 	{name: "two conditions that exclude each other", in: "envoy.yaml", old: "[{ remote_address: {} }]", put: "[{ remote_address: {} }, { header_value_match: { descriptor_value: known, headers: [{ name: cookie }] } }, { header_value_match: { descriptor_value: guest, expect_match: false, headers: [{ name: cookie }] } }]", want: "error: never-asked", says: "wants the opposite"},
 	{name: "a path with its query", in: "envoy.yaml", old: userAction + " }]", put: `request_headers: { header_name: ":path", descriptor_key: user } }]`, want: "warning: query-in-key", says: "each query string has a counter of its own"},
+	{name: "all of x-forwarded-for", in: "envoy.yaml", old: userAction + " }]", put: "request_headers: { header_name: X-Forwarded-For, descriptor_key: user } }]", want: "warning: same-address", says: "as many counters as it likes"},
 	{name: "addresses that clients choose", in: "envoy.yaml", old: "                use_remote_address: true\n", put: "", want: "warning: same-address", says: "use_remote_address: true"},
 	{name: "the header misspelt", in: "envoy.yaml", old: "[{ request_headers: { header_name: x-user,", put: "[{ request_headers: { header_name: x-uesr,", none: "which headers clients send is not in the files; explain --envoy with the headers of a request says that nothing is sent"},
 	{name: "fewer trusted hops than proxies", in: "envoy.yaml", old: "use_remote_address: true", put: "use_remote_address: true\n                xff_num_trusted_hops: 1", none: "how many proxies stand before Envoy is not in the files; explain --envoy with an x-forwarded-for says which address is taken"},

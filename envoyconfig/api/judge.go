@@ -108,7 +108,7 @@ func (j *Judge) value(n *tree.Node, w want, name string) bool {
 		case ok:
 			good = j.value(below, of, below.Name+": ") && good
 			j.noteDeprecated(below, of.instead)
-		case w.closed && below.Name != "@type":
+		case w.closed && below.Name != "@type", misspelt(below.Name, w.fields):
 			j.noteStrange(below, w.fields)
 		}
 	}
@@ -162,6 +162,19 @@ func (j *Judge) set(n *tree.Node, w want, name string) bool {
 		good = false
 	}
 	return good
+}
+
+// slips are the fields about rate limits of messages that may have other fields, too.
+var slips = []string{"rate_limits", "include_vh_rate_limits", "typed_per_filter_config"}
+
+// misspelt reports whether a field that a message does not have is meant for one about rate limits that it has.
+func misspelt(name string, fields message) bool {
+	const letters = 2
+	name = tree.SnakeCase(name)
+	return slices.ContainsFunc(slips, func(field string) bool {
+		of, ok := fields[field]
+		return ok && of.elsewhere == "" && len(field)-letters <= len(name) && len(name) <= len(field)+letters && rules.EditDistance(name, field) <= letters
+	})
 }
 
 // strangers reports whether a message has fields that are not known here.

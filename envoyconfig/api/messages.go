@@ -77,22 +77,22 @@ var (
 		"rate_limits": misplaced("into a virtual host or a route"), "ignore_port_in_host_matching": aBoolean, "ignore_path_parameters_in_path_matching": aBoolean,
 	})
 	hostMessage = with(changeMessage, message{
-		"name": aText, "domains": listOf(aText), "routes": listOf(having(routeMessage)), "rate_limits": policiesWant,
+		"name": aText, "domains": listOf(aText), "routes": listOf(routeWant), "rate_limits": policiesWant,
 		"require_tls": anEnum, "typed_per_filter_config": mapOf(anyOne),
 	})
-	routeMessage = with(changeMessage, message{
-		"rate_limits": misplaced("below route, beside cluster"), "name": aText, "match": having(matchMessage), "typed_per_filter_config": mapOf(anyOne),
+	routeWant = having(with(changeMessage, message{
+		"rate_limits": misplaced("below route, beside cluster"), "name": aText, "match": matchWant, "typed_per_filter_config": mapOf(anyOne),
 		"metadata": having(message{"filter_metadata": mapOf(anObject)}),
 		"route": having(message{
 			"cluster": aText, "cluster_header": aText, "weighted_clusters": having(message{"clusters": listOf(having(message{"name": aText}))}),
 			"rate_limits": policiesWant, "include_vh_rate_limits": aBoolean,
 		}),
-	})
-	matchMessage = message{
+	})).withMostOne("route", "redirect", "direct_response", "filter_action", "non_forwarding_action")
+	matchWant = having(message{
 		"prefix": aText, "path": aText, "path_separated_prefix": aText, "safe_regex": regexWant, "case_sensitive": aBoolean,
 		"headers": headersWant, "query_parameters": queryWant,
-	}
-	regexWant  = having(message{"regex": aText})
+	}).withMostOne("prefix", "path", "path_separated_prefix", "safe_regex", "connect_matcher", "path_match_policy")
+	regexWant  = having(message{"regex": aPattern})
 	stringWant = all(message{
 		"exact": aText, "prefix": aText, "suffix": aText, "contains": aText, "safe_regex": regexWant, "custom": anObject, "ignore_case": aBoolean,
 	}).withOne("exact", "prefix", "suffix", "contains", "safe_regex", "custom")
@@ -109,7 +109,7 @@ var (
 	policiesWant    = listOf(all(with(policyMessage, message{"stage": upTo(10), "disable_key": aText})).needing("actions"))
 	policyMessage   = message{
 		"actions": listOf(actionWant), "apply_on_stream_done": aBoolean, "x_ratelimit_option": oneOfNames("UNSPECIFIED", "OFF", "DRAFT_VERSION_03"),
-		"hits_addend": all(message{"number": upTo(1_000_000_000), "format": aFormat, "is_negative_hits": aBoolean}),
+		"hits_addend": all(message{"number": upTo(1_000_000_000), "format": aFormat, "is_negative_hits": aBoolean}).withMostOne("number", "format"),
 		"limit": all(message{
 			"dynamic_metadata": all(message{"metadata_key": metadataKeyWant}).needing("metadata_key"),
 			"rate_limit": all(message{
@@ -153,6 +153,14 @@ var (
 		"circuit_breakers":                 having(message{"thresholds": listOf(having(message{"priority": anEnum, "max_requests": aNumber}))}),
 		"health_checks":                    listOf(anObject),
 		"typed_extension_protocol_options": mapOf(having(message{"explicit_http_config": anObject})),
+		"type":                             anEnum,
+		"cluster_type":                     anObject,
+		"connect_timeout":                  aDuration,
+		"load_assignment": having(message{"endpoints": listOf(having(message{"lb_endpoints": listOf(having(message{
+			"endpoint": having(message{"address": having(message{"socket_address": having(message{
+				"address": aText, "port_value": upTo(1<<16 - 1), "resolver_name": aText,
+			})})}),
+		}))}))}),
 	}
 )
 
@@ -196,7 +204,7 @@ var messages = map[string]want{
 	Listener:          having(listenerMessage),
 	RouteTable:        having(tableMessage),
 	VirtualHost:       having(hostMessage),
-	Route:             having(routeMessage),
+	Route:             routeWant,
 	Cluster:           having(clusterMessage),
 	Extension:         having(extension),
 	ConnectionManager: having(managerMessage),
@@ -205,7 +213,7 @@ var messages = map[string]want{
 	NetworkRateLimit: having(message{
 		"domain": aText, "descriptors": listOf(having(message{"entries": listOf(having(message{"key": aText, "value": aText}))})),
 	}).needing("domain", "descriptors"),
-	FilterConfig: having(message{"disabled": aBoolean, "config": anyOne}),
+	FilterConfig: all(message{"disabled": aBoolean, "is_optional": aBoolean, "config": anyOne}),
 
 	RateLimitQuota: quotaWant,
 	QuotaBucket:    quotaBucketWant,
@@ -238,7 +246,7 @@ var messages = map[string]want{
 	}))})}),
 	Patch + "HTTP_FILTER":      having(httpFilterMessage),
 	Patch + "VIRTUAL_HOST":     having(hostMessage),
-	Patch + "HTTP_ROUTE":       having(routeMessage),
+	Patch + "HTTP_ROUTE":       routeWant,
 	Patch + "CLUSTER":          having(clusterMessage),
 	Patch + "LISTENER":         having(listenerMessage),
 	Patch + "EXTENSION_CONFIG": having(extension),

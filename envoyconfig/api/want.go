@@ -3,6 +3,8 @@ package api
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,8 +222,14 @@ func oneOfTexts(texts ...string) want {
 
 var (
 	// aFormat is a format string, of one command.
-	aFormat = want{one: "a command, such as %BYTES_RECEIVED%", many: "commands", tidy: func(n *tree.Node) bool {
-		return isText(n) && (n.Text == "" || len(n.Text) > 1 && n.Text[0] == '%' && strings.HasSuffix(n.Text, "%"))
+	aFormat = want{one: "one command, such as %BYTES_RECEIVED%", many: "commands", tidy: func(n *tree.Node) bool {
+		return isText(n) && (n.Text == "" || len(aCommand.FindString(n.Text)) == len(n.Text))
+	}}
+	aCommand = regexp.MustCompile(`(?s)^%[A-Z0-9_]+(\(.*?\))?(:[0-9]+)?%`)
+	// aPattern is one of RE2, which has \C beside what Go has.
+	aPattern = want{one: "a regular expression", many: "regular expressions", tidy: func(n *tree.Node) bool {
+		_, err := syntax.Parse(n.Text, syntax.Perl)
+		return isText(n) && (err == nil || strings.Contains(n.Text, `\C`))
 	}}
 	anAddress = want{one: "an IP address", many: "IP addresses", tidy: func(n *tree.Node) bool {
 		_, err := netip.ParseAddr(n.Text)

@@ -32,6 +32,13 @@ func newCSVFormat(names map[string]string, sample [][]byte) (lineFormat, error) 
 	if err != nil || len(f.columns) < 2 {
 		return nil, fmt.Errorf("the first line is no header of CSV: %q", shorten(sample[0]))
 	}
+	for _, line := range sample[1:] {
+		_ = eachField(line, new([]byte), func(i, _ int, value []byte) { // a line that is none is counted later
+			if i < len(f.columns) {
+				f.see(f.columns[i], value)
+			}
+		})
+	}
 	return f, f.check()
 }
 

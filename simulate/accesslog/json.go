@@ -88,9 +88,7 @@ func (f *jsonFormat) learnObject(s *jsonview.Scanner, of *node, depth int) error
 			s.At = from
 		}
 		value, _, err := s.Value(nil)
-		if f.metadata == "" && isMetadata(value) {
-			f.metadata = n.name
-		}
+		f.see(n.name, value)
 		return err
 	})
 }
@@ -258,9 +256,4 @@ func onlyText(value, scratch []byte) (text, grown []byte) {
 		return value, scratch
 	}
 	return text, grown
-}
-
-// isMetadata reports whether a value is what the rate limit filter keeps of a reply.
-func isMetadata(value []byte) bool {
-	return len(value) > 0 && value[0] == '{' && bytes.Contains(value, []byte(`"domain"`)) && bytes.Contains(value, []byte(`"descriptors"`))
 }

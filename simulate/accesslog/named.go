@@ -1,6 +1,8 @@
 package accesslog
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +20,8 @@ type named struct {
 	objects map[string]bool
 	// metadata is the one of them that holds what the filter keeps of a reply.
 	metadata string
+	// otherMetadata says that the field with our name for that holds something else.
+	otherMetadata bool
 }
 
 // learn takes in a field of the first lines.
@@ -30,10 +34,28 @@ func (f *named) learn(name string) {
 	}
 }
 
+// see takes in the value of a field of the first lines.
+func (f *named) see(name string, value []byte) {
+	switch {
+	case isMetadata(value):
+		f.metadata = cmp.Or(f.metadata, name)
+	case name == FieldMetadata && !isNone(value):
+		f.otherMetadata = true
+	}
+}
+
+// isMetadata reports whether a value is what the rate limit filter keeps of a reply.
+func isMetadata(value []byte) bool {
+	return len(value) > 0 && value[0] == '{' && bytes.Contains(value, []byte(`"domain"`)) && bytes.Contains(value, []byte(`"descriptors"`))
+}
+
 // calledIn returns what a field is called in the log, "" if it is not there.
 func (f *named) calledIn(name string) string {
 	if to, ok := f.names[name]; ok {
 		return to
+	}
+	if name == FieldMetadata && (f.metadata != "" || f.otherMetadata) {
+		return f.metadata
 	}
 	// The best name counts, but for one that few of those lines have that have another.
 	called, most := "", 0
@@ -44,9 +66,6 @@ func (f *named) calledIn(name string) string {
 	}
 	if called != "" {
 		return called
-	}
-	if name == FieldMetadata {
-		return f.metadata
 	}
 	return f.header(name)
 }

@@ -32,6 +32,7 @@ func newOTLPFormat(names map[string]string, sample [][]byte) (lineFormat, error)
 				switch {
 				case name != nil:
 					f.learn(string(name))
+					f.see(string(name), value)
 				case len(value) > 0:
 					bodies = append(bodies, value)
 				}

@@ -120,4 +120,19 @@ xyctruth/istio-ratelimit - charts/istio-ratelimit/templates/envoy-filter.yaml
 johnzheng1975/istio-ratelimit-example example02/10-configmap-ratelimit.yaml example02/30-envoyfilter-ratelimit.yaml example02/40-envoyfilter-ratelimit-svc.yaml
 brainfair/istio-ratelimits httpbin-global-ratelimit/rt-cm.yaml httpbin-global-ratelimit/headers-httpbin-mtls.yaml
 tshaiman/istio-ratelimit-blog 4-Domains/config.yaml 4-Domains/filter-ratelimit.yaml 4-Domains/filter-ratelimit-svc.yaml
+ArturMartini/istio-rate-limit - 7-filter-global-lua.yaml
+akankshakutal/istio-rate-limit - rateLimit.yaml
+andrxu/envoy-ratelimit - envoyproxy/envoy.yaml
+aws-samples/istio-on-eks - modules/03-network-resiliency/rate-limiting/global-ratelimit/filter-ratelimit.yaml
+boatpand/istio-rate-limit - global-rate-limit/envoy-filter-global.yaml
+boatpand/istio-rate-limit - local-rate-limit/envoyconfig-local.json
+giantswarm/envoy-gateway-examples - 01-envoy-proxy/11-rate-limiting-global/envoy.yaml
+ikingye/hello-envoy-ratelimit - envoy.yaml
+linkinghack/envoy-standalone-gateway - testdata/extauth/want-xds.json
+openservicemesh/osm - pkg/cli/verifier/testdata/curl_egress.json
+ramisback/istio-rate-limiter - k8s/ratelimit-filter.yaml
+ravenfirstmen/istio-rate-limit - testing/gateway-rate-limit/04-envoy-filters.yaml
+rmnobarra/istio-rate-limit - rate-limit/05.filter.yaml
+romanlehner/envoy-ratelimit-k8s - .k8s/envoy.yaml
+shivp0616/envoy-rate-limit - 7.rate-limit-envoy-filter.yaml
 LIST
