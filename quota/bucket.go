@@ -41,6 +41,7 @@ type share struct {
 	at                    uint32 // its place in stream.shares
 	state                 state
 	idle                  uint8 // reports without a request, one after another
+	refused               uint8 // the part of last that was denied, of 255
 }
 
 // state are facts about a share.
