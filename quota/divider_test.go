@@ -254,10 +254,16 @@ func TestWhoLiesGetsAFairShare(t *testing.T) {
 // TestWhoFellIsAsked holds that a holder whose demand fell is asked whether it has requests while
 // somebody else is denied, and for nobody else.
 func TestWhoFellIsAsked(t *testing.T) {
-	for _, tt := range []struct{ own, others, want uint64 }{{0, 0, 0}, {100, 0, 0}, {0, 100, 1}, {100, 100, 1}} {
+	for _, tt := range []struct{ last, own, others, want uint64 }{
+		{200, 0, 0, 0},
+		{200, 100, 0, 0},
+		{200, 0, 100, 1},
+		{200, 100, 100, 1},
+		{340, 100, 100, 0}, // it wants more than it has all the same
+	} {
 		r := newRig(quota.Options{Fresh: true})
 		for i := range 3 {
-			r.report(1, 0, hundred, 400>>(i/2), tt.own, 5*time.Second)
+			r.report(1, 0, hundred, []uint64{400, 400, tt.last}[i], tt.own, 5*time.Second)
 			r.report(2, 0, hundred, 50, tt.others, 5*time.Second)
 			for range 3 {
 				r.told(1)
