@@ -203,7 +203,11 @@ func (d *Divider) relimit(b *bucket, limit *Limit) {
 	b.limit = limit
 	d.learn(b)
 	for i := range b.shares {
-		b.shares[i].state |= answer
+		s := &b.shares[i]
+		s.state |= answer
+		if limit == nil && !s.is(abandoning) {
+			s.state &^= queued // no limit says how much a token bucket holds
+		}
 	}
 	d.mark(b)
 }

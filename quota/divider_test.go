@@ -149,6 +149,31 @@ func TestLimitChanges(t *testing.T) {
 	}
 }
 
+// TestLimitGoesWhileSharesAreQueued takes a limit away of which many are about to be told their shares, and which is not yet
+// divided again: they are told nothing but to abandon it.
+func TestLimitGoesWhileSharesAreQueued(t *testing.T) {
+	const holders = 20
+	r := newRig(quota.Options{Fresh: true})
+	for h := range quota.Holder(holders) {
+		r.first(h+1, 0, hundred)
+	}
+	r.pass(2 * time.Second)
+	r.Relimit(r.now, bucketOf(0), nil)
+	for range 2 {
+		for h := range quota.Holder(holders) {
+			for _, a := range r.told(h + 1) {
+				if a.Kind != quota.Abandon {
+					t.Errorf("%d is told %+v", h+1, a)
+				}
+			}
+		}
+		r.pass(2 * time.Second)
+	}
+	if n := r.Counts().Buckets; n != 0 {
+		t.Errorf("%d buckets are left", n)
+	}
+}
+
 // TestPeers holds what streams take over from those that ended before.
 func TestPeers(t *testing.T) {
 	for _, tt := range []struct {
