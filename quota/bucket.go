@@ -41,6 +41,7 @@ type share struct {
 	at                    uint32 // its place in stream.shares
 	state                 state
 	idle                  uint8 // reports without a request, one after another
+	refused               uint8 // the part of last that was denied, of 255
 }
 
 // state are facts about a share.
@@ -202,7 +203,11 @@ func (d *Divider) relimit(b *bucket, limit *Limit) {
 	b.limit = limit
 	d.learn(b)
 	for i := range b.shares {
-		b.shares[i].state |= answer
+		s := &b.shares[i]
+		s.state |= answer
+		if limit == nil && !s.is(abandoning) {
+			s.state &^= queued // no limit says how much a token bucket holds
+		}
 	}
 	d.mark(b)
 }

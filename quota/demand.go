@@ -36,7 +36,8 @@ func (s *share) report(now, patience Time, r Report) {
 	if passed < shortest {
 		return
 	}
-	s.estimate(s.counted/float32(passed.Seconds()), float32(passed.Seconds()))
+	seconds := float32(passed.Seconds())
+	s.estimate(s.counted/seconds, float32(min(r.Denied, mostCounted))/seconds, seconds)
 	s.counted, s.reported = 0, now
 }
 
@@ -57,33 +58,46 @@ func (s *share) renew(until Time) {
 	}
 }
 
-// estimate takes in the rate of an interval. One that differs from the last by more than chance is
-// taken for a step within the interval, so what comes next lies beyond it. Others are smoothed.
-func (s *share) estimate(rate, seconds float32) {
-	last := s.last
-	s.last = rate
+// estimate takes in the rate of an interval, and that of what was denied. A rate that differs from the last one by more
+// than chance is taken for a step. Others are smoothed.
+func (s *share) estimate(rate, denied, seconds float32) {
+	last, before := s.last, s.last*float32(s.refused)/math.MaxUint8
+	s.last, s.refused = rate, uint8(min(denied/max(rate, 1)*math.MaxUint8, math.MaxUint8))
 	s.state &^= fell
 	// chance is how far apart equal rates of requests that come by chance are.
-	chance := func(other float32) float32 {
-		return float32(math.Sqrt(float64(max((rate+other)*seconds, 4)))) / seconds
+	chance := func(a, b float32) float32 {
+		return float32(math.Sqrt(float64(max((a+b)*seconds, 4)))) / seconds
 	}
-	differ := func(other float32) bool { return max(rate-other, other-rate) > 3*chance(other)+other/20 }
+	differ := func(a, b float32) bool { return max(a-b, b-a) > 3*chance(a, b)+b/20 }
 	if !s.is(measured) {
 		s.demand = rate
 		s.state |= measured
 		return
 	}
-	if last-rate > 1.5*chance(last) {
+	if last-rate > 1.5*chance(rate, last) {
 		s.state |= fell
 	}
 	switch {
-	case differ(last):
-		s.demand = min(max(2*rate-last, rate/4), 4*rate)
-	case differ(s.demand):
+	case differ(rate, last) && differ(s.demand, last) && (rate < last) == (s.demand < last):
+		s.demand = rate // the rest of the last step
+	case differ(rate, last):
+		s.demand = step(rate, last, denied, before)
+	case differ(rate, s.demand):
 		s.demand = rate
 	default:
 		s.demand += (rate - s.demand) / 2
 	}
+}
+
+// step returns the rate behind a step in an interval, of which the rate is known, that in the interval before it, and what
+// was denied in both. The interval's part before the step is what is left of the denials; where there were few, nothing
+// tells, and it is taken for a half.
+func step(rate, last, denied, before float32) float32 {
+	if rate < last && before > last/8 && denied < before {
+		part := min(denied/before, 0.9)
+		return max((rate-part*last)/(1-part), 0)
+	}
+	return min(max(2*rate-last, rate/4), 4*rate)
 }
 
 // wanted returns the rate that a share is to get if it can, in tokens per Fill: its demand and a little

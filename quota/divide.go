@@ -176,7 +176,8 @@ func (d *Divider) targets(b *bucket) (starved bool) {
 		if s.is(hungry) {
 			others--
 		}
-		if others > 0 && s.state&(fell|arrived|outstanding|queued|abandoning) == fell|arrived && s.high > 0 {
+		lacks := s.is(hungry) && s.wanted() >= float64(s.high) // so nothing comes of asking but a full token bucket
+		if others > 0 && !lacks && s.high > 0 && s.state&(fell|arrived|outstanding|queued|abandoning) == fell|arrived {
 			s.state |= asked
 			s.state &^= fell
 			d.counts.Asked++

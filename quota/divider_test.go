@@ -149,6 +149,31 @@ func TestLimitChanges(t *testing.T) {
 	}
 }
 
+// TestLimitGoesWhileSharesAreQueued takes a limit away of which many are about to be told their shares, and which is not yet
+// divided again: they are told nothing but to abandon it.
+func TestLimitGoesWhileSharesAreQueued(t *testing.T) {
+	const holders = 20
+	r := newRig(quota.Options{Fresh: true})
+	for h := range quota.Holder(holders) {
+		r.first(h+1, 0, hundred)
+	}
+	r.pass(2 * time.Second)
+	r.Relimit(r.now, bucketOf(0), nil)
+	for range 2 {
+		for h := range quota.Holder(holders) {
+			for _, a := range r.told(h + 1) {
+				if a.Kind != quota.Abandon {
+					t.Errorf("%d is told %+v", h+1, a)
+				}
+			}
+		}
+		r.pass(2 * time.Second)
+	}
+	if n := r.Counts().Buckets; n != 0 {
+		t.Errorf("%d buckets are left", n)
+	}
+}
+
 // TestPeers holds what streams take over from those that ended before.
 func TestPeers(t *testing.T) {
 	for _, tt := range []struct {
@@ -254,10 +279,16 @@ func TestWhoLiesGetsAFairShare(t *testing.T) {
 // TestWhoFellIsAsked holds that a holder whose demand fell is asked whether it has requests while
 // somebody else is denied, and for nobody else.
 func TestWhoFellIsAsked(t *testing.T) {
-	for _, tt := range []struct{ own, others, want uint64 }{{0, 0, 0}, {100, 0, 0}, {0, 100, 1}, {100, 100, 1}} {
+	for _, tt := range []struct{ last, own, others, want uint64 }{
+		{200, 0, 0, 0},
+		{200, 100, 0, 0},
+		{200, 0, 100, 1},
+		{200, 100, 100, 1},
+		{340, 100, 100, 0}, // it wants more than it has all the same
+	} {
 		r := newRig(quota.Options{Fresh: true})
 		for i := range 3 {
-			r.report(1, 0, hundred, 400>>(i/2), tt.own, 5*time.Second)
+			r.report(1, 0, hundred, []uint64{400, 400, tt.last}[i], tt.own, 5*time.Second)
 			r.report(2, 0, hundred, 50, tt.others, 5*time.Second)
 			for range 3 {
 				r.told(1)

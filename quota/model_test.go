@@ -19,6 +19,7 @@ var worlds = []worldOptions{
 	{envoys: 3, buckets: 1, restarts: true, peers: true, o: quota.Options{Strict: true}},
 	{envoys: 3, buckets: 2, restarts: true, peers: true},
 	{envoys: 12, buckets: 1, peers: true},
+	{envoys: 20, buckets: 1, relimits: true},
 }
 
 func (o worldOptions) ready() worldOptions {

@@ -44,9 +44,12 @@ type proxy struct {
 	extra          float64 // of a step, see result
 }
 
-// result has, of each step, what was wanted and admitted; how many tokens there were at its end; and what
-// was admitted without an assignment or given by token buckets that began anew or became larger.
-type result struct{ wanted, admitted, tokens, extra []float64 }
+// result has, of each step, what came and was admitted; how many tokens there were at its end; and what
+// was admitted without an assignment or given by token buckets that began anew or became larger. Rate is R.
+type result struct {
+	came, admitted, tokens, extra []float64
+	rate                          float64
+}
 
 func (s *simulation) run(t *testing.T) result {
 	t.Helper()
@@ -56,7 +59,7 @@ func (s *simulation) run(t *testing.T) result {
 		proxies[i] = &proxy{h: quota.Holder(i + 1)}
 		d.Opened(0, proxies[i].h, s.peer(i))
 	}
-	var r result
+	r := result{rate: float64(s.limit.Hits)}
 	last := quota.Holder(s.n)
 	for now := simStep; now < s.end; now += simStep {
 		if now == s.broken || now == s.killed {
@@ -71,7 +74,7 @@ func (s *simulation) run(t *testing.T) result {
 		if now == s.back {
 			d = quota.New(now, quota.Options{})
 		}
-		wanted, admitted, tokens, extra := 0.0, 0.0, 0.0, 0.0
+		came, admitted, tokens, extra := 0.0, 0.0, 0.0, 0.0
 		for i, p := range proxies {
 			if s.dies != nil && s.dies(i, now) {
 				if !p.dead {
@@ -84,9 +87,9 @@ func (s *simulation) run(t *testing.T) result {
 				d.Confirmed(now, p.h, p.got)
 			}
 			p.apply(now)
-			demand := s.demand(i, now)
-			wanted += demand * simStep.Seconds()
-			admitted += p.admit(now, s.hits(demand), func() { p.report(d, now, &s.limit) })
+			hits := s.hits(s.demand(i, now))
+			came += hits
+			admitted += p.admit(now, hits, func() { p.report(d, now, &s.limit) })
 			p.Refill(now)
 			tokens += p.Tokens
 			extra += p.extra
@@ -127,7 +130,7 @@ func (s *simulation) run(t *testing.T) result {
 		if int64(sum) > int64(s.limit.Hits)*3600 && s.killed == 0 {
 			t.Fatalf("%v: %d tokens an hour in force of %d", now, sum, s.limit.Hits*3600)
 		}
-		r.wanted = append(r.wanted, min(wanted, float64(s.limit.Hits)*simStep.Seconds()))
+		r.came = append(r.came, came)
 		r.admitted = append(r.admitted, admitted)
 		r.tokens = append(r.tokens, tokens)
 		r.extra = append(r.extra, extra)
@@ -222,14 +225,14 @@ func (p *proxy) report(d *quota.Divider, now quota.Time, limit *quota.Limit) {
 	})
 }
 
-// used returns what was admitted of what could have been, between two times.
+// used returns what was admitted of what could have been, between two times: all that came, or R.
 func (r result) used(from, to time.Duration) float64 {
-	wanted, admitted := 0.0, 0.0
+	came, admitted := 0.0, 0.0
 	for i := from / simStep; i < to/simStep; i++ {
-		wanted += r.wanted[i]
+		came += r.came[i]
 		admitted += r.admitted[i]
 	}
-	return admitted / wanted
+	return admitted / min(came, r.rate*(to-from).Seconds())
 }
 
 // most returns the most that was admitted in any interval, as a multiple of R.

@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -38,7 +39,7 @@ var used = []struct {
 			i = n - 1 - i
 		}
 		return skewed(i, n, moved)
-	}, from: 6 * time.Second, to: 8 * time.Second},
+	}, from: 6 * time.Second, to: 8 * time.Second, goal: 0.88},
 	{name: "one dies, TTL + 1 s later", demand: func(i, n int, moved bool) float64 {
 		if moved {
 			return even(i, n-1, moved)
@@ -67,51 +68,67 @@ func skewed(i, n int, _ bool) float64 {
 
 // TestUsed holds what is used of a limit, by simulations in which Envoys report in different orders.
 // Requests are a fluid, for which goals are, or come by chance: then -v logs the figures, which are
-// bounded by what a token bucket of 0.1 s lets through of such requests.
+// bounded by what token buckets let through of such requests.
 func TestUsed(t *testing.T) {
+	for _, tt := range []struct {
+		rate   uint64
+		burst  time.Duration
+		chance bool
+	}{
+		{1000, 100 * time.Millisecond, false},
+		{1000, 100 * time.Millisecond, true},
+		{1000, 300 * time.Millisecond, true},
+		{100, 100 * time.Millisecond, false},
+		{100, 100 * time.Millisecond, true},
+	} {
+		if tt.chance && !testing.Verbose() {
+			continue
+		}
+		limit := quota.Limit{Hits: tt.rate, Window: time.Second, Burst: tt.burst}
+		for _, n := range []int{2, 5, 10} {
+			for spread := range used {
+				for _, load := range []float64{0.5, 0.9, 1, 1.5, 3} {
+					testUsed(t, spread, limit, n, load, tt.chance)
+				}
+			}
+		}
+	}
+}
+
+// testUsed holds what n Envoys use of a limit, of which demand is a multiple, spread in one of the ways.
+func testUsed(t *testing.T, spread int, limit quota.Limit, n int, load float64, chance bool) {
+	t.Helper()
 	turns := 4
 	if testing.Short() {
 		turns = 1
 	}
-	for _, rate := range []uint64{1000, 100} {
-		for _, chance := range []bool{false, true} {
-			if chance && !testing.Verbose() {
-				continue
-			}
-			for _, n := range []int{2, 5, 10} {
-				for _, tt := range used {
-					for _, load := range []float64{0.5, 0.9, 1, 1.5, 3} {
-						var part, second, five []float64
-						for turn := range turns {
-							s := simulation{
-								n: n, limit: quota.Limit{Hits: rate, Window: time.Second, Burst: 100 * time.Millisecond},
-								end: 2 * change, phase: phases(n, turn),
-								demand: func(i int, at time.Duration) float64 { return float64(rate) * load * tt.demand(i, n, at >= change) },
-								dies:   func(i int, at time.Duration) bool { return tt.dies && i == 0 && at >= change },
-							}
-							if chance {
-								s.chance = rand.New(rand.NewPCG(uint64(turn), 1))
-							}
-							r := s.run(t)
-							for _, interval := range []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second} {
-								if beyond := r.beyond(interval, float64(rate)); beyond > 1e-6*float64(rate) {
-									t.Errorf("R %d, %d Envoys, demand %.1f R, %s: %.2f beyond the bound in %v", rate, n, load, tt.name, beyond, interval)
-								}
-							}
-							part = append(part, r.used(change+tt.from, change+tt.to))
-							second = append(second, r.most(20*time.Second, time.Second, float64(rate)))
-							five = append(five, r.most(20*time.Second, 5*time.Second, float64(rate)))
-						}
-						t.Logf("R %d, %s, %d Envoys, demand %.1f R, %s: used %.3f; most in 1 s %.2f R, in 5 s %.2f R",
-							rate, map[bool]string{false: "fluid", true: "chance"}[chance], n, load, tt.name,
-							slices.Min(part), slices.Max(second), slices.Max(five))
-						if least := slices.Min(part); !chance && least < tt.goal {
-							t.Errorf("R %d, %d Envoys, demand %.1f R, %s: used %.3f, want %.2f", rate, n, load, tt.name, least, tt.goal)
-						}
-					}
-				}
+	tt, rate := used[spread], float64(limit.Hits)
+	name := fmt.Sprintf("R %.0f, burst %v, %s, %d Envoys, demand %.1f R, %s",
+		rate, limit.Burst, map[bool]string{false: "fluid", true: "chance"}[chance], n, load, tt.name)
+	var part, second, five []float64
+	for turn := range turns {
+		s := simulation{
+			n: n, limit: limit, end: 2 * change, phase: phases(n, turn),
+			demand: func(i int, at time.Duration) float64 { return rate * load * tt.demand(i, n, at >= change) },
+			dies:   func(i int, at time.Duration) bool { return tt.dies && i == 0 && at >= change },
+		}
+		if chance {
+			s.chance = rand.New(rand.NewPCG(uint64(turn), 1))
+		}
+		r := s.run(t)
+		for _, interval := range []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second} {
+			if beyond := r.beyond(interval, rate); beyond > 1e-6*rate {
+				t.Errorf("%s: %.2f beyond the bound in %v", name, beyond, interval)
 			}
 		}
+		part = append(part, r.used(change+tt.from, change+tt.to))
+		second = append(second, r.most(20*time.Second, time.Second, rate))
+		five = append(five, r.most(20*time.Second, 5*time.Second, rate))
+	}
+	least := slices.Min(part)
+	t.Logf("%s: used %.3f; most in 1 s %.2f R, in 5 s %.2f R", name, least, slices.Max(second), slices.Max(five))
+	if !chance && least < tt.goal {
+		t.Errorf("%s: used %.3f, want %.2f", name, least, tt.goal)
 	}
 }
 

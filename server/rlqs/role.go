@@ -125,7 +125,7 @@ func (s *Service) follow() {
 	}
 	left := s.left
 	s.left = nil
-	go s.ask(domains, left)
+	s.asks.Go(func() { s.ask(domains, left) })
 }
 
 // ask asks for roles, and gives those back that were left.
@@ -213,6 +213,7 @@ func (s *Service) Resign() {
 		s.report(domain, r)
 	}
 	s.tell()
+	s.asks.Wait() // what came to the store behind this would take the roles again
 	s.hold(0, ours, func(int, string) {})
 }
 

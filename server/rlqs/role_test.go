@@ -149,6 +149,31 @@ func TestOneOfSeveralDivides(t *testing.T) {
 	})
 }
 
+// TestResignsWhileItAsks has the question of a service that resigns come to the store late: it does not take the role again.
+func TestResignsWhileItAsks(t *testing.T) {
+	r := newShelf()
+	var late, asked atomic.Bool
+	slow := roles(func(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
+		if length > 0 && late.Load() {
+			asked.Store(true)
+			time.Sleep(100 * time.Millisecond)
+		}
+		r.Hold(holder, length, domains, answer)
+	})
+	playRoles(t, []rlqs.Roles{slow, r}, func(all []*stage) {
+		a, b := all[0], all[1]
+		time.Sleep(time.Minute)
+		for late.Store(true); !asked.Load(); {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(50 * time.Millisecond) // when the other does not ask
+		a.Resign()
+		if time.Sleep(time.Second); !b.Serves()["d"] || a.Serves()["d"] {
+			t.Errorf("a second after the first resigned they serve %v and %v", a.Serves(), b.Serves())
+		}
+	})
+}
+
 // TestTakesOver has a service die. The other knows nothing of shares: who admitted something goes on with that, and no more
 // is given to anybody until all that the first told has ended.
 func TestTakesOver(t *testing.T) {

@@ -71,6 +71,7 @@ type Service struct {
 	roles            map[string]*role // by domain
 	left             []string         // domains whose roles are to be given back
 	asking, resigned bool
+	asks             sync.WaitGroup // of what is asked
 	pace             *time.Timer
 	wakes            []func() // of streams that were ended
 	news             []news   // that nobody was told of

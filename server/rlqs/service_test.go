@@ -2,6 +2,7 @@ package rlqs_test
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -180,6 +181,17 @@ func TestShadowCountsWhatIsBeyond(t *testing.T) {
 		e.reports(usage(3, 0, "sluice", "tried", "tried", "x"))
 		f.reports(usage(3, 0, "sluice", "tried", "tried", "x"), usage(3, 0, "sluice", "tried", "tried", "y"), usage(99, 0, "sluice", "free", "free", "x"))
 		if want := []string{"tried x 3 0", "tried x 3 0, 2 beyond", "tried y 3 0", "free x 99 0"}; !slices.Equal(s.counted, want) {
+			t.Errorf("counted are %q, want %q", s.counted, want)
+		}
+	})
+}
+
+// TestCountsAreBounded has an Envoy report more requests than anybody has.
+func TestCountsAreBounded(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		s.envoy().reports(user(math.MaxUint64, 1, "al"), user(3, math.MaxUint64, "al"), usage(math.MaxUint64, math.MaxUint64, "sluice", "tried", "tried", "x"))
+		want := []string{"user al 4294967296 1", "user al 3 4294967296", "tried x 4294967296 4294967296, 4294967292 beyond"}
+		if !slices.Equal(s.counted, want) {
 			t.Errorf("counted are %q, want %q", s.counted, want)
 		}
 	})

@@ -98,6 +98,10 @@ func (st *Stream) Ended() error {
 	return st.err
 }
 
+// mostHits bounds what a report says of a bucket's requests, more than an Envoy has in five seconds. So no sum wraps around, and
+// metrics are of use behind one that is wrong.
+const mostHits = 1 << 32
+
 // reader takes what is in reports. The service's lock is held.
 type reader Stream
 
@@ -150,6 +154,7 @@ func (r *reader) bucket(u *usage) {
 		m.TooLarge.Inc()
 		return
 	}
+	u.allowed, u.denied = min(u.allowed, mostHits), min(u.denied, mostHits)
 	set := s.current()
 	rule, entries := r.match(set, u)
 	r.id = appendID(r.id[:0], u.entries)
