@@ -54,8 +54,9 @@ var (
 	ErrColumns = errors.New("other columns")
 	// ErrNotSaved says that changes could not be made durable.
 	ErrNotSaved = errors.New("not saved, and not in force")
-	errClosed   = errors.New("the table is closed")
-	errNames    = fmt.Errorf("its rows have %d names; each is a series of metrics, and rows may share one", MaxNames)
+	// ErrClosed says that the process ends.
+	ErrClosed = errors.New("the table is closed")
+	errNames  = fmt.Errorf("its rows have %d names; each is a series of metrics, and rows may share one", MaxNames)
 )
 
 // journalEnds is how the names of journals end.
@@ -74,7 +75,7 @@ func (j *Journal) Apply(columns []string, changes []Change) error {
 	j.mu.Lock()
 	if j.closed {
 		j.mu.Unlock()
-		return errClosed
+		return ErrClosed
 	}
 	j.queue = append(j.queue, w)
 	if !j.writing {
@@ -183,9 +184,13 @@ func (j *Journal) commit(all []*waiting) (rest []*waiting) {
 	}
 	for _, w := range taken {
 		for i := range w.changes {
-			if c := &w.changes[i]; err == nil && c.Delete {
+			c := &w.changes[i]
+			if err != nil {
+				break
+			}
+			if c.Was, c.Had = j.table.Rows().Get(c.Values); c.Delete {
 				j.table.Delete(c.Values)
-			} else if err == nil {
+			} else {
 				err = j.table.Put(named, c.Values, c.Row) // check has seen to it that this cannot fail
 			}
 		}
