@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -105,6 +106,30 @@ func TestRowsGrow(t *testing.T) {
 			t.Fatalf("Get(%d) = %v, %t", i, row, ok)
 		}
 	}
+}
+
+// TestMemoryOfRowsThatArePut holds that rows that are put one by one take no more memory than those of a file: 64 bytes beside their keys, also
+// when the table has just grown, and when some rows have been put since.
+func TestMemoryOfRowsThatArePut(t *testing.T) {
+	columns, before := []string{"k"}, heap()
+	table := New("t")
+	grown, shards := 0, 1
+	for i := range 60_000 {
+		if err := table.Put(columns, []string{fmt.Sprintf("%08d", i)}, Row{RequestsPerUnit: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(table.Rows().shards); n != shards {
+			grown, shards = i, n
+		}
+		if i != grown && i != grown+grown/10 || i < 20_000 {
+			continue
+		}
+		const key = 1 + 1 + 8 // with the length of the value and its own
+		if took := (float64(heap())-float64(before))/float64(i+1) - key; took > 64 {
+			t.Errorf("%d rows in %d shards take %.1f bytes each beside their keys", i+1, shards, took)
+		}
+	}
+	runtime.KeepAlive(table)
 }
 
 // TestReadersWhileRowsChange has goroutines read rows of which each number is that of its key times a round, and rounds only grow.
