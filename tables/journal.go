@@ -183,21 +183,26 @@ func (j *Journal) commit(all []*waiting) (rest []*waiting) {
 		err = j.save(named, b)
 	}
 	for _, w := range taken {
-		for i := range w.changes {
-			c := &w.changes[i]
-			if err != nil {
-				break
-			}
-			if c.Was, c.Had = j.table.Rows().Get(c.Values); c.Delete {
-				j.table.Delete(c.Values)
-			} else {
-				err = j.table.Put(named, c.Values, c.Row) // check has seen to it that this cannot fail
-			}
+		if err == nil {
+			err = j.enforce(named, w.changes)
 		}
 		w.done <- err
 	}
 	j.compact()
 	return rest
+}
+
+// enforce puts changes in force, and says in them what was. That check has found them right means that it cannot fail.
+func (j *Journal) enforce(columns []string, changes []Change) error {
+	for i := range changes {
+		c := &changes[i]
+		if c.Was, c.Had = j.table.Rows().Get(c.Values); c.Delete {
+			j.table.Delete(c.Values)
+		} else if err := j.table.Put(columns, c.Values, c.Row); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // check returns how many rows changes add, beside so many that others do, or why they cannot be taken.

@@ -47,7 +47,8 @@ func TestRead(t *testing.T) {
 			all,
 		},
 		"truths": {
-			"customer,unlimited,requests_per_unit\na,TRUE,\nb,t,\nc,1,\nacme,FALSE,5\n", Columns{"customer"},
+			"customer,unlimited,requests_per_unit\na,TRUE,\nb,t,\nc,1,\nacme,FALSE,5\n",
+			Columns{"customer"},
 			map[string]Row{"a": {Unlimited: true}, "b": {Unlimited: true}, "c": {Unlimited: true}, "acme": {RequestsPerUnit: 5}},
 		},
 		"JSON behind empty lines": {"\ufeff\r\n \n {\"customer\":\"acme\",\"requests_per_unit\":5}\n", Columns{"customer"}, one},
