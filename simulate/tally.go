@@ -125,10 +125,7 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 		if l.second != t.second { // divisions are slow
 			l.second, l.window = t.second, l.windows.of(t.second)
 		}
-		window := l.window
-		if plan.Limits[i] != l.limit && l.shares != nil {
-			window = t.ownWindow(k, c.Policy)
-		}
+		window := t.windowOf(l, plan.Limits[i], k)
 		if isNew {
 			k.limit, k.window = index, window
 			l.keys++
@@ -188,11 +185,14 @@ func (w *windows) of(second int64) uint32 {
 	return uint32(second / int64(w.seconds)) //nolint:gosec // as above, in seconds
 }
 
-// ownWindow returns the number of the window of a key with a row, whose policy it is.
-func (t *tally) ownWindow(k *key, p *limiter.Policy) uint32 {
+// windowOf returns the number of the window of a key, whose limit has the numbers of a row if it is not l's.
+func (t *tally) windowOf(l *limitTally, limit *descriptors.Limit, k *key) uint32 {
+	if l.shares == nil || limit == l.limit {
+		return l.window
+	}
 	own, ok := t.own[k]
 	if !ok {
-		own = ownLimit{uint64(p.Limit), windowsOf(p)}
+		own = ownLimit{uint64(limit.Policy.Limit), windowsOf(&limit.Policy)}
 		if t.own == nil {
 			t.own = map[*key]ownLimit{}
 		}
