@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -130,6 +131,25 @@ func TestMemoryOfRowsThatArePut(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(table)
+}
+
+// TestShardsFitTheAllocator holds that a shard fills its class of the allocator, and that no slot of it lies in two lines of the cache, which
+// takes a look-up a fifth longer.
+func TestShardsFitTheAllocator(t *testing.T) {
+	const header, class, line = 8, 12 << 10, 64
+	if strconv.IntSize < 64 {
+		t.Skip("32-bit programs have smaller pointers")
+	}
+	if size := unsafe.Sizeof(shard{}); size != class-header {
+		t.Errorf("a shard is %d bytes, want %d", size, class-header)
+	}
+	table := read(t, lines(10*meanRows))
+	for i := range table.Rows().shards {
+		s := table.Rows().shards[i].Load()
+		if at := uintptr(unsafe.Pointer(&s.slots)) % line; at != 0 {
+			t.Errorf("the slots of shard %d begin %d bytes into a line", i, at)
+		}
+	}
 }
 
 // TestReadersWhileRowsChange has goroutines read rows of which each number is that of its key times a round, and rounds only grow.
