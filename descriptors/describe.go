@@ -13,10 +13,26 @@ func (l *Limit) String() string { return l.grants(false) }
 
 // grants is String, with the algorithm also where it is a fixed window if named is set.
 func (l *Limit) grants(named bool) string {
+	if l.Rule != nil && l.Rule.Unlimited {
+		return "unlimited"
+	}
+	text := l.numbers(named)
+	if l.Table != nil {
+		text += ", table " + l.Table.Name()
+	}
+	if l.Reservation != nil {
+		text += ", " + l.Reservation.String()
+	}
+	if l.Policy.Penalty != nil {
+		text += ", " + rules.PenaltyText(l.Policy.Penalty.Steps())
+	}
+	return text
+}
+
+// numbers is what of grants a row may change.
+func (l *Limit) numbers(named bool) string {
 	var text string
 	switch {
-	case l.Rule != nil && l.Rule.Unlimited:
-		return "unlimited"
 	case l.Policy.Algorithm == limiter.FixedWindow && !named:
 		text = rate(l)
 	case !l.HasWindow():
@@ -26,15 +42,6 @@ func (l *Limit) grants(named bool) string {
 	}
 	if l.Policy.Calendar != nil {
 		text += ", " + rules.CalendarText(l.Policy.Calendar)
-	}
-	if l.Table != nil {
-		text += ", table " + l.Table.Name()
-	}
-	if l.Reservation != nil {
-		text += ", " + l.Reservation.String()
-	}
-	if l.Policy.Penalty != nil {
-		text += ", " + rules.PenaltyText(l.Policy.Penalty.Steps())
 	}
 	return text
 }

@@ -135,7 +135,7 @@ func (l *Limit) describeRow(entries []Entry) string {
 	if ok {
 		of, unlimited := new(Plan).rowOf(l, entries)
 		if text = "unlimited"; !unlimited {
-			text = rate(of) + ", " + rules.AlgorithmText(&of.Policy)
+			text = of.numbers(true)
 		}
 		if name := rows.NameOf(hit); name != "" {
 			text += fmt.Sprintf(", name %q", name)

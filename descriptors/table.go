@@ -219,7 +219,7 @@ func (p *Plan) rowOf(l *Limit, entries []Entry) (of *Limit, unlimited bool) {
 	if hit.Unlimited {
 		return &r.Limit, true
 	}
-	r.terms.take(hit)
+	r.terms.take(hit, l.Rule.domain.calendarMonths)
 	if l.Reservation != nil {
 		l.Reservation.resize(&r.reserve, &r.terms.Policy)
 		r.terms.Policy.Reserve = &r.reserve
@@ -227,11 +227,12 @@ func (p *Plan) rowOf(l *Limit, entries []Entry) (of *Limit, unlimited bool) {
 	return &r.Limit, false
 }
 
-// take gives t the numbers of a row. A number that the algorithm cannot have counts as the greatest that it can.
-func (t *Terms) take(hit tables.Hit) {
+// take gives t the numbers of a row. A number that the algorithm cannot have counts as the greatest that it can. Months says that
+// [Options.CalendarMonths] is set.
+func (t *Terms) take(hit tables.Hit, months bool) {
 	if hit.Unit != 0 && (hit.Unit != t.Unit || t.UnitMultiplier != 1) {
 		t.Unit, t.UnitMultiplier = hit.Unit, 1
-		t.Policy.Calendar = rules.CalendarBy(t.Policy.Calendar, hit.Unit)
+		rules.Recalendar(&t.Policy, hit.Unit, 1, months)
 	}
 	t.RequestsPerUnit = min(hit.RequestsPerUnit, rules.GreatestNumber(t.Policy.Algorithm))
 	window := time.Duration(t.Unit.Seconds()*int64(t.UnitMultiplier)) * time.Second

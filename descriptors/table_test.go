@@ -151,6 +151,51 @@ func TestRowsKeepCounters(t *testing.T) {
 	}
 }
 
+// TestRowsByTheCalendar holds that rows of other units go by the calendar where limits that requests carry do, and that explain says so.
+func TestRowsByTheCalendar(t *testing.T) {
+	opt, _ := withTable(t, "k,requests_per_unit,unit\nhour,9,hour\nday,9,day\nmonth,9,month\nyear,9,year\n")
+	for _, months := range []bool{false, true} {
+		opt.CalendarMonths = months
+		set := load(t, opt, `
+domain: d
+descriptors:
+  - {key: berlin, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 5, table: t, calendar: true, timezone: Europe/Berlin}}]}
+  - {key: plain, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 5, table: t}}]}
+  - {key: ring, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 5, table: t, algorithm: sliding_window}}]}
+  - {key: month, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 5, table: t}}]}
+  - {key: off, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 5, table: t, calendar: false}}]}
+  - {key: bucket, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 5, table: t, algorithm: token_bucket}}]}
+`)
+		for _, tc := range []struct{ key, row, want, withMonths string }{
+			{"berlin", "hour", "", ""},
+			{"berlin", "day", "@Europe/Berlin day", "@Europe/Berlin day"},
+			{"berlin", "month", "@Europe/Berlin month", "@Europe/Berlin month"},
+			{"berlin", "year", "@Europe/Berlin year", "@Europe/Berlin year"},
+			{"plain", "day", "", ""},
+			{"plain", "month", "", "@UTC month"},
+			{"plain", "year", "", ""},
+			{"ring", "month", "", "@UTC.10 month"},
+			{"month", "month", "", "@UTC month"},
+			{"month", "year", "", ""},
+			{"off", "month", "", ""},
+			{"bucket", "month", "", ""},
+		} {
+			want := tc.want
+			if months {
+				want = tc.withMonths
+			}
+			policy := plan(set, Global{}, desc(tc.key, "", "k", tc.row)).Batch.Charges[0].Policy
+			if got := calendarText(policy); got != want {
+				t.Errorf("%s, row %s, months %t: calendar %q, want %q", tc.key, tc.row, months, got, want)
+			}
+			_, row, _ := strings.Cut(fmt.Sprint(set.Explain("d", desc(tc.key, "", "k", tc.row).Entries)), "row of table")
+			if policy.Calendar != nil && !strings.Contains(row, rules.CalendarText(policy.Calendar)) {
+				t.Errorf("%s, row %s, months %t: explain says%s", tc.key, tc.row, months, row)
+			}
+		}
+	}
+}
+
 // TestRowsCountOnGoing has a table decide: what was used stays used when a row comes, changes and goes.
 func TestRowsCountOnGoing(t *testing.T) {
 	opt, table := withTable(t, "")

@@ -268,13 +268,16 @@ func (h *tablesHandler) fits(e *tables.Entry, columns []string) error {
 // change puts or deletes a row.
 func (h *tablesHandler) change(e *tables.Entry, by string, columns []string, c tables.Change) (*RowReport, error) {
 	report := &RowReport{Table: e.Name(), Key: keyOf(columns, c.Values)}
-	if was, ok := e.Rows().Get(c.Values); ok {
-		report.Was = &was
+	changes := []tables.Change{c}
+	if _, has := e.Rows().Get(c.Values); has || !c.Delete {
+		if err := h.apply(e, columns, changes); err != nil {
+			return nil, err
+		}
+	}
+	if c = changes[0]; c.Had {
+		report.Was = &c.Was
 	} else if c.Delete {
 		return nil, reject(http.StatusNotFound, "table %s has no row %s", e.Name(), keyText(c.Values))
-	}
-	if err := h.apply(e, columns, []tables.Change{c}); err != nil {
-		return nil, err
 	}
 	said := []zap.Field{zap.String("by", by), zap.String("table", e.Name()), zap.Strings("key", c.Values)}
 	if report.Was != nil {
@@ -334,9 +337,11 @@ func (h *tablesHandler) apply(e *tables.Entry, columns []string, changes []table
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, tables.ErrFull):
-		return reject(http.StatusInsufficientStorage, "table %s: %v", e.Name(), err)
-	case errors.Is(err, tables.ErrNotSaved):
+	case errors.Is(err, tables.ErrColumns): // another was first
+		return reject(http.StatusConflict, "table %s: %v", e.Name(), err)
+	case errors.Is(err, tables.ErrClosed):
+		return reject(http.StatusServiceUnavailable, "table %s: %v", e.Name(), err)
+	case errors.Is(err, tables.ErrFull), errors.Is(err, tables.ErrNotSaved):
 		return reject(http.StatusInsufficientStorage, "table %s: %v", e.Name(), err)
 	default:
 		return fmt.Errorf("table %s: %w", e.Name(), err)

@@ -143,6 +143,7 @@ func TestRowsThatAreRejected(t *testing.T) {
 		{"PUT", "/users/al", "", "requests_per_unit is missing"},
 		{"PUT", "/users/al", "requests=5", `unknown word \"requests\"`},
 		{"PUT", "/users/al", "requests_per_unit=5&requests_per_unit=6", `\"requests_per_unit\" stands twice`},
+		{"PUT", "/users/al", `{"requests_per_unit":5,"requests_per_unit":6}`, `\"requests_per_unit\" stands twice`},
 		{"PUT", "/users/al", `{"requests_per_unit":`, "is no JSON object"},
 		{"PUT", "/users/al", `{"requests_per_unit":5}{`, "is no JSON object"},
 		{"PUT", "/users/al", "--x\r\nContent-Disposition: form-data; name=\"requests_per_unit\"\r\n\r\n5\r\n--x--", "is no JSON object"},

@@ -9,9 +9,9 @@ import (
 
 // Demand is counted by the windows of the calendar.
 func TestWindowsOfACalendar(t *testing.T) {
-	l := &limitTally{seconds: 30 * 86400, calendar: limiter.NewCalendar(time.UTC, 15).By(limiter.Months)}
+	w := &windows{seconds: 30 * 86400, calendar: limiter.NewCalendar(time.UTC, 15).By(limiter.Months)}
 	at := func(month time.Month, day, hour int) uint32 {
-		return l.windowOf(time.Date(2026, month, day, hour, 0, 0, 0, time.UTC).Unix())
+		return w.of(time.Date(2026, month, day, hour, 0, 0, 0, time.UTC).Unix())
 	}
 	if at(3, 15, 0) != at(4, 14, 23) || at(4, 15, 0) == at(4, 14, 23) || at(1, 31, 0) == at(2, 28, 0) {
 		t.Error("windows are not those from the 15th on")

@@ -98,9 +98,13 @@ func (t *tally) limit(i int32) report.Limit {
 		out.Rule, out.Name, out.Limit = l.limit.Rule.Path(), l.limit.Name, l.limit.String()
 		out.Place, out.Shadow = l.limit.Pos.String(), l.limit.Rule.Shadow || l.limit.Candidate
 	}
-	share := func(n uint64) float64 { return float64(n) / float64(max(1, l.number)) }
-	out.Used = report.Used{P50: share(l.demand.quantile(0.5)), P99: share(l.demand.quantile(0.99)), Max: share(l.demand.max)}
-	out.Use = l.demand.histogram(l.number)
+	asked, number := &l.demand, l.number
+	if l.shares != nil {
+		asked, number = l.shares, thousandths
+	}
+	share := func(n uint64) float64 { return float64(n) / float64(max(1, number)) }
+	out.Used = report.Used{P50: share(asked.quantile(0.5)), P99: share(asked.quantile(0.99)), Max: share(asked.max)}
+	out.Use = asked.histogram(number)
 	if w := l.worst; w.over > 0 {
 		out.Worst = &report.Minute{At: time.Unix(w.minute*60, 0).UTC(), Hits: w.hits, Over: w.over}
 	}
@@ -147,8 +151,7 @@ func (t *tally) named(r *ranking) []report.Key {
 	all := []report.Key{}
 	for _, p := range r.best {
 		k := t.keys.at(p.order)
-		l := &t.limits[k.limit]
-		all = append(all, report.Key{Name: t.name(k), Hits: k.hits, Over: k.over, More: k.more, Peak: float64(k.peak) / float64(max(1, l.number))})
+		all = append(all, report.Key{Name: t.name(k), Hits: k.hits, Over: k.over, More: k.more, Peak: float64(k.peak) / float64(t.numberOf(k))})
 	}
 	return all
 }

@@ -24,21 +24,29 @@ type tally struct {
 	minute int64
 	// second is the current time in whole seconds.
 	second int64
+	// own are the limits of keys that have rows of a table.
+	own map[*key]ownLimit
+}
+
+// ownLimit is the limit of a key that has a row of a table.
+type ownLimit struct {
+	number  uint64
+	windows windows
 }
 
 // limitTally is what is counted of one limit.
 type limitTally struct {
-	limit *descriptors.Limit
-	// seconds is the limit's window, and number how many hits it grants.
-	seconds  uint32
-	calendar *limiter.Calendar // whose windows they are, if not nil
-	number   uint64
+	limit    *descriptors.Limit
+	windows  windows
+	number   uint64 // of hits that it grants
 	hits     uint64
 	over     uint64
 	keys     int
 	keysOver int
 	demand   demand
-	bins     []report.Bin
+	// shares, of a limit with a table, are thousandths of the number of each key, with those of rows, which demand has not.
+	shares *demand
+	bins   []report.Bin
 
 	// window is the number of the one that second lies in.
 	second int64
@@ -115,10 +123,11 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 		}
 		k, isNew := t.keys.of(ofReplica(c.ID, replica))
 		if l.second != t.second { // divisions are slow
-			l.second, l.window = t.second, l.windowOf(t.second)
+			l.second, l.window = t.second, l.windows.of(t.second)
 		}
+		window := t.windowOf(l, plan.Limits[i], k)
 		if isNew {
-			k.limit, k.window = index, l.window
+			k.limit, k.window = index, window
 			l.keys++
 			if t.show {
 				text := entriesText(req.Descriptors[match].Entries)
@@ -126,9 +135,9 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 				t.keys.textBytes += int64(len(text))
 				k.text = uint32(len(t.keys.texts)) //nolint:gosec // as many as keys
 			}
-		} else if l.window != k.window {
-			t.limits[k.limit].demand.add(k.demand, 1)
-			k.window, k.demand = l.window, 0
+		} else if window != k.window {
+			t.asked(k)
+			k.window, k.demand = window, 0
 		}
 		k.hits += c.Hits
 		if plan.Limits[i].HasWindow() {
@@ -157,22 +166,71 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 // that of its text.
 func (t *tally) bytes() int64 { return int64(t.keys.n)*128 + t.keys.textBytes }
 
-// windowOf returns the number of the window that the second lies in; of a calendar's another number, which no other has.
-func (l *limitTally) windowOf(second int64) uint32 {
-	if l.calendar != nil {
-		start, _ := l.calendar.Window(limiter.Time(second * int64(time.Second)))
+// windows say which window of a limit a time lies in.
+type windows struct {
+	seconds  uint32
+	calendar *limiter.Calendar // whose they are, if not nil
+}
+
+func windowsOf(p *limiter.Policy) windows {
+	return windows{uint32(p.Window / time.Second), p.Calendar} //nolint:gosec // at most ten years
+}
+
+// of returns the number of the window that the second lies in; of a calendar's another number, which no other has.
+func (w *windows) of(second int64) uint32 {
+	if w.calendar != nil {
+		start, _ := w.calendar.Window(limiter.Time(second * int64(time.Second)))
 		return uint32(int64(start) / int64(time.Hour)) //nolint:gosec // of times before 2262 in hours
 	}
-	return uint32(second / int64(l.seconds)) //nolint:gosec // as above, in seconds
+	return uint32(second / int64(w.seconds)) //nolint:gosec // as above, in seconds
 }
+
+// windowOf returns the number of the window of a key, whose limit has the numbers of a row if it is not l's.
+func (t *tally) windowOf(l *limitTally, limit *descriptors.Limit, k *key) uint32 {
+	if l.shares == nil || limit == l.limit {
+		return l.window
+	}
+	own, ok := t.own[k]
+	if !ok {
+		own = ownLimit{uint64(limit.Policy.Limit), windowsOf(&limit.Policy)}
+		if t.own == nil {
+			t.own = map[*key]ownLimit{}
+		}
+		t.own[k] = own
+	}
+	return own.windows.of(t.second)
+}
+
+// numberOf returns how many hits a key is granted in a window, at least 1.
+func (t *tally) numberOf(k *key) uint64 {
+	if own, ok := t.own[k]; ok {
+		return max(1, own.number)
+	}
+	return max(1, t.limits[k.limit].number)
+}
+
+// asked counts what a key asked for in a window that is over.
+func (t *tally) asked(k *key) {
+	l := &t.limits[k.limit]
+	if l.shares != nil {
+		l.shares.add(k.demand*thousandths/t.numberOf(k), 1)
+	}
+	if _, own := t.own[k]; !own {
+		l.demand.add(k.demand, 1)
+	}
+}
+
+const thousandths = 1000
 
 // begin is called with the first charge of a limit.
 func (t *tally) begin(l *limitTally, limit *descriptors.Limit, index int32) {
 	l.bins = make([]report.Bin, mostBins)
-	l.seconds, l.calendar = uint32(limit.Policy.Window/time.Second), limit.Policy.Calendar //nolint:gosec // at most ten years
-	l.number = uint64(limit.Policy.Limit)
+	l.windows, l.number = windowsOf(&limit.Policy), uint64(limit.Policy.Limit)
 	if limit.Rule != nil {
 		l.limit = limit
+	}
+	if limit.Table != nil {
+		l.shares = new(demand)
 	}
 	t.touched = append(t.touched, index)
 }
@@ -181,8 +239,7 @@ func (t *tally) begin(l *limitTally, limit *descriptors.Limit, index int32) {
 func (t *tally) finish() {
 	t.endMinute()
 	for i := range t.keys.n {
-		k := t.keys.at(i)
-		t.limits[k.limit].demand.add(k.demand, 1)
+		t.asked(t.keys.at(i))
 	}
 }
 

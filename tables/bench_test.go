@@ -80,7 +80,7 @@ func BenchmarkFind(b *testing.B) {
 // BenchmarkMemory is the floor of [BenchmarkFind]: its hash, and a load from a random place of as much memory as the rows take.
 func BenchmarkMemory(b *testing.B) {
 	table := read(b, lines(1))
-	memory := make([]uint64, million*43/8)
+	memory := make([]uint64, million*57/8)
 	keys := make([][]byte, 1<<16)
 	for i := range keys {
 		keys[i] = fmt.Appendf(nil, "customer-%07d", rand.IntN(million))

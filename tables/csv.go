@@ -2,6 +2,7 @@ package tables
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -20,9 +21,13 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	if start, _ := in.Peek(3); string(start) == "\ufeff" {
 		_, _ = in.Discard(3) // spreadsheets write it
 	}
-	if start, _ := in.Peek(1); string(start) == "{" {
+	start, _ := in.Peek(maxHeaderSpace)
+	switch first := withoutSpace(start); {
+	case bytes.HasPrefix(first, []byte("{")):
 		b.readJSON(in)
-	} else {
+	case bytes.HasPrefix(first, []byte("[")) && bytes.HasPrefix(withoutSpace(first[1:]), []byte("{")):
+		b.fail(1, 1, "the file is a list of JSON; write an object a line, without brackets and commas around it")
+	default:
 		b.readCSV(in)
 	}
 	if len(b.found) > 0 {
@@ -31,6 +36,11 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	rows := b.build()
 	return rows, b.found
 }
+
+// maxHeaderSpace is how much of a file is looked at to tell what it is.
+const maxHeaderSpace = 1 << 10
+
+func withoutSpace(b []byte) []byte { return bytes.TrimLeft(b, " \t\r\n") }
 
 // readCSV reads lines of CSV, as RFC 4180 has them.
 func (b *builder) readCSV(in io.Reader) {
@@ -148,6 +158,9 @@ func (b *builder) failCSV(r *csv.Reader, err error) (end bool) {
 
 // splitHeader tells the words of a header from its key columns. Words is parallel to the header, with "" where a key is.
 func splitHeader(header []string) (words []string, keys []int, err error) {
+	if len(header) == 1 && strings.ContainsAny(header[0], ";\t") {
+		return nil, nil, fmt.Errorf("the header %q is one column; separate columns by commas", rules.Shorten(header[0]))
+	}
 	words = make([]string, len(header))
 	var columns []string
 	for i, column := range header {

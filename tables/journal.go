@@ -54,8 +54,9 @@ var (
 	ErrColumns = errors.New("other columns")
 	// ErrNotSaved says that changes could not be made durable.
 	ErrNotSaved = errors.New("not saved, and not in force")
-	errClosed   = errors.New("the table is closed")
-	errNames    = fmt.Errorf("its rows have %d names; each is a series of metrics, and rows may share one", MaxNames)
+	// ErrClosed says that the process ends.
+	ErrClosed = errors.New("the table is closed")
+	errNames  = fmt.Errorf("its rows have %d names; each is a series of metrics, and rows may share one", MaxNames)
 )
 
 // journalEnds is how the names of journals end.
@@ -74,7 +75,7 @@ func (j *Journal) Apply(columns []string, changes []Change) error {
 	j.mu.Lock()
 	if j.closed {
 		j.mu.Unlock()
-		return errClosed
+		return ErrClosed
 	}
 	j.queue = append(j.queue, w)
 	if !j.writing {
@@ -182,17 +183,26 @@ func (j *Journal) commit(all []*waiting) (rest []*waiting) {
 		err = j.save(named, b)
 	}
 	for _, w := range taken {
-		for i := range w.changes {
-			if c := &w.changes[i]; err == nil && c.Delete {
-				j.table.Delete(c.Values)
-			} else if err == nil {
-				err = j.table.Put(named, c.Values, c.Row) // check has seen to it that this cannot fail
-			}
+		if err == nil {
+			err = j.enforce(named, w.changes)
 		}
 		w.done <- err
 	}
 	j.compact()
 	return rest
+}
+
+// enforce puts changes in force, and says in them what was. That check has found them right means that it cannot fail.
+func (j *Journal) enforce(columns []string, changes []Change) error {
+	for i := range changes {
+		c := &changes[i]
+		if c.Was, c.Had = j.table.Rows().Get(c.Values); c.Delete {
+			j.table.Delete(c.Values)
+		} else if err := j.table.Put(columns, c.Values, c.Row); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // check returns how many rows changes add, beside so many that others do, or why they cannot be taken.

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -163,38 +162,6 @@ func TestJournalIsWrittenAnew(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
 		t.Errorf("files %q are left", left)
-	}
-}
-
-// TestJournalOfManyAtOnce has many callers at once, and holds that each is answered once its own change is in force.
-func TestJournalOfManyAtOnce(t *testing.T) {
-	dir := t.TempDir()
-	j, _ := open(t, dir)
-	var callers sync.WaitGroup
-	for c := range 20 {
-		callers.Go(func() {
-			for i := range 20 {
-				key, row := strconv.Itoa(c*1000+i%7), Row{RequestsPerUnit: uint32(i)}
-				if err := j.Apply([]string{"a", "b"}, []Change{put("x", key, row)}); err != nil {
-					t.Error(err)
-				}
-				if got, ok := j.table.Rows().Get([]string{"x", key}); !ok || got != row {
-					t.Errorf("after the answer: %v, %t", got, ok)
-				}
-			}
-		})
-	}
-	callers.Wait()
-	want := rowsOf(j.table.Rows())
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
-	again, found := open(t, dir)
-	if got := rowsOf(again.table.Rows()); found.Torn > 0 || len(got) != 20*7 || !maps.Equal(got, want) {
-		t.Errorf("%d rows, %d bytes torn", len(got), found.Torn)
-	}
-	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "y", Row{})}); err == nil {
-		t.Error("a closed journal took a change")
 	}
 }
 

@@ -46,6 +46,12 @@ func TestRead(t *testing.T) {
 			Columns{"path", "customer"},
 			all,
 		},
+		"truths": {
+			"customer,unlimited,requests_per_unit\na,TRUE,\nb,t,\nc,1,\nacme,FALSE,5\n",
+			Columns{"customer"},
+			map[string]Row{"a": {Unlimited: true}, "b": {Unlimited: true}, "c": {Unlimited: true}, "acme": {RequestsPerUnit: 5}},
+		},
+		"JSON behind empty lines": {"\ufeff\r\n \n {\"customer\":\"acme\",\"requests_per_unit\":5}\n", Columns{"customer"}, one},
 		"JSON": {
 			`{"path":"/a","customer":"acme","requests_per_unit":500,"unit":"minute","burst":20,"name":"gold"}` + "\n\n" +
 				`{"customer":"bo","path":"\u002fa","unlimited":true,"burst":null}` + "\r\n" + `{"path":"/","customer":"","requests_per_unit":0}`,
@@ -73,10 +79,14 @@ func TestRead(t *testing.T) {
 func TestReadRejects(t *testing.T) {
 	header := "customer,requests_per_unit,unit,burst,unlimited,name\n"
 	for text, want := range map[string]string{
-		"":                                                          "t:1:1: error: the file is empty; its first line must be a header, such as customer,requests_per_unit",
-		"acme,500\n":                                                `t:1:1: error: the header "acme,500" has no column requests_per_unit; its other columns are entries, such as customer, and unit, burst, unlimited, name`,
-		"customer,request_per_unit\n":                               `t:1:1: error: the header "customer,request_per_unit" has no column requests_per_unit ("request_per_unit" is near); its other columns are entries, such as customer, and unit, burst, unlimited, name`,
-		"requests_per_unit\n5\n":                                    "t:1:1: error: no column names an entry of the rule, such as customer",
+		"":                                       "t:1:1: error: the file is empty; its first line must be a header, such as customer,requests_per_unit",
+		"acme,500\n":                             `t:1:1: error: the header "acme,500" has no column requests_per_unit; its other columns are entries, such as customer, and unit, burst, unlimited, name`,
+		"customer,request_per_unit\n":            `t:1:1: error: the header "customer,request_per_unit" has no column requests_per_unit ("request_per_unit" is near); its other columns are entries, such as customer, and unit, burst, unlimited, name`,
+		"requests_per_unit\n5\n":                 "t:1:1: error: no column names an entry of the rule, such as customer",
+		"customer;requests_per_unit\nacme;5\n":   `t:1:1: error: the header "customer;requests_per_unit" is one column; separate columns by commas`,
+		"customer\trequests_per_unit\nacme\t5\n": `t:1:1: error: the header "customer\trequests_per_unit" is one column; separate columns by commas`,
+		" [\n {\"a\":\"x\",\"requests_per_unit\":5}\n]":             "t:1:1: error: the file is a list of JSON; write an object a line, without brackets and commas around it",
+		"\n\n{\"a\":\"x\",\"requests_per_unit\":5}\n{":              `t:4:2: error: this is no JSON object`,
 		"a,a,requests_per_unit\n":                                   `t:1:1: error: column "a" stands twice`,
 		"a,unit,unit,requests_per_unit":                             `t:1:1: error: column "unit" stands twice`,
 		"a,,requests_per_unit\n":                                    `t:1:1: error: column "" is no name of an entry`,

@@ -43,6 +43,10 @@ type Change struct {
 	Values []string
 	Row    Row
 	Delete bool
+
+	// Was is the row that it replaced, if Had is set. [Journal.Apply] says so.
+	Was Row
+	Had bool
 }
 
 // sealRecord fills in the head of the record that begins at from.

@@ -92,10 +92,11 @@ func (r *Row) set(word, value string) error {
 		}
 		r.Burst = uint32(n)
 	case wordUnlimited:
-		if value != "true" && value != "false" {
+		is, err := strconv.ParseBool(value) // also as spreadsheets and databases write it
+		if err != nil {
 			return fmt.Errorf("unlimited is %q; it must be true or false", rules.Shorten(value))
 		}
-		r.Unlimited = value == "true"
+		r.Unlimited = is
 	case wordName:
 		if len(value) > maxNameBytes || rules.OddName(value) != "" {
 			return fmt.Errorf("name %q: at most %d bytes, without quotes and control characters", rules.Shorten(value), maxNameBytes)

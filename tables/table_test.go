@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -103,6 +105,49 @@ func TestRowsGrow(t *testing.T) {
 	for i := range n {
 		if row, ok := rows.Get([]string{strconv.Itoa(i)}); !ok || row.RequestsPerUnit != uint32(i) {
 			t.Fatalf("Get(%d) = %v, %t", i, row, ok)
+		}
+	}
+}
+
+// TestMemoryOfRowsThatArePut holds that rows that are put one by one take no more memory than those of a file: 64 bytes beside their keys, also
+// when the table has just grown, and when some rows have been put since.
+func TestMemoryOfRowsThatArePut(t *testing.T) {
+	columns, before := []string{"k"}, heap()
+	table := New("t")
+	grown, shards := 0, 1
+	for i := range 60_000 {
+		if err := table.Put(columns, []string{fmt.Sprintf("%08d", i)}, Row{RequestsPerUnit: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(table.Rows().shards); n != shards {
+			grown, shards = i, n
+		}
+		if i != grown && i != grown+grown/10 || i < 20_000 {
+			continue
+		}
+		const key = 1 + 1 + 8 // with the length of the value and its own
+		if took := (float64(heap())-float64(before))/float64(i+1) - key; took > 64 {
+			t.Errorf("%d rows in %d shards take %.1f bytes each beside their keys", i+1, shards, took)
+		}
+	}
+	runtime.KeepAlive(table)
+}
+
+// TestShardsFitTheAllocator holds that a shard fills its class of the allocator, and that no slot of it lies in two lines of the cache, which
+// takes a look-up a fifth longer.
+func TestShardsFitTheAllocator(t *testing.T) {
+	const header, class, line = 8, 12 << 10, 64
+	if strconv.IntSize < 64 {
+		t.Skip("32-bit programs have smaller pointers")
+	}
+	if size := unsafe.Sizeof(shard{}); size != class-header {
+		t.Errorf("a shard is %d bytes, want %d", size, class-header)
+	}
+	table := read(t, lines(10*meanRows))
+	for i := range table.Rows().shards {
+		s := table.Rows().shards[i].Load()
+		if at := uintptr(unsafe.Pointer(&s.slots)) % line; at != 0 {
+			t.Errorf("the slots of shard %d begin %d bytes into a line", i, at)
 		}
 	}
 }

@@ -13,16 +13,22 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/jsonview"
 )
 
 // ParseRow reads the words of one row: a JSON object, or a form as curl --data sends it.
 func ParseRow(text string) (row Row, err error) {
 	numbered := false
+	var given []string
 	set := func(word, value string) error {
-		if !slices.Contains(Words, word) {
-			return fmt.Errorf("unknown word %q (allowed: %s)", word, strings.Join(Words, ", "))
+		switch {
+		case !slices.Contains(Words, word):
+			return fmt.Errorf("unknown word %q (allowed: %s)", rules.Shorten(word), strings.Join(Words, ", "))
+		case slices.Contains(given, word):
+			return fmt.Errorf("%q stands twice", word)
 		}
+		given = append(given, word)
 		numbered = numbered || word == wordNumber && value != ""
 		return row.set(word, value)
 	}
@@ -44,11 +50,10 @@ func ParseRow(text string) (row Row, err error) {
 			err = jsonview.ErrSyntax
 		}
 		for word, values := range form {
-			if len(values) > 1 {
-				return row, fmt.Errorf("%q stands twice", word)
-			}
-			if err := set(word, values[0]); err != nil {
-				return row, err
+			for _, value := range values {
+				if err := set(word, value); err != nil {
+					return row, err
+				}
 			}
 		}
 	}

@@ -85,7 +85,8 @@ func (s *serveCmd) openTables(ctx context.Context, group *errgroup.Group, r *kee
 	if err := s.openJournals(r, &end); err != nil {
 		return end, err
 	}
-	ends := s.OnBadStart == "exit"
+	ends := s.OnBadStart == "exit" // until all are read
+	var files []*source.TableFile
 	for _, name := range r.tables.Names() {
 		e, _ := r.tables.Table(name) // it has the name
 		if e.Path == "" {
@@ -103,9 +104,12 @@ func (s *serveCmd) openTables(ctx context.Context, group *errgroup.Group, r *kee
 		if err := file.Load(); err != nil && ends {
 			return end, fmt.Errorf("%w\n(--on-bad-start=serve starts without its rows and waits for good ones)", tableError(name, err))
 		}
-		group.Go(until(ctx, file.Run))
+		files = append(files, file)
 	}
 	ends = false
+	for _, file := range files { // none before, since ends is theirs too
+		group.Go(until(ctx, file.Run))
+	}
 	return end, nil
 }
 

@@ -76,15 +76,6 @@ func (l *Limit) calendar() *limiter.Calendar {
 	return c.By(unit)
 }
 
-// CalendarBy returns the calendar of the same place by a unit, nil without one and for units that no calendar has.
-func CalendarBy(c *limiter.Calendar, unit Unit) *limiter.Calendar {
-	by, ok := calendarUnits[unit]
-	if c == nil || !ok {
-		return nil
-	}
-	return c.By(by)
-}
-
 // calendarMistakes are those of the words calendar, timezone and anchor_day.
 func (l *Limit) calendarMistakes() (all []Mistake) {
 	wrong := func(word, format string, args ...any) {

@@ -1,0 +1,59 @@
+package simulate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
+	"github.com/sluice-ratelimit/sluice/tables"
+)
+
+// Keys with rows are decided by these, and what they used is a share of their own numbers, in windows of their own. Recommended is
+// the number for the others.
+func TestKeysWithRows(t *testing.T) {
+	all := new(tables.Registry)
+	e, err := all.Add("plans", "plans.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, found := e.Read("plans.csv", strings.NewReader("user,requests_per_unit,unit,unlimited\nlarge,10,,\nhourly,120,hour,\nfree,,,true\nnone,0,,\n"))
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	e.Replace(rows)
+	configs, _ := rulefile.Parse("rules.yaml", []byte("{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 2, table: plans}}]}"))
+	set, found := descriptors.Compile(configs, descriptors.Options{Tables: all})
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	for user, n := range map[string]int{"large": 4, "other": 3, "free": 50, "none": 1} {
+		for range n {
+			log.WriteString(usersLine(noon, 200, user))
+		}
+	}
+	for range 30 { // in two minutes of one hour
+		log.WriteString(usersLine(noon, 200, "hourly") + usersLine(noon.Add(time.Minute), 200, "hourly"))
+	}
+	log.WriteString(strings.Repeat(usersLine(noon.Add(time.Minute), 200, "large"), 2))
+	got := simulateUsers(t, func(o *Options) { o.Rules, o.ShowValues, o.Recommend = set, true, 100 }, logOf("log", log.String())).Rules.Limits[0]
+	peaks := map[string]float64{}
+	for _, k := range got.Largest {
+		peaks[k.Name] = k.Peak
+	}
+	if diff := cmp.Diff(map[string]float64{"user=large": 0.4, "user=other": 1.5, "user=none": 1, "user=hourly": 0.5}, peaks); diff != "" {
+		t.Errorf("peaks differ (-want +got):\n%s", diff)
+	}
+	// Of windows large has two, the others one.
+	if want := (report.Used{P50: 0.5, P99: 1.5, Max: 1.5}); got.Used != want || got.Over != 2 || got.Hits != 70 {
+		t.Errorf("%d of %d over, used %+v, want %+v", got.Over, got.Hits, got.Used, want)
+	}
+	if got.Recommended == nil || got.Recommended.RequestsPerUnit != 3 {
+		t.Errorf("recommended %+v, want 3", got.Recommended)
+	}
+}

@@ -1,0 +1,78 @@
+package tables
+
+import (
+	"errors"
+	"maps"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// TestJournalOfManyAtOnce has many callers at once, and holds that each is answered once its own change is in force.
+func TestJournalOfManyAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	var callers sync.WaitGroup
+	for c := range 20 {
+		callers.Go(func() {
+			for i := range 20 {
+				key, row := strconv.Itoa(c*1000+i%7), Row{RequestsPerUnit: uint32(i)}
+				if err := j.Apply([]string{"a", "b"}, []Change{put("x", key, row)}); err != nil {
+					t.Error(err)
+				}
+				if got, ok := j.table.Rows().Get([]string{"x", key}); !ok || got != row {
+					t.Errorf("after the answer: %v, %t", got, ok)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	want := rowsOf(j.table.Rows())
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, found := open(t, dir)
+	if got := rowsOf(again.table.Rows()); found.Torn > 0 || len(got) != 20*7 || !maps.Equal(got, want) {
+		t.Errorf("%d rows, %d bytes torn", len(got), found.Torn)
+	}
+	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "y", Row{})}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed journal took a change: %v", err)
+	}
+}
+
+// TestWhatWasBefore has many callers change one row at once: each is told the row that its own replaced, so that all make one chain.
+func TestWhatWasBefore(t *testing.T) {
+	j, _ := open(t, t.TempDir())
+	const most = 400
+	var callers sync.WaitGroup
+	var replaced [most + 1]atomic.Int32 // how often each number was
+	for c := range 20 {
+		callers.Go(func() {
+			for i := range most / 20 {
+				changes := []Change{put("x", "y", Row{RequestsPerUnit: uint32(1 + c*most/20 + i)})}
+				if err := j.Apply([]string{"a", "b"}, changes); err != nil {
+					t.Error(err)
+				}
+				if was := changes[0]; was.Had == (was.Was != Row{}) {
+					replaced[was.Was.RequestsPerUnit].Add(1) // 0 for none
+				}
+			}
+		})
+	}
+	callers.Wait()
+	last, _ := j.table.Rows().Get([]string{"x", "y"})
+	for number := range replaced {
+		want := int32(1)
+		if number == int(last.RequestsPerUnit) {
+			want = 0
+		}
+		if got := replaced[number].Load(); got != want {
+			t.Errorf("row %d was before %d times, want %d", number, got, want)
+		}
+	}
+	gone := []Change{{Values: []string{"x", "y"}, Delete: true}, {Values: []string{"x", "z"}, Delete: true}}
+	if apply(t, j, gone...); !gone[0].Had || gone[0].Was != last || gone[1].Had {
+		t.Errorf("deleted %+v", gone)
+	}
+}
