@@ -31,10 +31,11 @@ func openScreen(c console) *screen {
 	return s
 }
 
-// What moves a terminal to a screen of its own without a cursor, and back; and what begins and ends a picture.
+// What moves a terminal to a screen of its own without a cursor, where lines that are too wide end at the edge, and back; and
+// what begins and ends a picture.
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l"
-	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	home        = "\x1b[H"
 	restOfLine  = "\x1b[K"
 	restOfAll   = "\x1b[J"
