@@ -198,7 +198,8 @@ func TestResetAsksFirst(t *testing.T) {
 			t.Errorf("%s: %v, want that the token is for another selection", other, err)
 		}
 	}
-	did, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), which, would.Token)
+	shown := live.Selection{Domain: "d", Key: "#" + key} // as top and the page write it
+	did, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), shown, would.Token)
 	if err != nil || !did.Done || did.Counters != 1 || did.Used != before {
 		t.Fatalf("the reset is %+v, %v", did, err)
 	}
@@ -245,6 +246,9 @@ func TestResetRejectsBadQueries(t *testing.T) {
 		"?domain=d&domain=e": `parameter \"domain\" is given 2 times`,
 		"?domain=d&token=x":  "the token is not for this selection",
 		"?domain=d":          "there is nothing to reset",
+		"?domain=d&key=":     "parameter key is empty: leave it out to reset all",
+		"?domain=d&key=%23":  "parameter key is empty",
+		"?domain=d&rule=":    "parameter rule is empty",
 	} {
 		if code, _, body := askHTTP(t, http.MethodPost, "http://"+addr+resetPath+query); code < 400 || !strings.Contains(body, want) {
 			t.Errorf("%s = %d %s, want %s", query, code, body, want)

@@ -122,7 +122,7 @@ func (s *screen) draw(state *live.State, err error, paused bool) {
 	var b strings.Builder
 	b.WriteString(home)
 	for _, line := range lines {
-		b.WriteString(line + restOfLine + "\r\n")
+		b.WriteString(restOfLine + line + "\r\n") // behind a line that fills its columns it would take the last one away
 	}
 	b.WriteString(restOfAll)
 	for range height - 1 - len(lines) {
@@ -132,6 +132,6 @@ func (s *screen) draw(state *live.State, err error, paused bool) {
 	if paused {
 		foot = "stopped: space goes on, q quits"
 	}
-	b.WriteString(v.paint(faint, foot) + restOfLine)
+	b.WriteString(v.paint(faint, foot))
 	_, _ = s.out.WriteString(b.String()) // a terminal that went away ends the process by a signal
 }

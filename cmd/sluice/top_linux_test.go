@@ -187,6 +187,9 @@ func TestTopOnATerminal(t *testing.T) {
 			if !strings.HasPrefix(shown, enterScreen) || !strings.Contains(shown, "user=?[31mevil?") {
 				t.Errorf("the screen is %q", shown)
 			}
+			if n := strings.Count(shown, restOfLine); n == 0 || strings.Count(shown, home+restOfLine)+strings.Count(shown, "\r\n"+restOfLine) != n {
+				t.Errorf("something is erased behind a line, which may be its end: %q", shown)
+			}
 			if got := strings.Contains(shown, "\x1b[33m"); got != colours {
 				t.Errorf("colours are there: %t, want %t: %q", got, colours, shown)
 			}

@@ -9,8 +9,8 @@ import (
 // one with a hash. Rule and Key may be empty.
 type Selection struct {
 	Domain string `required:"" short:"d" help:"The domain."`
-	Rule   string `placeholder:"PATH" help:"Only keys of this rule, as sluice top names it, such as 'user > path=/api/*'."`
-	Key    string `name:"hash" placeholder:"HASH" help:"Only the key with this hash."`
+	Rule   string `type:"filled" placeholder:"PATH" help:"Only keys of this rule, as sluice top names it, such as 'user > path=/api/*'."`
+	Key    string `name:"hash" type:"filled" placeholder:"HASH" help:"Only the key with this hash."`
 }
 
 // String returns the selection for people.
