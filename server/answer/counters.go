@@ -35,6 +35,8 @@ type CounterState struct {
 	Name  string `json:"name,omitempty"`
 	// Key is the hash that stands for the counter among the keys that are denied; see [live.Key].
 	Key string `json:"key,omitempty"`
+	// Denied says that it is among them: that it was denied lately.
+	Denied bool `json:"denied,omitempty"`
 	// Shadow says that the limit is a candidate, which denies nothing.
 	Shadow bool `json:"shadow,omitempty"`
 	// Used is how much of Capacity is used. Capacity is what the limit admits at once. Used
@@ -137,6 +139,7 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 		if forgotten[i], err = s.decider.Reset(ctx, now, b, x.plan.Names, i); err != nil {
 			return nil, NotDecided(err)
 		}
+		rules.live[x.plan.DomainIndex].Forget(b.Charges[i].ID)
 	}
 	if err := x.await(s.decide(now, x, x.waiting())); err != nil {
 		return nil, err
@@ -147,6 +150,7 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 			Limit: limit.String(), Name: limit.Name, Key: s.live.Hash(b.Charges[i].ID), Shadow: limit.Candidate, Forgotten: forgotten[i],
 			Used: d.Before, Capacity: b.Charges[i].Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
 		}
+		c.Denied = rules.live[x.plan.DomainIndex].Lists(b.Charges[i].ID)
 		if r := limit.Reservation; r != nil {
 			c.Reserves, c.Estimated = r.Hits(), r.Estimated()
 		}
