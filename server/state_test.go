@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	"golang.org/x/net/html"
 
@@ -307,6 +309,34 @@ func TestPage(t *testing.T) {
 	}
 	if code, _, _ := askHTTP(t, http.MethodGet, "http://"+addr+"/"+url.PathEscape("nothing"), "Accept", "text/html"); code != http.StatusNotFound {
 		t.Errorf("an unknown page = %d, want 404", code)
+	}
+}
+
+// TestPageResetsInAnyDomain holds that the buttons ask for the domain that they stand beside, whatever it is called.
+func TestPageResetsInAnyDomain(t *testing.T) {
+	const domain = `a&b=c #d+"<e>`
+	s := service(t, answer.Settings{}, fmt.Sprintf("{domain: %q, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 0}}]}", domain))
+	addr, _ := debugServer(t, s)
+	request := &rls.RateLimitRequest{Domain: domain, Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("user", "al")}}}}
+	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, marshal(t, request)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html")
+	root, err := html.Parse(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	for n := range root.Descendants() {
+		for _, a := range n.Attr {
+			if a.Key == "data-reset" {
+				_, _, said := askHTTP(t, http.MethodPost, "http://"+addr+resetPath+"?"+a.Val)
+				asked = append(asked, said)
+			}
+		}
+	}
+	if len(asked) != 1 || !strings.Contains(asked[0], `"counters": 1`) {
+		t.Errorf("the buttons' answers are %q, want one counter", asked)
 	}
 }
 
