@@ -22,7 +22,7 @@ import (
 func topState() *live.State {
 	at := time.Unix(1_700_000_000, 0)
 	return &live.State{
-		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear",
+		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear", HashKey: "beef",
 		Config: live.Config{Hash: "cafe", Limits: 2, Domains: 1},
 		Wrong:  []telemetry.Trouble{{Kind: "rules_rejected", Since: at, Text: "rules do not load: what is in force stays", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
 		Domains: []live.DomainState{{
@@ -121,6 +121,17 @@ func TestTopNamesTheKeyThatWasMeant(t *testing.T) {
 	lines := v.unmatched(s)
 	if len(lines) != 5 || !strings.HasSuffix(lines[1], `: did you mean "user"? nothing matches entry 1,`) || lines[4] != "  none now, 7 before, for the domain past, which has no rules" {
 		t.Errorf("what no rule matches is\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// TestTopSaysThatDigitsDiffer holds that nobody takes one client at several replicas for several.
+func TestTopSaysThatDigitsDiffer(t *testing.T) {
+	s := topState()
+	for counters, want := range map[string]string{"store": "--hash-key-file", "memory": "a secret of its own"} {
+		s.TopKeys, s.HashKey, s.Counters = live.Hashed, "", counters
+		if said := strings.Join((&view{width: 80}).head(s), "\n"); !strings.Contains(said, want) {
+			t.Errorf("with counters in %s the head lacks %q:\n%s", counters, want, said)
+		}
 	}
 }
 
@@ -242,6 +253,9 @@ func TestTopAsksSeveral(t *testing.T) {
 	code := run(t.Context(), []string{"sluice", "top", "--addr", addr + "," + addr + ",127.0.0.1:1"}, console{nil, &out, &errs})
 	if code != 1 || !strings.Contains(errs.String(), "ask 127.0.0.1:1: ") {
 		t.Errorf("the end is %d, %s", code, errs.String())
+	}
+	if strings.Contains(out.String(), "other digits") {
+		t.Errorf("the sum of replicas whose keys can be compared says that they cannot:\n%s", out.String())
 	}
 	for _, want := range []string{"2 replicas", "24.6", "ask 127.0.0.1:1: "} {
 		if !strings.Contains(out.String(), want) {

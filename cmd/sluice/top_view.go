@@ -109,6 +109,13 @@ func (v *view) head(s *live.State) []string {
 	if s.Counters == "store" {
 		all = append(all, v.paint(faint, "counters are shared: rates and keys are those that the replicas asked here have seen"))
 	}
+	if s.HashKey == "" && s.TopKeys == live.Hashed { // of several replicas
+		text := "each replica has a secret of its own: a client has other digits at each"
+		if s.Counters == "store" {
+			text = "without a common --hash-key-file a client has other digits at each replica"
+		}
+		all = append(all, v.paint(faint, text))
+	}
 	return all
 }
 
