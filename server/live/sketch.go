@@ -186,9 +186,10 @@ func (s *sketch) rotate(now uint32) {
 			set.hits[j].Store(0)
 			e.inherited = 0
 			e.total += uint64(own)
-			if own > 0 {
+			if own > 0 || e.last > now { // or the clock was set back
 				e.last = now
 			}
+			e.first = min(e.first, now)
 			if now-e.last >= uint32(forgetAfter/time.Second) {
 				set.tags[j].Store(0)
 				e.limit = nil
