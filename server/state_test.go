@@ -269,6 +269,7 @@ func TestPage(t *testing.T) {
 	for range 5 {
 		hitCounter(t, s, "user", evil, 1, nil)
 		hitCounter(t, s, evil, "v", 1, nil)
+		hitCounter(t, s, "shy", "al", 1, nil)
 	}
 	for _, part := range []string{"", "?part=now"} {
 		code, header, body := askHTTP(t, http.MethodGet, "http://"+addr+"/"+part, "Accept", "text/html,*/*")
@@ -277,6 +278,14 @@ func TestPage(t *testing.T) {
 		}
 		if !strings.Contains(body, "user=&lt;img src=x onerror=alert(1)&gt;") {
 			t.Errorf("the value is not there as text:\n%s", body)
+		}
+		for _, want := range []string{
+			`<td class="n bad">`, `d: <span class="key">user 2/year</span></td><td class="least soft">`,
+			`d: <span class="key">shy 2/year</span> <span class="warn">shadow, would deny `,
+		} {
+			if !strings.Contains(body, want) {
+				t.Errorf("the page lacks %s:\n%s", want, body)
+			}
 		}
 		root, err := html.Parse(strings.NewReader(body))
 		if err != nil {
@@ -328,6 +337,9 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 	}
 	var asked []string
 	for n := range root.Descendants() {
+		if n.Data == "e" {
+			t.Error("the domain's name has become an element")
+		}
 		for _, a := range n.Attr {
 			if a.Key == "data-reset" {
 				_, _, said := askHTTP(t, http.MethodPost, "http://"+addr+resetPath+"?"+a.Val)

@@ -77,6 +77,15 @@ func TestTopShowsTheLimitOfALongKey(t *testing.T) {
 	}
 }
 
+// TestTopNamesAClientOnce holds that a rule of one client leaves room for its limit.
+func TestTopNamesAClientOnce(t *testing.T) {
+	v := view{width: 80}
+	got := v.key("shop", &live.Key{Hash: "01", Descriptor: "user=customer-00001", Rule: "user=customer-00001", Limit: "5/hour"}, 43)
+	if want := "shop: user=customer-00001 5/hour"; got != want {
+		t.Errorf("the key is %q, want %q", got, want)
+	}
+}
+
 // TestTopKeepsToItsColumns has clients and rules of letters that take two columns, or none. A line that is too wide would go on in
 // the next one, and push the first off the screen.
 func TestTopKeepsToItsColumns(t *testing.T) {

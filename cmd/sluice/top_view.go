@@ -165,7 +165,11 @@ func (v *view) key(domain string, k *live.Key, room int) string {
 		rest = " until " + timeOfDay(*k.PenaltyUntil) + rest
 	}
 	client := "#" + k.Hash
-	if k.Descriptor != "" {
+	switch k.Descriptor {
+	case "":
+	case k.Rule: // the rule is for this client alone
+		return strings.TrimLeft(rest, " ")
+	default:
 		client = v.cut(k.Descriptor, max(16, room-width(rest)))
 	}
 	return client + rest
