@@ -183,7 +183,7 @@ func listActive(all []pageRule) template.HTML {
 		if r.Denied > 0 {
 			denied = " bad"
 		}
-		if r.RuleState.Shadow {
+		if r.Shadow {
 			shadow = ` <span class="warn">shadow, would deny ` + rateText(r.Rate.Shadow) + "/s</span>"
 		}
 		b.WriteString(`<tr><td class="n">` + rateText(r.Hits) + `</td><td class="n` + denied + `">` + rateText(r.Denied) +

@@ -145,27 +145,35 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 		return nil, err
 	}
 	for i := range b.Charges {
-		limit, d := x.plan.Limits[i], &b.Decisions[i]
-		c := CounterState{
-			Limit: limit.String(), Name: limit.Name, Key: s.live.Hash(b.Charges[i].ID), Shadow: limit.Candidate, Forgotten: forgotten[i],
-			Used: d.Before, Capacity: b.Charges[i].Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
-		}
-		c.Denied = rules.live[x.plan.DomainIndex].Lists(b.Charges[i].ID)
-		if r := limit.Reservation; r != nil {
-			c.Reserves, c.Estimated = r.Hits(), r.Estimated()
-		}
-		c.Held = s.held(now, b, i)
-		if d.Penalty > 0 {
-			c.Penalty, c.PenaltyFor = int(d.Penalty), d.RetryAfter.Seconds()
-		}
-		if (d.Before > 0 || d.Penalty > 0) && limit.HasWindow() {
-			at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
-			if calendar := limit.Policy.Calendar; calendar != nil {
-				at, c.Timezone = at.In(calendar.Zone()), calendar.Zone().String()
-			}
-			c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
-		}
+		c := s.counterState(now, x, i)
+		c.Forgotten = forgotten[i]
 		report.Counters = append(report.Counters, c)
 	}
 	return report, nil
+}
+
+// counterState says what the counter of charge i of x holds, which was looked at.
+func (s *Service) counterState(now limiter.Time, x *Exchange, i int) CounterState {
+	b := &x.plan.Batch
+	charge, limit, d := &b.Charges[i], x.plan.Limits[i], &b.Decisions[i]
+	c := CounterState{
+		Limit: limit.String(), Name: limit.Name, Key: s.live.Hash(charge.ID), Shadow: limit.Candidate,
+		Denied: x.rules.live[x.plan.DomainIndex].Lists(charge.ID),
+		Used:   d.Before, Capacity: charge.Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
+		Held: s.held(now, b, i),
+	}
+	if r := limit.Reservation; r != nil {
+		c.Reserves, c.Estimated = r.Hits(), r.Estimated()
+	}
+	if d.Penalty > 0 {
+		c.Penalty, c.PenaltyFor = int(d.Penalty), d.RetryAfter.Seconds()
+	}
+	if (d.Before > 0 || d.Penalty > 0) && limit.HasWindow() {
+		at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
+		if calendar := limit.Policy.Calendar; calendar != nil {
+			at, c.Timezone = at.In(calendar.Zone()), calendar.Zone().String()
+		}
+		c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
+	}
+	return c
 }
