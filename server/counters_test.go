@@ -86,11 +86,11 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 		want []answer.CounterState
 	}{
 		{"window", []uint64{3}, []answer.CounterState{{Limit: "5/year", Name: "yearly", Used: 3, Capacity: 5, Remaining: 2}}},
-		{"window", []uint64{5, 3}, []answer.CounterState{{Limit: "5/year", Name: "yearly", Used: 8, Capacity: 5, Over: true}}},
-		{"ring", []uint64{5, 1}, []answer.CounterState{{Limit: "5/year, sliding_window of 10 sub-windows", Used: 6, Capacity: 5, Over: true}}},
+		{"window", []uint64{5, 3}, []answer.CounterState{{Limit: "5/year", Name: "yearly", Used: 8, Capacity: 5, Over: true, Denied: true}}},
+		{"ring", []uint64{5, 1}, []answer.CounterState{{Limit: "5/year, sliding_window of 10 sub-windows", Used: 6, Capacity: 5, Over: true, Denied: true}}},
 		{"log", []uint64{2, 2}, []answer.CounterState{{Limit: "5/year, sliding_log", Used: 4, Capacity: 5, Remaining: 1}}},
 		{"token", []uint64{7}, []answer.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 7, Capacity: 7}}},
-		{"token", []uint64{7, 1}, []answer.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 8, Capacity: 7, Over: true}}},
+		{"token", []uint64{7, 1}, []answer.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 8, Capacity: 7, Over: true, Denied: true}}},
 		{"leaky", []uint64{1}, []answer.CounterState{{Limit: "5/year, leaky_bucket, slack 1", Used: 1, Capacity: 2, Remaining: 1}}},
 		{"list", []uint64{2}, []answer.CounterState{
 			{Limit: "5/year", Used: 2, Capacity: 5, Remaining: 3},

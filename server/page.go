@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,10 +31,10 @@ var pageText string
 
 var page = template.Must(template.New("").Funcs(template.FuncMap{
 	"clock":   func(t time.Time) string { return t.Local().Format(time.TimeOnly) },
-	"rate":    func(f float64) string { return fmt.Sprintf("%.1f", f) },
+	"rate":    rateText,
 	"percent": func(f float64) string { return fmt.Sprintf("%.0f%%", 100*f) },
 	"fields":  telemetry.FieldsText,
-	"line":    drawLine,
+	"active":  listActive,
 	"idle":    listIdle,
 }).Parse(pageText))
 
@@ -151,17 +152,16 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // drawLine draws the hits of the last five minutes, and of them those denied.
-func drawLine(l *live.Line) template.HTML {
+func drawLine(b *strings.Builder, l *live.Line) {
 	if l == nil || len(l.Hits) == 0 {
-		return ""
+		return
 	}
 	most := max(1, slices.Max(l.Hits))
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d 16" preserveAspectRatio="none" role="img" aria-label="hits in the last five minutes, at most %d in %d seconds">`, 4*len(l.Hits), most, l.Seconds)
+	fmt.Fprintf(b, `<svg viewBox="0 0 %d 16" preserveAspectRatio="none" role="img" aria-label="hits in the last five minutes, at most %d in %d seconds">`, 4*len(l.Hits), most, l.Seconds)
 	bar := func(class string, i int, n uint32) {
 		if n > 0 {
 			height := max(0.5, 16*float64(n)/float64(most))
-			fmt.Fprintf(&b, `<rect%s x="%d" y="%.1f" width="3" height="%.1f"/>`, class, 4*i, 16-height, height)
+			fmt.Fprintf(b, `<rect%s x="%d" y="%.1f" width="3" height="%.1f"/>`, class, 4*i, 16-height, height)
 		}
 	}
 	for i := range l.Hits {
@@ -169,7 +169,30 @@ func drawLine(l *live.Line) template.HTML {
 		bar(` class="d"`, i, min(l.Hits[i], l.Denied[i]))
 	}
 	b.WriteString("</svg>")
-	return template.HTML(b.String()) //nolint:gosec // numbers alone
+}
+
+func rateText(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
+
+// listActive lists limits as rows of a table. There are hundreds, each second, for which a template takes several times as
+// long.
+func listActive(all []pageRule) template.HTML {
+	var b strings.Builder
+	for i := range all {
+		r := &all[i]
+		denied, shadow := "", ""
+		if r.Denied > 0 {
+			denied = " bad"
+		}
+		if r.Shadow {
+			shadow = ` <span class="warn">shadow, would deny ` + rateText(r.Rate.Shadow) + "/s</span>"
+		}
+		b.WriteString(`<tr><td class="n">` + rateText(r.Hits) + `</td><td class="n` + denied + `">` + rateText(r.Denied) +
+			`</td><td class="n least">` + rateText(r.Near) + "</td><td>")
+		drawLine(&b, r.Line)
+		b.WriteString("</td><td>" + html.EscapeString(r.Domain) + `: <span class="key">` + html.EscapeString(r.Rule+" "+r.Limit) + "</span>" + shadow +
+			`</td><td class="least soft">` + html.EscapeString(r.At) + "</td></tr>\n")
+	}
+	return template.HTML(b.String()) //nolint:gosec // escaped above
 }
 
 // listIdle lists limits, a hundred in each list, so that browsers lay out those that are seen. There may be ten thousand, for which

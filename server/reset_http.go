@@ -107,9 +107,15 @@ func parseSelection(query string) (which live.Selection, token string, err error
 	if err != nil {
 		return which, "", err
 	}
-	which = live.Selection{Domain: values.Get("domain"), Rule: values.Get("rule"), Key: values.Get("key")}
+	// Keys are shown with a number sign.
+	which = live.Selection{Domain: values.Get("domain"), Rule: values.Get("rule"), Key: strings.TrimPrefix(values.Get("key"), "#")}
 	if which.Domain == "" {
 		return which, "", errors.New("parameter domain is missing: write ?domain=D, and &rule=PATH or &key=HASH for some of its keys")
+	}
+	for _, name := range []string{"rule", "key"} {
+		if values.Has(name) && strings.TrimPrefix(values.Get(name), "#") == "" {
+			return which, "", fmt.Errorf("parameter %s is empty: leave it out to reset all that are denied", name)
+		}
 	}
 	return which, values.Get("token"), nil
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	"golang.org/x/net/html"
 
@@ -198,7 +200,8 @@ func TestResetAsksFirst(t *testing.T) {
 			t.Errorf("%s: %v, want that the token is for another selection", other, err)
 		}
 	}
-	did, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), which, would.Token)
+	shown := live.Selection{Domain: "d", Key: "#" + key} // as top and the page write it
+	did, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), shown, would.Token)
 	if err != nil || !did.Done || did.Counters != 1 || did.Used != before {
 		t.Fatalf("the reset is %+v, %v", did, err)
 	}
@@ -245,6 +248,9 @@ func TestResetRejectsBadQueries(t *testing.T) {
 		"?domain=d&domain=e": `parameter \"domain\" is given 2 times`,
 		"?domain=d&token=x":  "the token is not for this selection",
 		"?domain=d":          "there is nothing to reset",
+		"?domain=d&key=":     "parameter key is empty: leave it out to reset all",
+		"?domain=d&key=%23":  "parameter key is empty",
+		"?domain=d&rule=":    "parameter rule is empty",
 	} {
 		if code, _, body := askHTTP(t, http.MethodPost, "http://"+addr+resetPath+query); code < 400 || !strings.Contains(body, want) {
 			t.Errorf("%s = %d %s, want %s", query, code, body, want)
@@ -263,6 +269,7 @@ func TestPage(t *testing.T) {
 	for range 5 {
 		hitCounter(t, s, "user", evil, 1, nil)
 		hitCounter(t, s, evil, "v", 1, nil)
+		hitCounter(t, s, "shy", "al", 1, nil)
 	}
 	for _, part := range []string{"", "?part=now"} {
 		code, header, body := askHTTP(t, http.MethodGet, "http://"+addr+"/"+part, "Accept", "text/html,*/*")
@@ -271,6 +278,14 @@ func TestPage(t *testing.T) {
 		}
 		if !strings.Contains(body, "user=&lt;img src=x onerror=alert(1)&gt;") {
 			t.Errorf("the value is not there as text:\n%s", body)
+		}
+		for _, want := range []string{
+			`<td class="n bad">`, `d: <span class="key">user 2/year</span></td><td class="least soft">`,
+			`d: <span class="key">shy 2/year</span> <span class="warn">shadow, would deny `,
+		} {
+			if !strings.Contains(body, want) {
+				t.Errorf("the page lacks %s:\n%s", want, body)
+			}
 		}
 		root, err := html.Parse(strings.NewReader(body))
 		if err != nil {
@@ -303,6 +318,37 @@ func TestPage(t *testing.T) {
 	}
 	if code, _, _ := askHTTP(t, http.MethodGet, "http://"+addr+"/"+url.PathEscape("nothing"), "Accept", "text/html"); code != http.StatusNotFound {
 		t.Errorf("an unknown page = %d, want 404", code)
+	}
+}
+
+// TestPageResetsInAnyDomain holds that the buttons ask for the domain that they stand beside, whatever it is called.
+func TestPageResetsInAnyDomain(t *testing.T) {
+	const domain = `a&b=c #d+"<e>`
+	s := service(t, answer.Settings{}, fmt.Sprintf("{domain: %q, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 0}}]}", domain))
+	addr, _ := debugServer(t, s)
+	request := &rls.RateLimitRequest{Domain: domain, Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("user", "al")}}}}
+	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, marshal(t, request)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html")
+	root, err := html.Parse(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	for n := range root.Descendants() {
+		if n.Data == "e" {
+			t.Error("the domain's name has become an element")
+		}
+		for _, a := range n.Attr {
+			if a.Key == "data-reset" {
+				_, _, said := askHTTP(t, http.MethodPost, "http://"+addr+resetPath+"?"+a.Val)
+				asked = append(asked, said)
+			}
+		}
+	}
+	if len(asked) != 1 || !strings.Contains(asked[0], `"counters": 1`) {
+		t.Errorf("the buttons' answers are %q, want one counter", asked)
 	}
 }
 

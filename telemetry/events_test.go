@@ -3,6 +3,7 @@ package telemetry
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -116,6 +117,19 @@ func TestTroublesAreInTheLog(t *testing.T) {
 			if !strings.Contains(string(out), `"`+text) {
 				t.Errorf("nobody logs %q", text)
 			}
+		}
+	}
+}
+
+// TestKindsAreInTheDocs holds docs/state.md against what may be wrong.
+func TestKindsAreInTheDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/state.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, trouble := range troubles {
+		if !strings.Contains(string(text), "`"+trouble.kind+"`") {
+			t.Errorf("docs/state.md lacks `%s`", trouble.kind)
 		}
 	}
 }

@@ -62,6 +62,7 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 		kong.NamedMapper("header", parsed(parseHeader)),
 		kong.NamedMapper("mode", parsed(parseMode)),
 		kong.NamedMapper("path", parsed(parsePath)),
+		kong.NamedMapper("filled", parsed(parseFilled)),
 		kong.NamedMapper("ratio", parsed(parseRatio)),
 		kong.NamedMapper("tags", parsed(telemetry.ParseTags)),
 		kong.PostBuild(completeHelp),

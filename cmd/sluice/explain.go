@@ -135,7 +135,7 @@ func counterText(s *answer.CounterState, reset bool) string {
 	if s.ResetsAt != nil && s.Timezone != "" {
 		text += fmt.Sprintf(", at %s %s", s.ResetsAt.Format("2006-01-02T15:04:05"), s.Timezone)
 	}
-	if s.Over && s.Key != "" {
+	if (s.Over || s.Denied) && s.Key != "" {
 		text += ", key #" + s.Key
 	}
 	if reset {

@@ -31,10 +31,11 @@ func openScreen(c console) *screen {
 	return s
 }
 
-// What moves a terminal to a screen of its own without a cursor, and back; and what begins and ends a picture.
+// What moves a terminal to a screen of its own without a cursor, where lines that are too wide end at the edge, and back; and
+// what begins and ends a picture.
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l"
-	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	home        = "\x1b[H"
 	restOfLine  = "\x1b[K"
 	restOfAll   = "\x1b[J"
@@ -121,7 +122,7 @@ func (s *screen) draw(state *live.State, err error, paused bool) {
 	var b strings.Builder
 	b.WriteString(home)
 	for _, line := range lines {
-		b.WriteString(line + restOfLine + "\r\n")
+		b.WriteString(restOfLine + line + "\r\n") // behind a line that fills its columns it would take the last one away
 	}
 	b.WriteString(restOfAll)
 	for range height - 1 - len(lines) {
@@ -131,6 +132,6 @@ func (s *screen) draw(state *live.State, err error, paused bool) {
 	if paused {
 		foot = "stopped: space goes on, q quits"
 	}
-	b.WriteString(v.paint(faint, foot) + restOfLine)
+	b.WriteString(v.paint(faint, foot))
 	_, _ = s.out.WriteString(b.String()) // a terminal that went away ends the process by a signal
 }

@@ -22,12 +22,12 @@ import (
 func topState() *live.State {
 	at := time.Unix(1_700_000_000, 0)
 	return &live.State{
-		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear",
+		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear", HashKey: "beef",
 		Config: live.Config{Hash: "cafe", Limits: 2, Domains: 1},
 		Wrong:  []telemetry.Trouble{{Kind: "rules_rejected", Since: at, Text: "rules do not load: what is in force stays", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
 		Domains: []live.DomainState{{
 			Domain: "shop", DeniedKeys: []live.Key{{Hash: "0123456789abcdef", Descriptor: "user=\x1b[31mevil\u202e", Rule: "user", Limit: "5/hour", PerSecond: 12.3, Share: 0.5, Denied: 99, Since: at}, {Hash: "01", Rule: "a\x1b[31m=b\nc", Limit: "5/hour"}},
-			Unmatched: []live.Unmatched{{Key: "usr", Why: `nothing matches entry 1, usr; did you mean "user"?`, Seen: 3, Last: at}},
+			Unmatched: []live.Unmatched{{Key: "usr", Why: `nothing matches entry 1, usr; did you mean "user"?`, Meant: "user", Seen: 3, Last: at}},
 			Rules:     []live.RuleState{{Rule: "user", Limit: "5/hour", Rate: live.Rate{Hits: 20, Denied: 12.3}, Line: &live.Line{Seconds: 10, Hits: []uint32{0, 5, 9}, Denied: []uint32{0, 1, 2}}}, {Rule: "a\x1b[31m=b\nc"}},
 		}},
 		UnknownDomains: []live.UnknownDomain{{Domain: "shpo", PerSecond: 1, Meant: "shop"}},
@@ -68,12 +68,79 @@ func TestTopIsPlainText(t *testing.T) {
 // TestTopShowsTheLimitOfALongKey has a client of a long name. Which limit denies him, and until when, is shown all the same.
 func TestTopShowsTheLimitOfALongKey(t *testing.T) {
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
-	v := view{width: 88}
+	v := view{width: 88, utf8: true}
 	got := v.keys(&live.State{Domains: []live.DomainState{{Domain: "shop", DeniedKeys: []live.Key{{
 		Hash: "0123456789abcdef", Descriptor: "user=" + strings.Repeat("é", 100), Rule: "user", Limit: "5/hour", PenaltyUntil: &until,
 	}}}}})
-	if len(got) != 1 || !strings.Contains(got[0], "user=ééééééééééé~ ") || !strings.HasSuffix(got[0], " until 03:04:05  shop: user 5/hour") {
+	if len(got) != 1 || !strings.Contains(got[0], "user=ééééééééééé… ") || !strings.HasSuffix(got[0], " until 03:04:05  shop: user 5/hour") {
 		t.Errorf("the line is %q", got)
+	}
+}
+
+// TestTopNamesAClientOnce holds that a rule of one client leaves room for its limit.
+func TestTopNamesAClientOnce(t *testing.T) {
+	v := view{width: 80}
+	got := v.key("shop", &live.Key{Hash: "01", Descriptor: "user=customer-00001", Rule: "user=customer-00001", Limit: "5/hour"}, 43)
+	if want := "shop: user=customer-00001 5/hour"; got != want {
+		t.Errorf("the key is %q, want %q", got, want)
+	}
+}
+
+// TestTopKeepsToItsColumns has clients and rules of letters that take two columns, or none. A line that is too wide would go on in
+// the next one, and push the first off the screen.
+func TestTopKeepsToItsColumns(t *testing.T) {
+	wide := strings.Repeat("漢", 100)
+	s := topState()
+	s.Wrong[0].Text = wide + " " + wide
+	s.Domains[0].DeniedKeys[0].Descriptor = "user=" + wide
+	s.Domains[0].DeniedKeys[1] = live.Key{Descriptor: "user=" + strings.Repeat("e\u0301", 8), Rule: wide}
+	s.Domains[0].Rules[0].Rule = wide
+	s.UnknownDomains[0].Domain = wide
+	taken := func(line string) int {
+		return len([]rune(line)) + strings.Count(line, "漢") - strings.Count(line, "\u0301")
+	}
+	v := view{width: 80, utf8: true}
+	lines := v.lines(s, 0)
+	for _, line := range lines {
+		if n := taken(line); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	text := strings.Join(lines, "\n")
+	for _, want := range []string{"漢…  shop: user 5/hour", "user=" + strings.Repeat("e\u0301", 8) + "  shop: "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the screen lacks %q:\n%s", want, text)
+		}
+	}
+	v.utf8 = false
+	for _, line := range v.lines(s, 0) {
+		if strings.ContainsFunc(line, func(r rune) bool { return r > '~' }) || len(line) > 80 {
+			t.Errorf("on a terminal without UTF-8 a line is %q", line)
+		}
+	}
+}
+
+// TestTopNamesTheKeyThatWasMeant holds that it is not what is cut where the places of rules are long, and that what was asked for
+// in vain long ago comes last.
+func TestTopNamesTheKeyThatWasMeant(t *testing.T) {
+	s := topState()
+	s.Domains[0].Unmatched[0].Why = "nothing matches entry 1, usr: the rules begin with " + strings.Repeat("user (/etc/sluice/config/rules.yaml:3:5), ", 9) + `; did you mean "user"?`
+	s.UnknownDomains = append(s.UnknownDomains, live.UnknownDomain{Domain: "past", Descriptors: 7})
+	v := view{width: 80}
+	lines := v.unmatched(s)
+	if len(lines) != 5 || !strings.HasSuffix(lines[1], `: did you mean "user"? nothing matches entry 1,`) || lines[4] != "  none now, 7 before, for the domain past, which has no rules" {
+		t.Errorf("what no rule matches is\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// TestTopSaysThatDigitsDiffer holds that nobody takes one client at several replicas for several.
+func TestTopSaysThatDigitsDiffer(t *testing.T) {
+	s := topState()
+	for counters, want := range map[string]string{"store": "--hash-key-file", "memory": "a secret of its own"} {
+		s.TopKeys, s.HashKey, s.Counters = live.Hashed, "", counters
+		if said := strings.Join((&view{width: 80}).head(s), "\n"); !strings.Contains(said, want) {
+			t.Errorf("with counters in %s the head lacks %q:\n%s", counters, want, said)
+		}
 	}
 }
 
@@ -140,6 +207,9 @@ func TestTopOnATerminal(t *testing.T) {
 			if !strings.HasPrefix(shown, enterScreen) || !strings.Contains(shown, "user=?[31mevil?") {
 				t.Errorf("the screen is %q", shown)
 			}
+			if n := strings.Count(shown, restOfLine); n == 0 || strings.Count(shown, home+restOfLine)+strings.Count(shown, "\r\n"+restOfLine) != n {
+				t.Errorf("something is erased behind a line, which may be its end: %q", shown)
+			}
 			if got := strings.Contains(shown, "\x1b[33m"); got != colours {
 				t.Errorf("colours are there: %t, want %t: %q", got, colours, shown)
 			}
@@ -192,6 +262,9 @@ func TestTopAsksSeveral(t *testing.T) {
 	code := run(t.Context(), []string{"sluice", "top", "--addr", addr + "," + addr + ",127.0.0.1:1"}, console{nil, &out, &errs})
 	if code != 1 || !strings.Contains(errs.String(), "ask 127.0.0.1:1: ") {
 		t.Errorf("the end is %d, %s", code, errs.String())
+	}
+	if strings.Contains(out.String(), "other digits") {
+		t.Errorf("the sum of replicas whose keys can be compared says that they cannot:\n%s", out.String())
 	}
 	for _, want := range []string{"2 replicas", "24.6", "ask 127.0.0.1:1: "} {
 		if !strings.Contains(out.String(), want) {

@@ -3,10 +3,8 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/live"
@@ -41,23 +39,11 @@ const (
 // paint cuts a line at the view's width and colours it. Nothing in it moves the terminal's cursor: clients send some of it, and
 // rules may have any characters in their keys.
 func (v *view) paint(colour, line string) string {
-	line = v.cut(printable(line), v.width)
+	line = v.cut(v.printable(line), v.width)
 	if !v.colour || colour == plain {
 		return line
 	}
 	return "\x1b[" + colour + "m" + line + "\x1b[0m"
-}
-
-// cut returns the beginning of a text that is too long for so many columns.
-func (v *view) cut(text string, columns int) string {
-	if utf8.RuneCountInString(text) <= columns {
-		return text
-	}
-	mark := "~"
-	if v.utf8 {
-		mark = "…"
-	}
-	return string([]rune(text)[:columns-1]) + mark
 }
 
 // wrap writes text in at most so many lines, all but the first behind an indent.
@@ -65,11 +51,11 @@ func (v *view) wrap(colour, text string, most int) (lines []string) {
 	rest := []rune(text)
 	for indent := ""; len(rest) > 0; indent = "           " {
 		room := max(20, v.width-len(indent))
-		if len(rest) <= room || len(lines) == most-1 {
+		cut := fit(rest, room)
+		if cut == len(rest) || len(lines) == most-1 {
 			return append(lines, v.paint(colour, indent+string(rest)))
 		}
-		cut := room
-		for i := room; i > room/2; i-- {
+		for i := cut; i > cut/2; i-- {
 			if rest[i] == ' ' {
 				cut = i
 				break
@@ -123,6 +109,13 @@ func (v *view) head(s *live.State) []string {
 	if s.Counters == "store" {
 		all = append(all, v.paint(faint, "counters are shared: rates and keys are those that the replicas asked here have seen"))
 	}
+	if s.HashKey == "" && s.TopKeys == live.Hashed { // of several replicas
+		text := "each replica has a secret of its own: a client has other digits at each"
+		if s.Counters == "store" {
+			text = "without a common --hash-key-file a client has other digits at each replica"
+		}
+		all = append(all, v.paint(faint, text))
+	}
 	return all
 }
 
@@ -160,9 +153,9 @@ func (v *view) keys(s *live.State) (lines []string) {
 	return lines
 }
 
-// key names a key by what is known of the client, and by its limit, in so many columns. A client's name leaves
+// key names a key by what is known of the client, and by its limit, in this room. A client's name leaves
 // room for the limit as far as 16 columns of it stay: clients choose how long their names are.
-func (v *view) key(domain string, k *live.Key, columns int) string {
+func (v *view) key(domain string, k *live.Key, room int) string {
 	limit := "limit of the request"
 	if k.Rule != "" {
 		limit = k.Rule + " " + k.Limit
@@ -172,31 +165,44 @@ func (v *view) key(domain string, k *live.Key, columns int) string {
 		rest = " until " + timeOfDay(*k.PenaltyUntil) + rest
 	}
 	client := "#" + k.Hash
-	if k.Descriptor != "" {
-		client = v.cut(k.Descriptor, max(16, columns-utf8.RuneCountInString(rest)))
+	switch k.Descriptor {
+	case "":
+	case k.Rule: // the rule is for this client alone
+		return strings.TrimLeft(rest, " ")
+	default:
+		client = v.cut(k.Descriptor, max(16, room-width(rest)))
 	}
 	return client + rest
 }
 
 func (v *view) unmatched(s *live.State) (lines []string) {
+	var gone []string // what was asked for in vain before, but not now
 	for i := range s.UnknownDomains {
 		u := &s.UnknownDomains[i]
-		if u.PerSecond == 0 && s.UnknownDomains[0].PerSecond > 0 {
-			continue
-		}
-		text := fmt.Sprintf("  %s a second for the domain %s, which has no rules", number(u.PerSecond), u.Domain)
+		about := fmt.Sprintf("the domain %s, which has no rules", u.Domain)
 		if u.Meant != "" {
-			text += "; did you mean " + u.Meant + "?"
+			about += "; did you mean " + u.Meant + "?"
 		}
-		lines = append(lines, v.wrap(yellow, text, 2)...)
+		if u.PerSecond > 0 {
+			lines = append(lines, v.wrap(yellow, fmt.Sprintf("  %s a second for %s", number(u.PerSecond), about), 2)...)
+		} else {
+			gone = append(gone, v.wrap(faint, fmt.Sprintf("  none now, %d before, for %s", u.Descriptors, about), 2)...)
+		}
 	}
 	for i := range s.Domains {
 		for j := range s.Domains[i].Unmatched {
 			u := &s.Domains[i].Unmatched[j]
-			lines = append(lines, v.wrap(plain, fmt.Sprintf("  %s: %s (seen %d, last %s)", s.Domains[i].Domain, u.Why, u.Seen, timeOfDay(u.Last)), 3)...)
+			text := fmt.Sprintf("  %s, seen %d, last %s: ", s.Domains[i].Domain, u.Seen, timeOfDay(u.Last))
+			// Places of rules are long: the end may be cut.
+			if why, ok := strings.CutSuffix(u.Why, rules.DidYouMean([]string{u.Meant})); ok && u.Meant != "" {
+				text += fmt.Sprintf("did you mean %q? %s", u.Meant, why)
+			} else {
+				text += u.Why
+			}
+			lines = append(lines, v.wrap(plain, text, 3)...)
 		}
 	}
-	return lines
+	return append(lines, gone...)
 }
 
 func (v *view) limits(s *live.State) (lines []string) {
@@ -262,16 +268,6 @@ func (v *view) events(all []telemetry.Event) (lines []string) {
 		lines = append(lines, v.wrap(colour, text, 3)...)
 	}
 	return lines
-}
-
-// printable returns s for a terminal, without what would move its cursor or change its colours.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !strconv.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
 }
 
 func timeOfDay(t time.Time) string { return t.Local().Format(time.TimeOnly) }

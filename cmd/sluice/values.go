@@ -143,6 +143,14 @@ func parseHeader(text string) (string, error) {
 	return text, nil
 }
 
+// parseFilled reads what may be left out, but not be empty: a script may have lost its value.
+func parseFilled(text string) (string, error) {
+	if text == "" {
+		return "", errors.New("is empty: leave it out if that is what you mean")
+	}
+	return text, nil
+}
+
 // parsePath reads the path of a page.
 func parsePath(text string) (string, error) {
 	if !strings.HasPrefix(text, "/") {

@@ -138,11 +138,17 @@ func start(t *testing.T, rules string, args ...string) *sluice.Sluice {
 	return s
 }
 
-// hit asks for one descriptor so many times.
+// hit asks the domain shop for one descriptor so many times.
 func hit(t *testing.T, s *sluice.Sluice, key, value string, times int) {
 	t.Helper()
+	ask(t, s, "shop", key, value, times)
+}
+
+// ask asks for one descriptor so many times.
+func ask(t *testing.T, s *sluice.Sluice, domain, key, value string, times int) {
+	t.Helper()
 	for range times {
-		body := fmt.Sprintf(`{"domain":"shop","descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, key, value)
+		body := fmt.Sprintf(`{"domain":%q,"descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, domain, key, value)
 		resp, err := http.Post("http://"+s.Addr("http")+"/json", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)

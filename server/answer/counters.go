@@ -35,6 +35,8 @@ type CounterState struct {
 	Name  string `json:"name,omitempty"`
 	// Key is the hash that stands for the counter among the keys that are denied; see [live.Key].
 	Key string `json:"key,omitempty"`
+	// Denied says that it is among them: that it was denied lately.
+	Denied bool `json:"denied,omitempty"`
 	// Shadow says that the limit is a candidate, which denies nothing.
 	Shadow bool `json:"shadow,omitempty"`
 	// Used is how much of Capacity is used. Capacity is what the limit admits at once. Used
@@ -137,31 +139,41 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 		if forgotten[i], err = s.decider.Reset(ctx, now, b, x.plan.Names, i); err != nil {
 			return nil, NotDecided(err)
 		}
+		rules.live[x.plan.DomainIndex].Forget(b.Charges[i].ID)
 	}
 	if err := x.await(s.decide(now, x, x.waiting())); err != nil {
 		return nil, err
 	}
 	for i := range b.Charges {
-		limit, d := x.plan.Limits[i], &b.Decisions[i]
-		c := CounterState{
-			Limit: limit.String(), Name: limit.Name, Key: s.live.Hash(b.Charges[i].ID), Shadow: limit.Candidate, Forgotten: forgotten[i],
-			Used: d.Before, Capacity: b.Charges[i].Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
-		}
-		if r := limit.Reservation; r != nil {
-			c.Reserves, c.Estimated = r.Hits(), r.Estimated()
-		}
-		c.Held = s.held(now, b, i)
-		if d.Penalty > 0 {
-			c.Penalty, c.PenaltyFor = int(d.Penalty), d.RetryAfter.Seconds()
-		}
-		if (d.Before > 0 || d.Penalty > 0) && limit.HasWindow() {
-			at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
-			if calendar := limit.Policy.Calendar; calendar != nil {
-				at, c.Timezone = at.In(calendar.Zone()), calendar.Zone().String()
-			}
-			c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
-		}
+		c := s.counterState(now, x, i)
+		c.Forgotten = forgotten[i]
 		report.Counters = append(report.Counters, c)
 	}
 	return report, nil
+}
+
+// counterState says what the counter of charge i of x holds, which was looked at.
+func (s *Service) counterState(now limiter.Time, x *Exchange, i int) CounterState {
+	b := &x.plan.Batch
+	charge, limit, d := &b.Charges[i], x.plan.Limits[i], &b.Decisions[i]
+	c := CounterState{
+		Limit: limit.String(), Name: limit.Name, Key: s.live.Hash(charge.ID), Shadow: limit.Candidate,
+		Denied: x.rules.live[x.plan.DomainIndex].Lists(charge.ID),
+		Used:   d.Before, Capacity: charge.Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
+		Held: s.held(now, b, i),
+	}
+	if r := limit.Reservation; r != nil {
+		c.Reserves, c.Estimated = r.Hits(), r.Estimated()
+	}
+	if d.Penalty > 0 {
+		c.Penalty, c.PenaltyFor = int(d.Penalty), d.RetryAfter.Seconds()
+	}
+	if (d.Before > 0 || d.Penalty > 0) && limit.HasWindow() {
+		at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
+		if calendar := limit.Policy.Calendar; calendar != nil {
+			at, c.Timezone = at.In(calendar.Zone()), calendar.Zone().String()
+		}
+		c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
+	}
+	return c
 }

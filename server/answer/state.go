@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"os"
@@ -132,7 +133,8 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 	}
 	state.Config = live.Config{Hash: r.set.Hash, Loaded: r.since, Domains: len(r.set.Domains()), Limits: len(r.set.Limits)}
 	for domain, n := range s.metrics.UnknownDomains.Counts() {
-		u := live.UnknownDomain{Domain: domain, Descriptors: n, PerSecond: w.unknown.Rate(domain, live.Counts{Hits: n}, now).Hits}
+		rate, _ := w.unknown.Rate(domain, live.Counts{Hits: n}, now)
+		u := live.UnknownDomain{Domain: domain, Descriptors: n, PerSecond: rate.Hits}
 		if near := rules.Nearest(domain, r.set.Domains()); len(near) > 0 {
 			u.Meant = near[0]
 		}
@@ -171,14 +173,17 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 	}
 	s.each(r, func(i int, of any, c live.Counts, exceeded uint64) {
 		row := &rows[i]
-		row.Rate, row.of, row.counts, row.exceeded = s.watched.hits.Rate(of, c, now), of, c, exceeded
-		row.active = row.Hits > 0 || s.watched.hits.Known(of)
+		rate, known := s.watched.hits.Rate(of, c, now)
+		row.Rate, row.of, row.counts, row.exceeded, row.active = rate, of, c, exceeded, known || rate.Hits > 0
 		domains[row.limit.Rule.DomainIndex()].Add(row.Rate)
 	})
 	if !which.Idle {
 		rows = slices.DeleteFunc(rows, func(r ruleRow) bool { return !r.active })
 	}
-	slices.SortStableFunc(rows, func(a, b ruleRow) int { return live.CompareRates(a.Rate, b.Rate) })
+	// Most are in order: a stable sort would move them all the same.
+	slices.SortFunc(rows, func(a, b ruleRow) int {
+		return cmp.Or(live.CompareRates(a.Rate, b.Rate), cmp.Compare(a.limit.Index, b.limit.Index))
+	})
 	rows = rows[:min(len(rows), which.Most, maxStateRules)]
 	state.Config.Omitted = state.Config.Limits - len(rows)
 	for i := range rows {

@@ -113,6 +113,16 @@ func (d *Domain) Denied(id identity.ID, limit *descriptors.Limit, entries []desc
 	s.add(id, limit, entries, name)
 }
 
+// Lists reports whether the counter id is among the keys that are denied.
+func (d *Domain) Lists(id identity.ID) bool {
+	s := d.sketch.Load()
+	if s == nil {
+		return false
+	}
+	_, _, ok := s.find(id)
+	return ok
+}
+
 // Penalised says for how long a penalty denies the counter id, of which Denied has been called.
 func (d *Domain) Penalised(id identity.ID, left time.Duration) {
 	if s := d.sketch.Load(); s != nil {

@@ -88,29 +88,30 @@ func (r *Rates[K]) step(k K, c Counts) {
 
 func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
 
-// Rate returns hits a second over the last five to ten seconds of what has the counts c at the time now.
-func (r *Rates[K]) Rate(k K, c Counts, now time.Time) Rate {
+// Rate returns hits a second over the last five to ten seconds of what has the counts c at the time now, and
+// whether there were hits in the last five minutes, but for those of the last five seconds.
+func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
 	since := Counts{}
 	if s := r.series[k]; s != nil {
-		since = s.marks[0]
+		since, known = s.marks[0], s.line != nil
+	}
+	if c == since {
+		return Rate{}, known
 	}
 	per := (max(0, now.Sub(r.at)) + interval).Seconds()
 	d := c.minus(since)
-	return Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}
+	return Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}, known
 }
-
-// Known reports whether there were hits in the last five minutes, but for those of the last five seconds.
-func (r *Rates[K]) Known(k K) bool { return r.series[k] != nil && r.series[k].line != nil }
 
 // Line returns the points of the last five minutes, nil if there were no hits.
 func (r *Rates[K]) Line(k K) *Line {
-	if !r.Known(k) {
+	s := r.series[k]
+	if s == nil || s.line == nil {
 		return nil
 	}
-	s := r.series[k].line
 	line := &Line{Seconds: int(linePoint.Seconds())}
 	for i := range uint64(linePoints) {
-		p := s.line[(r.steps/2+1+i)%linePoints]
+		p := s.line.line[(r.steps/2+1+i)%linePoints]
 		line.Hits, line.Denied = append(line.Hits, p.hits), append(line.Denied, p.denied)
 	}
 	return line

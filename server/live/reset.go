@@ -9,8 +9,8 @@ import (
 // one with a hash. Rule and Key may be empty.
 type Selection struct {
 	Domain string `required:"" short:"d" help:"The domain."`
-	Rule   string `placeholder:"PATH" help:"Only keys of this rule, as sluice top names it, such as 'user > path=/api/*'."`
-	Key    string `name:"hash" placeholder:"HASH" help:"Only the key with this hash."`
+	Rule   string `type:"filled" placeholder:"PATH" help:"Only keys of this rule, as sluice top names it, such as 'user > path=/api/*'."`
+	Key    string `name:"hash" type:"filled" placeholder:"HASH" help:"Only the key with this hash."`
 }
 
 // String returns the selection for people.
@@ -77,14 +77,11 @@ func (l *Live) Select(which Selection) (all []Counter) {
 }
 
 // Forget forgets a key that was selected, until it is denied again.
-func (l *Live) Forget(c Counter) {
-	set := &c.at.sets[c.ID.Hi%sets]
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	for i := range set.tags {
-		if set.tags[i].Load() == tagOf(c.ID) {
-			set.tags[i].Store(0)
-			set.entries[i].limit = nil
-		}
+func (l *Live) Forget(c Counter) { c.at.forget(c.ID) }
+
+// Forget forgets the key of the counter id, if it is there, until it is denied again.
+func (d *Domain) Forget(id identity.ID) {
+	if s := d.sketch.Load(); s != nil {
+		s.forget(id)
 	}
 }

@@ -109,6 +109,17 @@ func (s *sketch) add(id identity.ID, limit *descriptors.Limit, entries []descrip
 	}
 }
 
+// find returns where a key is.
+func (s *sketch) find(id identity.ID) (at *set, i int, ok bool) {
+	at = &s.sets[id.Hi%sets]
+	for i := range at.tags {
+		if at.tags[i].Load() == tagOf(id) {
+			return at, i, true
+		}
+	}
+	return at, 0, false
+}
+
 // addLocked gives a key that was not found an entry. Denials of the key that had it may count for the new one
 // meanwhile; there are as few of them as processors.
 func (s *sketch) addLocked(set *set, id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry, name []byte) {
@@ -143,13 +154,20 @@ func (s *sketch) addLocked(set *set, id identity.ID, limit *descriptors.Limit, e
 
 // penalise notes for how long a key is denied, which was denied just before.
 func (s *sketch) penalise(id identity.ID, left time.Duration) {
-	set, tag := &s.sets[id.Hi%sets], tagOf(id)
-	for i := range set.tags {
-		if set.tags[i].Load() == tag {
-			left = min((left+time.Second-1)/time.Second, math.MaxInt32)
-			set.ends[i].Store(s.now.Load() + uint32(left)) //nolint:gosec // until 2106
-			return
-		}
+	if set, i, ok := s.find(id); ok {
+		left = min((left+time.Second-1)/time.Second, math.MaxInt32)
+		set.ends[i].Store(s.now.Load() + uint32(left)) //nolint:gosec // until 2106
+	}
+}
+
+// forget frees a key's entry.
+func (s *sketch) forget(id identity.ID) {
+	set := &s.sets[id.Hi%sets]
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	if _, i, ok := s.find(id); ok {
+		set.tags[i].Store(0)
+		set.entries[i].limit = nil
 	}
 }
 
@@ -168,9 +186,10 @@ func (s *sketch) rotate(now uint32) {
 			set.hits[j].Store(0)
 			e.inherited = 0
 			e.total += uint64(own)
-			if own > 0 {
+			if own > 0 || e.last > now { // or the clock was set back
 				e.last = now
 			}
+			e.first = min(e.first, now)
 			if now-e.last >= uint32(forgetAfter/time.Second) {
 				set.tags[j].Store(0)
 				e.limit = nil

@@ -172,6 +172,30 @@ func TestKeyComesAndGoes(t *testing.T) {
 	}
 }
 
+// TestKeysOfAClockThatIsSetBack holds that they stay, are of no later time than now, and go as they would.
+func TestKeysOfAClockThatIsSetBack(t *testing.T) {
+	for _, back := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		l, d := testLive(Hashed)
+		now := begin
+		for range 20 {
+			now = now.Add(time.Second)
+			l.Tick(now)
+			d.Denied(id(1), nil, nil, nil)
+		}
+		l.Tick(now.Add(interval)) // whatever comes next, the key has no denial in this interval
+		now = now.Add(interval - back)
+		l.Tick(now)
+		if keys := l.keys(); len(keys) != 1 || keys[0].Denied != 20 || keys[0].Since.After(now) || keys[0].Last.After(now) {
+			t.Errorf("set back by %v: %+v at %v, want the key with 20 denials before", back, keys, now)
+		}
+		for last := now; len(l.keys()) > 0; now = now.Add(time.Second) {
+			if l.Tick(now); now.Sub(last) > 2*time.Minute {
+				t.Fatalf("set back by %v: two minutes later there is %+v", back, l.keys())
+			}
+		}
+	}
+}
+
 // TestDeniedAllocatesNothing holds it for keys that are known and for new ones.
 func TestDeniedAllocatesNothing(t *testing.T) {
 	for _, mode := range []string{Off, Hashed, Clear} {
