@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/tables"
 )
 
 // A TableUse is that a limit takes its numbers from a table, where a row has some. Its methods may be called concurrently.

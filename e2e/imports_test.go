@@ -27,13 +27,13 @@ var borders = []struct {
 	wire   bool
 }{
 	{folder: "limiter", own: []string{"limiter"}, others: []string{}},
-	{folder: "tables", own: []string{"limiter", "descriptors/rules", "jsonview"}, others: []string{}},
-	{folder: "descriptors", own: []string{"limiter", "descriptors/rules", "quota", "tables"}, others: []string{}},
+	{folder: "descriptors/tables", own: []string{"limiter", "descriptors/rules", "jsonview"}, others: []string{}},
+	{folder: "descriptors", own: []string{"limiter", "descriptors/rules", "quota", "descriptors/tables"}, others: []string{}},
 	{folder: "descriptors/rules", own: []string{"limiter"}, others: []string{}},
 	{folder: "descriptors/envoygateway", own: []string{"descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
 	{folder: "descriptors/rulefile", own: []string{"limiter", "descriptors/rules", "descriptors/envoygateway"}, others: []string{"go.yaml.in/yaml/v4"}},
 	{
-		folder: "descriptors/source", own: []string{"descriptors", "descriptors/rules", "descriptors/envoygateway", "descriptors/rulefile", "tables"},
+		folder: "descriptors/source", own: []string{"descriptors", "descriptors/rules", "descriptors/envoygateway", "descriptors/rulefile", "descriptors/tables"},
 		others: []string{"github.com/fsnotify/fsnotify"},
 	},
 	{folder: "descriptors/volumetest", own: nil, others: []string{}},
@@ -43,10 +43,10 @@ var borders = []struct {
 	{folder: "quota", own: nil, others: []string{}},
 	{folder: "quota/filter", own: []string{"quota"}, others: []string{}},
 	{folder: "server", own: []string{
-		"descriptors", "telemetry", "server/access", "server/answer", "server/live", "server/rlqs", "server/transport", "server/transport/own", "server/transport/grpcgo", "tables",
+		"descriptors", "telemetry", "server/access", "server/answer", "server/live", "server/rlqs", "server/transport", "server/transport/own", "server/transport/grpcgo", "descriptors/tables",
 	}, wire: true},
 	{folder: "server/access", own: []string{"telemetry"}, wire: true},
-	{folder: "server/answer", own: []string{"limiter", "descriptors", "descriptors/rules", "telemetry", "server/access", "server/live", "tables"}, wire: true},
+	{folder: "server/answer", own: []string{"limiter", "descriptors", "descriptors/rules", "telemetry", "server/access", "server/live", "descriptors/tables"}, wire: true},
 	{folder: "server/live", own: []string{"limiter", "descriptors", "telemetry"}, others: []string{}},
 	{folder: "server/rlqs", own: []string{"limiter", "descriptors", "quota", "telemetry", "server/access"}, wire: true},
 	{folder: "server/transport", own: []string{"h2", "telemetry", "server/answer", "server/rlqs"}, wire: true},
@@ -68,7 +68,7 @@ var borders = []struct {
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "jsonview"}, others: []string{}},
 	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/answer", "server/live", "store", "store/redis", "tables", "xds", "envoyconfig", "simulate", "simulate/accesslog",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/answer", "server/live", "store", "store/redis", "descriptors/tables", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
 	// It runs the binary and knows nothing of its insides.
 	{folder: "e2e", own: []string{"store/storetest"}},

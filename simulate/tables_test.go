@@ -9,8 +9,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/simulate/report"
-	"github.com/sluice-ratelimit/sluice/tables"
 )
 
 // Keys with rows are decided by these, and what they used is a share of their own numbers, in windows of their own. Recommended is

@@ -15,8 +15,8 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/server"
-	"github.com/sluice-ratelimit/sluice/tables"
 )
 
 // tableCmd shows and changes the tables of a running sluice.

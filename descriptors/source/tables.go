@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/tables"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
 // maxTableBytes bounds the size of a file of rows.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/tables"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
 // followTable loads and follows the file of a table. Updates come in the channel.
