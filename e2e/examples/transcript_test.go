@@ -385,6 +385,7 @@ func (s *scene) take(ctx context.Context, step step) []string {
 		ctx, cancel = context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 	}
+	var last []string
 	for {
 		cmd := exec.CommandContext(ctx, "sh", "-c", command)
 		cmd.Dir = root
@@ -394,8 +395,11 @@ func (s *scene) take(ctx context.Context, step step) []string {
 		if problems == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil { // else it was killed before it had printed all
+			last = append([]string{"$ " + step.command}, append(problems, fmt.Sprintf("it printed (%v):\n%s", err, out))...)
+		}
 		if !onlyLooks.MatchString(command) || ctx.Err() != nil {
-			return append([]string{"$ " + step.command}, append(problems, fmt.Sprintf("it printed (%v):\n%s", err, out))...)
+			return last
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
