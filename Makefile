@@ -166,8 +166,9 @@ TORTURE := go test -count=1 -tags torture -timeout 15m -parallel 4 ./e2e/torture
 RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
 
 # Long tests of one goroutine, in which the race detector has nothing to find and takes ten times as
-# long. make test runs them.
-ALONE := ^Test(ADamagedSnapshotIsNotTaken|AbsurdTimes|Adopt|Booleans|BytesPerLiveCounter|CalendarWindowsAreThoseOfAnother|CountersMoveWhileTheyAreSaved|ExampleGreedy|FloodsEvictNoMore|HeaderBlocksEnd|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesMeanOneCounter|RecommendedNumbersAreTheSmallest|ReservedMemory|SameBlocks|SimulatePage|SizeChangesNothing|TheServiceDecidesTheSame)$$
+# long, and scripts of commands that end by themselves, or whose servers answer little. make test runs
+# them.
+ALONE := ^Test(ADamagedSnapshotIsNotTaken|AbsurdTimes|Adopt|Booleans|BytesPerLiveCounter|CalendarWindowsAreThoseOfAnother|CountersMoveWhileTheyAreSaved|ExampleGreedy|FloodsEvictNoMore|HeaderBlocksEnd|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesMeanOneCounter|RecommendedNumbersAreTheSmallest|ReservedMemory|SameBlocks|SimulatePage|SizeChangesNothing|TheServiceDecidesTheSame)$$|^TestScripts$$/^(arguments|call_flags|check.*|commands|envoy_.*|environment.*|explain|flags|simulate)$$
 
 .PHONY: test-race
 test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a raced sluice under load (5 minutes; needs a C compiler)
