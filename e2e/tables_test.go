@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // tablesAt runs sluice with a table that is changed row by row.
@@ -159,9 +160,7 @@ func TestFullDiskRefusesRows(t *testing.T) {
 		t.Errorf("a row for which there is room: %v", err)
 	}
 	for _, said := range []string{"a table cannot be saved: changes of its rows are refused until it can be", "a table is saved again"} {
-		if !strings.Contains(s.Log(), said) {
-			t.Errorf("the log does not say %q", said)
-		}
+		suite.Eventually(t, said, func() bool { return strings.Contains(s.Log(), said) }) // lines wait in a queue
 	}
 	s.Kill()
 	if got := numbers(t, tablesAt(t, dir, nil)); len(got) != put+1 || got["small"] != 8 {
