@@ -1,0 +1,57 @@
+package quota_test
+
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// perHour is a whole rate in tokens per Fill.
+func perHour(perSecond int) quota.Rate { return quota.Rate(perSecond * 3600) }
+
+var hundred = &quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond}
+
+// A rig feeds a divider and takes what it tells.
+type rig struct {
+	*quota.Divider
+	now quota.Time
+}
+
+func newRig(o quota.Options) *rig { return &rig{quota.New(0, o), 0} }
+
+func (r *rig) pass(d time.Duration) {
+	for end := r.now + d; r.now < end; {
+		r.now = min(end, max(r.Tick(r.now), r.now+1))
+	}
+	r.Tick(r.now)
+}
+
+// first reports a bucket's first request.
+func (r *rig) first(h quota.Holder, bucket int, l *quota.Limit) quota.Outcome {
+	return r.report(h, bucket, l, 1, 0, 0)
+}
+
+func (r *rig) report(h quota.Holder, bucket int, l *quota.Limit, allowed, denied uint64, elapsed time.Duration) quota.Outcome {
+	o := r.Report(r.now, h, quota.Report{
+		Bucket: bucketOf(bucket), ID: []byte{byte(bucket)}, Limit: l, Allowed: allowed, Denied: denied, Elapsed: elapsed,
+	})
+	r.Tick(r.now)
+	return o
+}
+
+// told returns what a holder is told, and has it arrive.
+func (r *rig) told(h quota.Holder) []quota.Action {
+	actions, seq, _ := r.Take(r.now, h, nil, 1000)
+	r.Confirmed(r.now, h, seq)
+	r.Tick(r.now)
+	return actions
+}
+
+// rate returns the rate that a holder is told of a single bucket, -1 if it is told none.
+func (r *rig) rate(h quota.Holder) int64 {
+	a := r.told(h)
+	if len(a) != 1 || a[0].Kind != quota.Assign {
+		return -1
+	}
+	return int64(a[0].Rate)
+}
