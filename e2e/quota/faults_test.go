@@ -36,6 +36,13 @@ func (s *stage) passed(at int, user string) (n int) {
 	return n
 }
 
+// inASecond returns how many requests of a user pass at an Envoy within a second; at all of them if at is negative.
+func (s *stage) inASecond(at int, user string) int {
+	before := s.passed(at, user)
+	time.Sleep(time.Second)
+	return s.passed(at, user) - before
+}
+
 // awaitShares waits until each Envoy has let pass a request of the user.
 func (s *stage) awaitShares(t *testing.T, user string) {
 	t.Helper()
@@ -80,11 +87,7 @@ func TestEnvoyDies(t *testing.T) {
 		s.during(t, "al", []time.Duration{time.Hour, 5 * time.Millisecond}, func() { time.Sleep(8 * time.Second) })
 		died := time.Now()
 		s.envoys[1].Kill()
-		suite.Eventually(t, "the other Envoy has most of the limit", func() bool {
-			before := s.passed(0, "al")
-			time.Sleep(time.Second)
-			return s.passed(0, "al")-before >= 80
-		})
+		suite.Eventually(t, "the other Envoy has most of the limit", func() bool { return s.inASecond(0, "al") >= 80 })
 		t.Logf("after %.1f s the other Envoy lets 80 a second pass", time.Since(died).Seconds())
 	})
 	s.hold(t, "al", 100, 20)
@@ -170,9 +173,7 @@ func TestRulesGiveAndTake(t *testing.T) {
 	s.awaitShares(t, "al")
 	passes := func(least, most int) func() bool { // in a second
 		return func() bool {
-			before := s.passed(-1, "al")
-			time.Sleep(time.Second)
-			n := s.passed(-1, "al") - before
+			n := s.inASecond(-1, "al")
 			return n >= least && n <= most
 		}
 	}
@@ -200,11 +201,7 @@ func TestEnvoyJoins(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		s.startEnvoy(t)
 		s.during(t, "al", []time.Duration{time.Hour, 4 * time.Millisecond}, func() {
-			suite.Eventually(t, "who joined has a third of the limit", func() bool {
-				before := s.passed(1, "al")
-				time.Sleep(time.Second)
-				return s.passed(1, "al")-before >= 33
-			})
+			suite.Eventually(t, "who joined has a third of the limit", func() bool { return s.inASecond(1, "al") >= 33 })
 		})
 	})
 	s.hold(t, "al", 100, 2*20)

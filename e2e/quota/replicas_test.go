@@ -206,11 +206,7 @@ func TestStoreOfSluicesDies(t *testing.T) {
 			return suite.Metrics(t, tr.sluices[0]).Sum("sluice_quota_roles")+suite.Metrics(t, tr.sluices[1]).Sum("sluice_quota_roles") == 0
 		})
 		t.Logf("after %.1f s nobody divides", time.Since(died).Seconds())
-		suite.Eventually(t, "shares have ended", func() bool {
-			before := tr.passed(-1, "al")
-			time.Sleep(time.Second)
-			return tr.passed(-1, "al") == before
-		})
+		suite.Eventually(t, "shares have ended", func() bool { return tr.inASecond(-1, "al") == 0 })
 		t.Logf("after %.1f s nothing passes", time.Since(died).Seconds())
 		tr.store.Run()
 		back, before := time.Now(), tr.passed(-1, "al")
