@@ -96,12 +96,10 @@ func tagOf(id identity.ID) uint64 { return max(1, id.Lo) }
 
 // add counts one denial of a key.
 func (s *sketch) add(id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry, name []byte) {
-	set, tag := &s.sets[id.Hi%sets], tagOf(id)
-	for i := range set.tags {
-		if set.tags[i].Load() == tag {
-			set.hits[i].Add(1)
-			return
-		}
+	set, i, ok := s.find(id)
+	if ok {
+		set.hits[i].Add(1)
+		return
 	}
 	if set.mu.TryLock() {
 		s.addLocked(set, id, limit, entries, name)
