@@ -59,12 +59,17 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 			if word == "rate_limit" || word == "metadata" {
 				outcome = "their words are put together, as in envoyproxy/ratelimit"
 			}
-			p.warn(rules.Twice, path, key, "%q is given twice, first on line %d; %s", word, p.pos(first).Line, outcome)
+			p.warnTwice(path, key, word, first, outcome)
 		}
 		explicit[word] = key
 		all = append(all, field{word, key, p.follow(at), at})
 	}
 	return all
+}
+
+// warnTwice warns of a key of a map that stands there before, too.
+func (p *parser) warnTwice(path string, key *yaml.Node, word string, first *yaml.Node, outcome string) {
+	p.warn(rules.Twice, path, key, "%q is given twice, first on line %d; %s", word, p.pos(first).Line, outcome)
 }
 
 // wordText is the keyText of maps whose keys are words.

@@ -190,7 +190,7 @@ func (p *parser) twice(n *yaml.Node, only ...string) {
 			continue
 		}
 		if other := first[key.Value]; other != nil {
-			p.warn(rules.Twice, "", key, "%q is given twice, first on line %d; the last one wins", rules.Shorten(key.Value), p.pos(other).Line)
+			p.warnTwice("", key, rules.Shorten(key.Value), other, "the last one wins")
 		} else {
 			first[key.Value] = key
 		}
