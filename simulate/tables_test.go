@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,27 +11,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 // Keys with rows are decided by these, and what they used is a share of their own numbers, in windows of their own. Recommended is
 // the number for the others.
 func TestKeysWithRows(t *testing.T) {
-	all := new(tables.Registry)
-	e, err := all.Add("plans", "plans.csv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, found := e.Read("plans.csv", strings.NewReader("user,requests_per_unit,unit,unlimited\nlarge,10,,\nhourly,120,hour,\nfree,,,true\nnone,0,,\n"))
-	if err := found.Err(); err != nil {
-		t.Fatal(err)
-	}
-	e.Replace(rows)
-	configs, _ := rulefile.Parse("rules.yaml", []byte("{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 2, table: plans}}]}"))
-	set, found := descriptors.Compile(configs, descriptors.Options{Tables: all})
-	if err := found.Err(); err != nil {
-		t.Fatal(err)
-	}
+	set := withRows(t, perUserOfTable, "user,requests_per_unit,unit,unlimited\nlarge,10,,\nhourly,120,hour,\nfree,,,true\nnone,0,,\n")
 	var log strings.Builder
 	for user, n := range map[string]int{"large": 4, "other": 3, "free": 50, "none": 1} {
 		for range n {
@@ -56,4 +44,47 @@ func TestKeysWithRows(t *testing.T) {
 	if got.Recommended == nil || got.Recommended.RequestsPerUnit != 3 {
 		t.Errorf("recommended %+v, want 3", got.Recommended)
 	}
+}
+
+// TestMemoryOfKeysWithRows has room for so many keys, but not for what is kept of their rows beside.
+func TestMemoryOfKeysWithRows(t *testing.T) {
+	const keys = 28_000
+	var rows, log strings.Builder
+	rows.WriteString("user,requests_per_unit\n")
+	for i := range keys {
+		fmt.Fprintf(&rows, "u%d,7\n", i)
+		log.WriteString(usersLine(noon.Add(time.Duration(i)*50*time.Millisecond), 200, fmt.Sprint("u", i)))
+	}
+	for file, fits := range map[string]bool{"user,requests_per_unit\nnobody,7\n": true, rows.String(): false} {
+		_, err := Run(t.Context(), Options{
+			Logs: []accesslog.Log{logOf("log", log.String())}, Rules: withRows(t, strings.Replace(perUserOfTable, "minute", "second", 1), file), Format: users,
+			Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: 4 << 20, Reorder: time.Millisecond,
+		})
+		if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "what is kept of") {
+			t.Errorf("with %d bytes of rows %d keys are %v", len(file), keys, err)
+		}
+	}
+}
+
+const perUserOfTable = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 2, table: plans}}]}"
+
+// withRows compiles rules that name the table plans, which has these rows.
+func withRows(t *testing.T, text, file string) *descriptors.Set {
+	t.Helper()
+	all := new(tables.Registry)
+	e, err := all.Add("plans", "plans.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, found := e.Read("plans.csv", strings.NewReader(file))
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	e.Replace(rows)
+	configs, _ := rulefile.Parse("rules.yaml", []byte(text))
+	set, found := descriptors.Compile(configs, descriptors.Options{Tables: all})
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return set
 }

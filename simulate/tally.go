@@ -164,7 +164,12 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 
 // bytes is about how much memory the tally takes: for each key itself, its places in the index and
 // that of its text.
-func (t *tally) bytes() int64 { return int64(t.keys.n)*128 + t.keys.textBytes }
+func (t *tally) bytes() int64 {
+	return int64(t.keys.n)*128 + t.keys.textBytes + int64(len(t.own))*bytesOfOwn
+}
+
+// bytesOfOwn is what a key with a row takes beside: 32 bytes, in a map of which half may be empty.
+const bytesOfOwn = 72
 
 // windows say which window of a limit a time lies in.
 type windows struct {
