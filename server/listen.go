@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,10 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// listen opens a listener on host:port, unix:///path or unix:@name, an abstract socket. It first
-// removes a socket file on which no process listens: a container that restarts keeps its volumes,
-// and could not listen again. With reusePort, another process of the same user may listen on the
-// same TCP port, if it sets SO_REUSEPORT too. A socket file gets the mode.
+// listen opens a listener on host:port, unix:///path or unix:@name, an abstract socket. With reusePort,
+// another process of the same user may listen on the same TCP port, if it sets SO_REUSEPORT too. A
+// socket file gets the mode.
 func listen(ctx context.Context, addr string, reusePort bool, mode fs.FileMode) (net.Listener, error) {
 	var config net.ListenConfig
 	if reusePort {
@@ -32,41 +30,14 @@ func listen(ctx context.Context, addr string, reusePort bool, mode fs.FileMode) 
 	if path = strings.TrimPrefix(path, "//"); !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "@") {
 		return nil, fmt.Errorf("listen on %q: must be unix:///path or unix:@name", addr)
 	}
-	if !strings.HasPrefix(path, "@") {
-		if err := removeStale(ctx, path); err != nil {
-			return nil, fmt.Errorf("listen on %q: %w", addr, err)
-		}
+	if strings.HasPrefix(path, "@") {
+		return config.Listen(ctx, "unix", path)
 	}
-	l, err := config.Listen(ctx, "unix", path)
+	l, err := listenSocketFile(ctx, path, mode)
 	if err != nil {
-		return nil, err
-	}
-	if !strings.HasPrefix(path, "@") {
-		// To connect is to write to the file. Without this the umask would decide who may, and
-		// Envoy runs as another user.
-		if err := os.Chmod(path, mode); err != nil {
-			return nil, errors.Join(err, l.Close())
-		}
+		return nil, fmt.Errorf("listen on %q: %w", addr, err)
 	}
 	return l, nil
-}
-
-func removeStale(ctx context.Context, path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode()&os.ModeSocket == 0 {
-		return errors.New("a file that is no socket is in the way")
-	}
-	var dialer net.Dialer
-	if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
-		return errors.Join(errors.New("another process listens on it"), conn.Close())
-	}
-	return os.Remove(path)
 }
 
 // boundedListener closes connections beyond max at once. So a client that opens too many notices,
