@@ -1,8 +1,8 @@
 package server
 
 import (
+	"maps"
 	"net/http"
-	"net/http/pprof"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -30,8 +30,8 @@ func debugHandler(h *answer.Handler, rights DebugRights) http.Handler {
 	mux.Handle(statePath, g.protect(stateEndpoint(h)))
 	mux.Handle(resetPath, g.protect(newResetHandler(h).endpoint()))
 	mux.Handle("/counters", g.protect(countersEndpoint(h)))
-	for path, page := range map[string]http.Handler{
-		"/{$}": newPageHandler(h, g),
+	mux.Handle("/{$}", g.look(newPageHandler(h, g)))
+	pages := map[string]http.Handler{
 		"/rlconfig": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			if set := h.Service.Rules(); set != nil {
@@ -40,14 +40,11 @@ func debugHandler(h *answer.Handler, rights DebugRights) http.Handler {
 				}
 			}
 		}),
-		"/stats":               promhttp.HandlerFor(h.Metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}),
-		"/debug/pprof/":        http.HandlerFunc(pprof.Index),
-		"/debug/pprof/cmdline": http.HandlerFunc(pprof.Cmdline),
-		"/debug/pprof/profile": http.HandlerFunc(pprof.Profile),
-		"/debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
-		"/debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
-	} {
-		mux.Handle(path, g.look(page))
+		"/stats": newScrapes(h.Metrics, promhttp.HandlerOpts{}),
+	}
+	maps.Copy(pages, profiles)
+	for path, page := range pages {
+		mux.Handle(path, g.look(g.noOtherSite(page)))
 	}
 	all := &tablesHandler{h, g}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -112,14 +112,30 @@ func (g *guard) deny(r *http.Request, reason prometheus.Counter, why string) {
 	g.rare.Warn("request to the debug listener denied; more within ten seconds are only counted", zap.String("why", why), zap.String("from", r.RemoteAddr))
 }
 
-// look returns the handler of a page for those who may read, or for everybody if nobody is given rights.
+// look returns the handler of a page for callers who may read, or for everybody if no rights are given.
 func (g *guard) look(page http.Handler) http.Handler {
 	if !g.rights.given() {
 		return page
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return answering(page, func(w http.ResponseWriter, r *http.Request) error {
 		_, err := g.who(w.Header(), r)
-		if e, ok := errors.AsType[requestError](err); ok {
+		return err
+	})
+}
+
+// noOtherSite returns the handler of a page that web pages of other sites cannot read. Rights keep them out by
+// themselves.
+func (g *guard) noOtherSite(page http.Handler) http.Handler {
+	if g.rights.given() {
+		return page
+	}
+	return answering(page, func(_ http.ResponseWriter, r *http.Request) error { return fromOtherSite(r) })
+}
+
+// answering returns the handler of a page for requests that check admits.
+func answering(page http.Handler, check func(http.ResponseWriter, *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if e, ok := errors.AsType[requestError](check(w, r)); ok {
 			http.Error(w, e.message, e.code)
 			return
 		}
@@ -215,6 +231,20 @@ func local(r *http.Request) error {
 		}
 	}
 	if !namesLoopback(r.Host) {
+		return reject(http.StatusForbidden, "host %.100q: must be localhost or a loopback address", r.Host)
+	}
+	return nil
+}
+
+// fromOtherSite returns an error if a browser sent r for a web page of another site. Such a page may name this
+// machine, or have had its own name point here (DNS rebinding); then the Host gives it away. Links from other sites
+// may be followed.
+func fromOtherSite(r *http.Request) error {
+	header := r.Header
+	if header.Get("Sec-Fetch-Site") == "cross-site" && header.Get("Sec-Fetch-Mode") != "navigate" {
+		return reject(http.StatusForbidden, "a web page of another site sent this request")
+	}
+	if own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr); own != nil && isLoopback(own.String()) && !namesLoopback(r.Host) {
 		return reject(http.StatusForbidden, "host %.100q: must be localhost or a loopback address", r.Host)
 	}
 	return nil

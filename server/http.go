@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -24,16 +26,31 @@ const (
 	maxHTTPBody = 64 << 10
 )
 
+// maxHTTPWrite is how long a client may take to read a response.
+const maxHTTPWrite = 10 * time.Second
+
 // newHTTPServer returns a server with bounds on what a client can cost.
 func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Server {
 	return &http.Server{
-		Handler:           h,
+		Handler:           writeWithin(h),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    headerBytes,
 		ErrorLog:          zap.NewStdLog(logger),
 	}
+}
+
+// writeWithin gives each response [maxHTTPWrite], and a profile as many seconds more as it takes. The deadlines of
+// [http.Server] would be the same for both.
+func writeWithin(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		deadline := time.Now().Add(maxHTTPWrite + profileTime(r)) //nolint:forbidigo // of a socket
+		if err := http.NewResponseController(w).SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return // the connection has ended
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // publicHandler serves /healthcheck, and json as /json.
@@ -64,14 +81,46 @@ var (
 
 // jsonHandler answers a RateLimitRequest in proto3 JSON: 200 or 429 with the reply in JSON, and 400
 // for every error, as envoyproxy/ratelimit does. Unlike there, a domain that its client may not ask
-// for gets 403, and the body of an error says what is wrong.
+// for gets 403, and the body of an error says what is wrong. Web pages of other origins get 403: they could charge,
+// refund and end leases through the browser of an operator.
 type jsonHandler struct {
 	*answer.Handler
 	maxBytes int64
 }
 
+// jsonTypes are the content types of /json. The last is that of curl -d, which the documentation of
+// envoyproxy/ratelimit uses.
+var jsonTypes = []string{"", "application/json", "application/x-www-form-urlencoded"}
+
+// admitJSON reports whether /json answers r, and answers itself if not.
+func admitJSON(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "Method Not Allowed: must be POST", http.StatusMethodNotAllowed)
+		return false
+	}
+	sent, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if !slices.Contains(jsonTypes, strings.ToLower(strings.TrimSpace(sent))) {
+		http.Error(w, "Unsupported Media Type: must be application/json", http.StatusUnsupportedMediaType)
+		return false
+	}
+	err := http.NewCrossOriginProtection().Check(r)
+	if browser := r.Header.Get("Origin") + r.Header.Get("Sec-Fetch-Site"); err == nil && browser != "" {
+		err = fromOtherSite(r)
+	}
+	if err != nil {
+		http.Error(w, "Forbidden: "+err.Error(), http.StatusForbidden)
+	}
+	return err == nil
+}
+
 func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, j.maxBytes))
+	if !admitJSON(w, r) {
+		return
+	}
+	var body []byte
+	var err error
+	whileWaiting(r, func() { body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, j.maxBytes)) })
 	if err != nil {
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 			http.Error(w, "Request Entity Too Large", http.StatusRequestEntityTooLarge)
@@ -122,7 +171,7 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // metricsHandler serves the metrics at path and nothing else.
 func metricsHandler(m *telemetry.Metrics, path string) http.Handler {
-	return only(path, promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}))
+	return only(path, newScrapes(m, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 }
 
 // only serves h at path and nothing else.

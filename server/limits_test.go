@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -11,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
@@ -59,39 +62,94 @@ func ended(conn net.Conn) error {
 	return nil // a reset is an end, too
 }
 
-// TestHTTPConnectionsHaveABound holds the last place of each listener for HTTP, so that
-// the next connection is closed, and those of others are not.
+// TestHTTPConnectionsHaveABound holds that each HTTP listener closes the connection that has waited for its client for
+// longest to admit another one: also one in the middle of a request, and one after a request.
 func TestHTTPConnectionsHaveABound(t *testing.T) {
 	t.Parallel()
 	a := authority(t)
 	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{
-		JSONAddr: "127.0.0.1:0", TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key}), Limits: transport.Limits{MaxHTTPConnections: 1},
+		JSONAddr: "127.0.0.1:0", TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key}), Limits: transport.Limits{MaxHTTPConnections: 2},
 	})
 	rejected := 0.0
 	for _, listener := range []string{"http", "json", "metrics", "debug"} {
-		first := r.connectTo(t, listener, "G", 30*time.Second) // of GET, which never goes on
-		second := r.connectTo(t, listener, "", 4*time.Second)
-		if err := ended(second); err != nil {
-			t.Errorf("%s: the second connection: %v, want its end", listener, err)
+		first := r.connectTo(t, listener, "G", time.Minute) // of GET, which never goes on
+		second := r.connectTo(t, listener, "", time.Minute)
+		third := r.connectTo(t, listener, "", time.Minute)
+		if err := ended(first); err != nil {
+			t.Errorf("%s: the first connection: %v, want its end", listener, err)
 		}
 		if rejected++; testutil.ToFloat64(s.Metrics().RejectedConnections) != rejected {
 			t.Errorf("%s: %v connections rejected, want %v", listener, testutil.ToFloat64(s.Metrics().RejectedConnections), rejected)
 		}
-		_ = first.Close()
-		// The place is free once the server has seen the end.
-		if listener == "http" {
-			eventually(t, "the place is free", func() bool {
-				response, err := http.Get("http://" + r.addr["http"] + "/healthcheck")
-				if err != nil {
-					rejected++
-					return false
-				}
-				return response.Body.Close() == nil
+		_, _ = second.Close(), third.Close()
+	}
+}
+
+// TestUsedHTTPConnectionsStay holds that a connection with a running handler is never closed for another one, which is
+// rejected instead, and that it may be once the handler waits for the client or has ended.
+func TestUsedHTTPConnectionsStay(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rejected := prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
+	running, release := make(chan struct{}), make(chan struct{})
+	bounded := &httpConnections{Listener: l, max: 1, rejected: rejected}
+	server := newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/waits" {
+			whileWaiting(r, func() {
+				running <- struct{}{}
+				_, _ = io.ReadAll(r.Body)
 			})
-			http.DefaultClient.CloseIdleConnections()
+			return
 		}
+		running <- struct{}{}
+		<-release
+		_, _ = io.WriteString(w, "answered")
+	}), maxHTTPHead, zap.NewNop())
+	bounded.serveOn(server)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(bounded) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	connect := func(send string) net.Conn {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, send); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	used := connect("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-running
+	if err := ended(connect("")); err != nil {
+		t.Error(err)
+	}
+	if got := testutil.ToFloat64(rejected); got != 1 {
+		t.Fatalf("%v connections are rejected beside one with a running handler, want 1", got)
+	}
+	release <- struct{}{}
+	response, err := http.ReadResponse(bufio.NewReader(used), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "answered" {
+		t.Errorf("the used connection gets %q, %v", body, err)
+	}
+	_ = response.Body.Close()
+
+	for range 2 { // for the second, the first is closed, which waits for its body
+		connect("POST /waits HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+		<-running
 	}
 }
 

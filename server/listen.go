@@ -94,8 +94,11 @@ func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
 
 // CloseWrite lets net/http close its half first. Otherwise a client could see the connection's end
 // before it has read why it was rejected.
-func (c *boundedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+func (c *boundedConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+// closeWrite closes the sending half of c where that is possible.
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return nil

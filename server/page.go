@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html"
 	"html/template"
+	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -42,12 +43,11 @@ var page = template.Must(template.New("").Funcs(template.FuncMap{
 type pageHandler struct {
 	*answer.Handler
 	guard  *guard
-	index  string
 	policy string
 }
 
 func newPageHandler(h *answer.Handler, g *guard) *pageHandler {
-	return &pageHandler{h, g, debugIndex, pagePolicy()}
+	return &pageHandler{h, g, pagePolicy()}
 }
 
 // acceptsHTML reports whether a browser asks.
@@ -125,7 +125,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asks, err := h.guard.who(http.Header{}, r)
 	if !acceptsHTML(r) || err != nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte(h.index)) // a client that went away
+		_, _ = io.WriteString(w, debugIndex) // a client that went away
 		return
 	}
 	part, which := "page", answer.AllRules

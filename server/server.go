@@ -134,8 +134,10 @@ func (s *Server) Listen(ctx context.Context) error {
 		if l.name == "debug" && !s.options.DebugRights.given() && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
 			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone")
 		}
-		conn = &boundedListener{Listener: conn, max: int64(s.options.Limits.MaxHTTPConnections), rejected: s.metrics.RejectedConnections}
+		bounded := &httpConnections{Listener: conn, max: s.options.Limits.MaxHTTPConnections, rejected: s.metrics.RejectedConnections}
 		server := newHTTPServer(recovering(l.handler, h.Panics), head, s.logger)
+		bounded.serveOn(server)
+		conn = bounded
 		if tls := map[string]*access.TLS{"json": secure, "debug": s.options.DebugTLS}[l.name]; tls != nil {
 			conn = tls.Secure(server, conn)
 		}

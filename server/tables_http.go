@@ -105,6 +105,9 @@ func tablePath(escaped string) (name string, key []string, err error) {
 		}
 		key = append(key, value)
 	}
+	if key[0] == "" {
+		return "", key[1:], fmt.Errorf("the path names no table: must be %s/NAME/KEY", tablesPath)
+	}
 	return key[0], key[1:], nil
 }
 

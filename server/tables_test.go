@@ -140,6 +140,7 @@ func TestRowsThatAreRejected(t *testing.T) {
 		{"PUT", "/users/al?columns=path", "requests_per_unit=5", "409 Conflict"},
 		{"PUT", "/users/al?column=user", "requests_per_unit=5", "400 Bad Request"},
 		{"PUT", "/users/al/b", "requests_per_unit=5", "400 Bad Request"},
+		{"PUT", "//al", "requests_per_unit=5", "the path names no table"},
 		{"PUT", "/users/al", "", "requests_per_unit is missing"},
 		{"PUT", "/users/al", "requests=5", `unknown word \"requests\"`},
 		{"PUT", "/users/al", "requests_per_unit=5&requests_per_unit=6", `\"requests_per_unit\" stands twice`},

@@ -93,7 +93,7 @@ func New(o Options) (*Metrics, error) {
 	m.Quota = newQuota(r)
 	m.DebugDenied = newDebugDenied(r)
 	m.TokenFile = newTokenFile(r)
-	m.RejectedConnections = m.counter("sluice_rejected_connections_total", "Connections, over gRPC or HTTP, closed at once because the limit on them was reached.")
+	m.RejectedConnections = m.counter("sluice_rejected_connections_total", "Connections, over gRPC or HTTP, closed because the limit on them was reached.")
 	m.Ended = newEnded(r)
 	m.carriers = newCarriers(r)
 	m.CounterResets = m.counter("sluice_resets_total", "Counters that an operator reset by hand.")

@@ -1,0 +1,80 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+)
+
+// askLocally asks a handler over a loopback connection.
+func askLocally(h http.Handler, method, target, host, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6070})))
+	r.RemoteAddr, r.Host = "127.0.0.1:5000", host
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// TestOtherSitesReadNothing holds that no page of the debug listener can be read through the browser of an operator by
+// a web page of another site, nor by one whose name was bound to loopback.
+func TestOtherSitesReadNothing(t *testing.T) {
+	h := debugHandler(answer.NewHandler(service(t, answer.Settings{}, countersRules), zap.NewNop(), nil, false), DebugRights{})
+	for _, path := range []string{"/rlconfig", "/stats", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
+		for _, tt := range []struct {
+			host   string
+			header []string
+			want   int
+		}{
+			{"localhost:6070", nil, 200},
+			{"127.0.0.1:6070", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors"}, 200},
+			{"[::1]:6070", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200}, // a link
+			{"localhost:6070", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
+			{"evil.example:6070", nil, 403},
+			{"", nil, 403},
+		} {
+			if w := askLocally(h, http.MethodGet, path, tt.host, "", tt.header...); w.Code != tt.want {
+				t.Errorf("GET %s of %q with %q = %d, want %d", path, tt.host, tt.header, w.Code, tt.want)
+			}
+		}
+	}
+}
+
+// TestJSONIsForPrograms holds that /json answers programs, as curl, and no web page of another origin, which could
+// charge and refund through the browser of an operator.
+func TestJSONIsForPrograms(t *testing.T) {
+	h := jsonHandler{answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), maxHTTPBody}
+	const ask = `{"domain":"d","descriptors":[{"entries":[{"key":"other","value":"v"}]}]}`
+	for _, tt := range []struct {
+		method, host string
+		header       []string
+		want         int
+	}{
+		{"POST", "ratelimit:8080", nil, 200},
+		{"POST", "ratelimit:8080", []string{"Content-Type", "application/x-www-form-urlencoded"}, 200}, // curl -d
+		{"POST", "ratelimit:8080", []string{"Content-Type", "Application/JSON; charset=utf-8"}, 200},
+		{"POST", "localhost:8080", []string{"Content-Type", "application/json", "Origin", "http://localhost:8080", "Sec-Fetch-Site", "same-origin"}, 200},
+		{"POST", "localhost:8080", []string{"Content-Type", "text/plain"}, 415},
+		{"POST", "localhost:8080", []string{"Content-Type", "multipart/form-data; boundary=x"}, 415},
+		{"POST", "localhost:8080", []string{"Content-Type", "application/json", "Origin", "http://evil.example"}, 403},
+		{"POST", "localhost:8080", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"POST", "localhost:8080", []string{"Origin", "null"}, 403},
+		{"POST", "evil.example", []string{"Content-Type", "application/json", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin"}, 403}, // bound to loopback
+		{"GET", "localhost:8080", nil, 405},
+		{"PUT", "localhost:8080", nil, 405},
+	} {
+		if w := askLocally(h, tt.method, "/json", tt.host, ask, tt.header...); w.Code != tt.want {
+			t.Errorf("%s /json of %s with %q = %d %s, want %d", tt.method, tt.host, tt.header, w.Code, w.Body, tt.want)
+		}
+	}
+}

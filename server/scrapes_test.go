@@ -1,0 +1,102 @@
+package server
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// TestSlowScrapesLeaveRoom holds that clients who do not read their metrics keep out nobody but themselves.
+func TestSlowScrapesLeaveRoom(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	s := &scrapes{byAddress: map[string]int{}, metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		began <- struct{}{}
+		<-release
+	})}
+	scrape := func(from string) int {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.RemoteAddr = from
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return w.Code
+	}
+	var running sync.WaitGroup
+	begin := func(from string) {
+		running.Go(func() {
+			if code := scrape(from); code != http.StatusOK {
+				t.Errorf("a scrape from %s gets %d, want 200", from, code)
+			}
+		})
+		<-began
+	}
+	begin("192.0.2.1:1000")
+	begin("192.0.2.1:1001")
+	if code := scrape("192.0.2.1:1002"); code != http.StatusServiceUnavailable {
+		t.Errorf("the third scrape of an address gets %d, want 503", code)
+	}
+	for _, from := range []string{"192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1", "192.0.2.5:1", "[2001:db8::1]:1", "@"} {
+		begin(from)
+	}
+	if code := scrape("192.0.2.7:1"); code != http.StatusServiceUnavailable {
+		t.Errorf("the ninth scrape gets %d, want 503", code)
+	}
+	close(release)
+	running.Wait()
+	if s.all != 0 || len(s.byAddress) != 0 {
+		t.Errorf("%d scrapes, of %v, are counted after their end", s.all, s.byAddress)
+	}
+}
+
+// deadlines records the write deadlines of a response.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.set = append(d.set, at)
+	return nil
+}
+
+// TestResponsesHaveADeadline holds that each response must be read in time, and that a profile has its seconds more.
+func TestResponsesHaveADeadline(t *testing.T) {
+	h := newHTTPServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), maxHTTPHead, zap.NewNop()).Handler
+	for target, want := range map[string]time.Duration{
+		"/metrics": 10 * time.Second, "/stats?seconds=50": 10 * time.Second, "/debug/pprof/trace?seconds=1.5": 11500 * time.Millisecond,
+		"/debug/pprof/profile": 40 * time.Second, "/debug/pprof/profile?seconds=1e300": time.Hour + 10*time.Second, "/debug/pprof/profile?seconds=x": 40 * time.Second,
+	} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		before := time.Now()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		after := time.Now()
+		if len(w.set) != 1 || w.set[0].Before(before.Add(want)) || w.set[0].After(after.Add(want)) {
+			t.Errorf("%s: deadlines %v, asked between %v and %v, want one %v later", target, w.set, before, after, want)
+		}
+	}
+}
+
+// TestCommandLineHidesPasswords holds that the profile of the command line shows no user and no password of a URL.
+func TestCommandLineHidesPasswords(t *testing.T) {
+	args := os.Args
+	t.Cleanup(func() { os.Args = args })
+	os.Args = []string{
+		"sluice", "serve", "--store=redis://user:pass@word@10.0.0.1:6379/0", "--store", "rediss://:secret@a,b", "redis+sentinel://u:secr/et@h",
+		"--config=/etc/sluice", "--xds=http://host/path", "a@b://c",
+	}
+	w := httptest.NewRecorder()
+	commandLine(w, nil)
+	want := []string{
+		"sluice", "serve", "--store=redis://xxxxx@10.0.0.1:6379/0", "--store", "rediss://xxxxx@a,b", "redis+sentinel://xxxxx@h",
+		"--config=/etc/sluice", "--xds=http://host/path", "a@b://c",
+	}
+	if got := strings.Split(w.Body.String(), "\x00"); !slices.Equal(got, want) {
+		t.Errorf("the command line is %q, want %q", got, want)
+	}
+}
