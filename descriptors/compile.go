@@ -45,13 +45,13 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	}
 	c.set.Hash = c.sha.set(digests)
 	c.finishDefaults()
-	if c.diagnostics.HasErrors() {
-		return nil, c.diagnostics
+	if c.found.All.HasErrors() {
+		return nil, c.found.All
 	}
 	if opt.RatelimitNames {
 		c.set.nameAsRatelimit()
 	}
-	return c.set, c.diagnostics
+	return c.set, c.found.All
 }
 
 // Build compiles what a source has read, and adds what [Compile] finds to what reading
@@ -85,11 +85,11 @@ func Build(configs []rules.Config, found rules.Diagnostics, names []string, opt 
 
 // compiler is the state of one Compile.
 type compiler struct {
-	opt         Options
-	set         *Set
-	diagnostics rules.Diagnostics
-	hasher      identity.Hasher // without any item
-	sha         hasher
+	opt    Options
+	set    *Set
+	found  rules.Findings
+	hasher identity.Hasher // without any item
+	sha    hasher
 	// replacing is what the limits of the current domain replace.
 	replacing []replacing
 	// leasing are the limits of the current domain that give leases.
@@ -150,12 +150,12 @@ func (c *compiler) shared(t Terms) *Terms {
 }
 
 func (c *compiler) fail(pos rules.Pos, path, format string, args ...any) {
-	c.diagnostics = append(c.diagnostics, rules.Diagnostic{Pos: pos, Severity: rules.Error, Path: path, Message: fmt.Sprintf(format, args...)})
+	c.found.Add(rules.Diagnostic{Pos: pos, Severity: rules.Error, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 func (c *compiler) warn(code rules.Code, pos rules.Pos, path, format string, args ...any) {
 	if !c.set.allowances.Allow(code, pos) {
-		c.diagnostics = append(c.diagnostics, rules.Diagnostic{Pos: pos, Severity: rules.Warning, Code: code, Path: path, Message: fmt.Sprintf(format, args...)})
+		c.found.Add(rules.Diagnostic{Pos: pos, Severity: rules.Warning, Code: code, Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -223,7 +223,7 @@ func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 
 // level compiles the descriptors below parent.
 func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) digest {
-	if len(configs) == 0 {
+	if len(configs) == 0 || c.found.Full() {
 		return digest{}
 	}
 	var digests levelDigests
@@ -234,6 +234,9 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 		*n = node{
 			parent: parent, key: cfg.Key, value: cfg.Value,
 			share: cfg.ShareThreshold, valueToMetric: cfg.ValueToMetric, pos: cfg.Pos,
+		}
+		if c.found.Full() {
+			return digest{} // of rules that do not load
 		}
 		c.checkDescriptor(d, n)
 		if len(cfg.RateLimits) > 0 {

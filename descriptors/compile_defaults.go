@@ -67,7 +67,7 @@ func (c *compiler) unfit(e *rules.DefaultItem, path string, pos rules.Pos, wrong
 		u.more++
 		return
 	}
-	u.wrong = len(c.diagnostics)
+	u.wrong = len(c.found.All)
 	c.fail(e.Pos, e.At, "these words do not fit the rule %s at %s: %s", path, pos, wrong)
 }
 
@@ -78,8 +78,8 @@ func (c *compiler) finishDefaults() {
 		return
 	}
 	for _, u := range c.uses {
-		if u.wrong >= 0 && u.more > 0 {
-			c.diagnostics[u.wrong].Message += fmt.Sprintf(" (and %d more rules)", u.more)
+		if u.wrong >= 0 && u.more > 0 && u.wrong < len(c.found.All) {
+			c.found.All[u.wrong].Message += fmt.Sprintf(" (and %d more rules)", u.more)
 		}
 	}
 	if c.set.Empty() {

@@ -27,6 +27,9 @@ func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, r
 	var c converter
 	configs := make([]rules.Config, 0, len(resources))
 	for i, r := range resources {
+		if c.found.Full() {
+			break
+		}
 		if config, ok := c.resource(i, r); ok {
 			configs = append(configs, config)
 		}
@@ -36,14 +39,14 @@ func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, r
 	slices.SortStableFunc(configs, func(a, b rules.Config) int {
 		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Domain, b.Domain))
 	})
-	return descriptors.Build(configs, c.found, nil, opt)
+	return descriptors.Build(configs, c.found.All, nil, opt)
 }
 
 // converter turns resources into rules. It checks what only the wire can contain. Compile
 // checks the rest.
 type converter struct {
 	pos   rules.Pos // of the current resource
-	found rules.Diagnostics
+	found rules.Findings
 }
 
 // report reports an error, or a warning if it has a code.
@@ -52,7 +55,7 @@ func (c *converter) report(code rules.Code, path, format string, args ...any) {
 	if code != "" {
 		s = rules.Warning
 	}
-	c.found = append(c.found, rules.Diagnostic{Pos: c.pos, Severity: s, Code: code, Path: path, Message: fmt.Sprintf(format, args...)})
+	c.found.Add(rules.Diagnostic{Pos: c.pos, Severity: s, Code: code, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // resource converts resource i of a response. Ok is false if it cannot be read, which it

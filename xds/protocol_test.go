@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/xds"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
@@ -238,9 +240,14 @@ func TestRejectsWhatCannotBePutInForce(t *testing.T) {
 
 func TestNACKIsBounded(t *testing.T) {
 	long := domain("a", 5)
-	for range 30_000 {
-		long.Descriptors = append(long.Descriptors, &pb.RateLimitDescriptor{Value: "v"})
+	wrong := make([]*pb.RateLimitDescriptor, 2000)
+	for i := range wrong {
+		wrong[i] = &pb.RateLimitDescriptor{Value: "v"}
 	}
+	for range 40 { // so that each error has a long path
+		wrong = []*pb.RateLimitDescriptor{{Key: strings.Repeat("k", 60), Descriptors: wrong}}
+	}
+	long.Descriptors = append(long.Descriptors, wrong...)
 	play(t, xds.Options{}, nil, func(s *stage) {
 		st := <-s.streams
 		st.expect("", "", false)
@@ -248,6 +255,47 @@ func TestNACKIsBounded(t *testing.T) {
 		text := st.expect("", "n1", true).GetErrorDetail().GetMessage()
 		if len(text) > 1<<20+100 || !strings.HasSuffix(text, " more errors") {
 			t.Errorf("NACK has %d bytes and ends with %q", len(text), text[max(0, len(text)-100):])
+		}
+	})
+}
+
+// TestMistakesAreBounded holds that a response of nothing but mistakes costs little: its errors are counted in memory,
+// in the log and in the NACK.
+func TestMistakesAreBounded(t *testing.T) {
+	empty := &pb.RateLimitConfig{Domain: "a", Descriptors: make([]*pb.RateLimitDescriptor, 100_000)}
+	for i := range empty.GetDescriptors() {
+		empty.Descriptors[i] = &pb.RateLimitDescriptor{}
+	}
+	_, found := xds.Build([]*anypb.Any{wire(t, empty)}, descriptors.Options{})
+	if last := found[len(found)-1]; len(found) != 1001 || last.Message != "more than 1000 errors; the others are not shown" {
+		t.Errorf("%d diagnostics, the last is %s; want 1000 and one for the others", len(found), last)
+	}
+}
+
+// TestChangesArePaced holds that a server can change the rules ten times at once, and then once in a retry interval.
+func TestChangesArePaced(t *testing.T) {
+	opt := xds.Options{RetryInterval: 3 * time.Second}
+	play(t, opt, nil, func(s *stage) {
+		st := <-s.streams
+		st.expect("", "", false)
+		began := time.Now()
+		for i := range 12 {
+			version := strconv.Itoa(i)
+			st.respond(version, version, xds.TypeURL, wire(t, domain("a", uint32(1+i%2))))
+			st.expect(version, version, false)
+			if got, want := time.Since(began), opt.RetryInterval*time.Duration(max(0, i-9)); got != want {
+				t.Errorf("change %d is in force after %v, want %v", i, got, want)
+			}
+		}
+		time.Sleep(time.Minute) // of the bubble, after which there may be a burst again
+		began = time.Now()
+		for i := range 10 {
+			version := strconv.Itoa(100 + i)
+			st.respond(version, version, xds.TypeURL, wire(t, domain("a", uint32(1+i%2))))
+			st.expect(version, version, false)
+		}
+		if got := time.Since(began); got != 0 {
+			t.Errorf("a burst after a pause took %v, want no time", got)
 		}
 	})
 }

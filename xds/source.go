@@ -34,7 +34,7 @@ type Options struct {
 	NodeID       string            `default:"default" placeholder:"ID" help:"Name of the node that sluice gives to the server."`
 	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Metadata of the node; several with commas, or repeated."`
 	// RetryInterval is short: an attempt costs little, and until it succeeds the rules are old. It
-	// is also the least time between rejections.
+	// is also the least time between rejections, and between responses after a burst.
 	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random."`
 	Backoff       Backoff       `embed:"" prefix:"backoff-"`
 	// MaxMessageBytes is some 200,000 descriptors.
@@ -156,12 +156,16 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 	// A failing Send says only that the stream has ended. Recv says why.
 	_ = stream.Send(s.request(""))
 	var rejectedLast *time.Timer // since the last NACK
+	changes := pace{interval: s.opt.RetryInterval}
 	for {
 		response, err := stream.Recv()
 		if err != nil {
 			return true, heard, explain(err)
 		}
 		heard = true
+		if wait := changes.wait(time.Now()); wait > 0 && !sleep(ctx, wait) { //nolint:forbidigo // as the timers here
+			return true, heard, ctx.Err()
+		}
 		if url := response.GetTypeUrl(); url != TypeURL && url != "" {
 			s.opt.OnIgnored(url)
 			continue

@@ -88,8 +88,9 @@ func (f *xdsFlags) newXDS(r *keeper, opt descriptors.Options) (_ *xdsRules, err 
 		}
 		x.outcome(ack)
 	}
+	rare := telemetry.Rare(r.logger)
 	o.OnIgnored = func(typeURL string) {
-		r.logger.Warn("the management server sent a type that sluice did not ask for", zap.String("type", typeURL))
+		rare.Warn("the management server sent a type that sluice did not ask for", zap.String("type", typeURL))
 	}
 	if f.TLS {
 		x.tls, err = access.ClientTLS(access.TLSOptions{
