@@ -94,7 +94,11 @@ func (f *TableFile) look(ctx context.Context, w *watcher, refresh func()) {
 		refresh()
 		next := f.stamp()
 		if next.is(s) {
-			if rows, read, err := f.read(); !errors.Is(err, errChanged) {
+			switch rows, read, err := f.read(); {
+			case errors.Is(err, errChanged):
+			case read.is(f.last): // it still cannot be read, for the same reason
+				return
+			default:
 				_ = f.take(rows, read, err) // OnLoad tells of the error
 				return
 			}
@@ -106,9 +110,17 @@ func (f *TableFile) look(ctx context.Context, w *watcher, refresh func()) {
 func (f *TableFile) stamp() stamp {
 	info, err := os.Stat(f.opt.Path)
 	if err != nil {
-		return stamp{err: err.Error()}
+		return unreadable(err)
 	}
 	return stamp{info: info}
+}
+
+// unreadable returns the stamp of a file that cannot be opened or read, whichever operation found out.
+func unreadable(err error) stamp {
+	if wrong, ok := errors.AsType[*fs.PathError](err); ok {
+		err = wrong.Err
+	}
+	return stamp{err: err.Error()}
 }
 
 func (f *TableFile) read() (*tables.Rows, stamp, error) { return readTable(f.opt.Table, f.opt.Path) }
@@ -134,7 +146,7 @@ func readTable(t *tables.Table, path string) (*tables.Rows, stamp, error) {
 	}
 	file, err := os.Open(path) //nolint:gosec // reading the file that the operator names is the point
 	if err != nil {
-		return nil, stamp{err: err.Error()}, withUser(err)
+		return nil, unreadable(err), withUser(err)
 	}
 	defer file.Close() //nolint:errcheck // only read from
 	return readOpenTable(t, path, file, nil)
@@ -144,13 +156,17 @@ func readTable(t *tables.Table, path string) (*tables.Rows, stamp, error) {
 func readOpenTable(t *tables.Table, path string, file *os.File, then func()) (*tables.Rows, stamp, error) {
 	info, err := file.Stat()
 	if err != nil {
-		return nil, stamp{err: err.Error()}, err
+		return nil, unreadable(err), err
 	}
 	before := stamp{info: info}
 	if info.Size() > maxTableBytes {
 		return nil, before, fmt.Errorf("read %s: %d MiB; a table is at most %d MiB", path, info.Size()>>20, maxTableBytes>>20)
 	}
-	rows, found := t.Read(path, io.LimitReader(file, maxTableBytes))
+	content := &failingReader{in: file}
+	rows, found := t.Read(path, io.LimitReader(content, maxTableBytes))
+	if content.err != nil { // of the file system, which may be over without a change of the file
+		return nil, unreadable(content.err), fmt.Errorf("read %s: %w", path, content.err)
+	}
 	if then != nil {
 		then()
 	}
@@ -158,4 +174,19 @@ func readOpenTable(t *tables.Table, path string, file *os.File, then func()) (*t
 		return nil, stamp{}, fmt.Errorf("read %s: %w", path, errChanged)
 	}
 	return rows, before, found.Err()
+}
+
+// failingReader keeps the error that ends reading, other than [io.EOF].
+type failingReader struct {
+	in  io.Reader
+	err error
+}
+
+// Read implements [io.Reader].
+func (r *failingReader) Read(p []byte) (n int, err error) {
+	n, err = r.in.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
 }

@@ -117,6 +117,42 @@ func TestTableThatChangesWhileItIsRead(t *testing.T) {
 	}
 }
 
+// TestFailuresToReadATable holds that a file that is gone is reported once, and that one whose reading failed half-way is
+// read again though it has not changed.
+func TestFailuresToReadATable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.csv")
+	var updates []TableUpdate
+	f := NewTableFile(TableOptions{Table: tables.New("t"), Path: path, Settle: time.Millisecond, OnLoad: func(u TableUpdate) error {
+		updates = append(updates, u)
+		return u.Err
+	}})
+	look := func() { f.look(t.Context(), &watcher{}, func() {}) }
+	if err := f.Load(); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("a file that is not there: %v", err)
+	}
+	look()
+	look()
+	if len(updates) != 1 {
+		t.Errorf("a file that is not there is reported %d times, want once", len(updates))
+	}
+
+	write(t, tableOf(5), path)
+	unreadable, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unreadable.Close()
+	rows, s, err := readOpenTable(f.opt.Table, path, unreadable, nil)
+	if rows != nil || !errors.Is(err, syscall.EBADF) {
+		t.Fatalf("a file whose reading fails: %v, %v", rows, err)
+	}
+	_ = f.take(rows, s, err)
+	look()
+	if last := updates[len(updates)-1]; len(updates) != 3 || last.Rows == nil {
+		t.Errorf("%d updates, the last with %v; want the rows as soon as the file can be read", len(updates), last.Err)
+	}
+}
+
 // TestTablesThatAreNoFiles are rejected before they are read, which may never end.
 func TestTablesThatAreNoFiles(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large")
