@@ -76,7 +76,9 @@ func (b *Batch) beside(c Charge) *Batch {
 	if b.aside == nil {
 		b.aside = &aside{}
 	}
+	b.aside.poison()
 	a := &b.aside.Batch
+	a.extra, a.offset = false, false
 	a.Charges, a.table, a.Partition, a.Clock = append(a.Charges[:0], c), b.table, b.Partition, b.Clock
 	a.resize(1)
 	return a
