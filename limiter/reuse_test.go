@@ -49,8 +49,7 @@ func overriding(p *Policy, r *rand.Rand) *Policy {
 	o := *p
 	o.Limit = r.Uint32N(2*min(p.Limit, 1000) + 2)
 	if p.Reserve != nil {
-		o.Reserve = &Reserve{}
-		o.Reserve.Resize(p.Reserve, 1+r.Uint32N(9))
+		o.Reserve = NewReserve(1+r.Uint32N(9), time.Duration(1+r.IntN(30))*time.Second, p.Reserve.Release())
 	}
 	return &o
 }
