@@ -133,9 +133,11 @@ programs: | need-go
 # Tests and linters compile as sluice is built, so each package is compiled once.
 AS_BUILT = export CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 
-# The tests of limiter that stop goroutines where another may do most harm, and the
-# decisions by a clock that goes wrong, of which there are many more here.
-HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults
+# The tests of limiter that stop goroutines where another may do most harm, the decisions by a clock
+# that goes wrong, of which there are many more here, and all models: memory that is used again is
+# garbage here before each use.
+HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults|^Fuzz
+HOOKED := $(HOOKED)|^Test(Adopt|BatchesAreUsedAgain|Conclude|LeasesOfManyTenants|Model|Oracles|PenaltyOracle)
 
 # The tests of each module, two modules at a time: many tests wait for other processes, not for a
 # processor. The largest comes first.

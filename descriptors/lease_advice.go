@@ -75,8 +75,8 @@ func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 	v := l.Reservation
 	switch most := l.Policy.Capacity(); {
 	case l.RequestsPerUnit == 0:
-	case v.Hits()*2 > most:
-		warn("a request reserves %d of %d, so that one runs at a time: reserve less, or raise the limit", v.Hits(), most)
+	case v.Hits(&l.Policy)*2 > most:
+		warn("a request reserves %d of %d, so that one runs at a time: reserve less, or raise the limit", v.Hits(&l.Policy), most)
 	case l.Policy.Reserve.Life() < shortestHold:
 		warn("what a request reserves is free again after %v, even while it runs, so that requests at once overdraw the limit: make ttl longer than the longest request", l.Policy.Reserve.Life())
 	}

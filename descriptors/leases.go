@@ -88,7 +88,7 @@ func (p *Plan) findLeases(look bool) {
 				c.Hits = 0
 			case reserves && !ends && c.Hits <= mostOfStart:
 				if c.Reserve, c.Hits = true, 0; !look {
-					c.Hits = min(p.Limits[at].Reservation.Hits(), max(1, c.Policy.Capacity()))
+					c.Hits = p.Limits[at].Reservation.Hits(c.Policy)
 				}
 			}
 		}

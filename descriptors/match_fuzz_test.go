@@ -458,7 +458,7 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 			case ends[i].rule && ch.Policy.Algorithm == limiter.Concurrency, reserves && d.Refund:
 				charged = 0
 			case reserves && !ends[i].rule && m.Hits <= 1:
-				charged, reserve = min(p.Limits[at].Reservation.Hits(), max(1, ch.Policy.Capacity())), true
+				charged, reserve = p.Limits[at].Reservation.Hits(ch.Policy), true
 			}
 			if ch.Policy != &p.Limits[at].Policy || ch.Group != group || ch.Refund != refund || ch.Hits != charged || ch.Reserve != reserve {
 				t.Fatalf("Charges[%d] = %+v", at, ch)
@@ -479,6 +479,16 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 					t.Fatalf("Limits[%d] = %+v, want %+v", at, p.Limits[at], l)
 				}
 				want = wantPolicy(l, nil, len(hits[i].RateLimits), *c.AllOrNothing)
+			}
+			if r := ch.Policy.Reserve; r != nil {
+				words := lender(c, d)
+				if !override {
+					words = &left[i][at-m.First]
+				}
+				reserve := new(limiter.Reserve)
+				if words.Reserve.Set(reserve, &want); r.Life() != reserve.Life() || r.Reservations() != reserve.Reservations() || r.Release() != reserve.Release() {
+					t.Fatalf("Charges[%d].Policy.Reserve = %+v, want %+v", at, r, reserve)
+				}
 			}
 			if wordsOf(*ch.Policy) != want {
 				t.Fatalf("Charges[%d].Policy = %+v, want %+v", at, *ch.Policy, want)

@@ -37,7 +37,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	l := &p.overrides[len(p.overrides)-1]
 	if l.Terms = &l.terms; policy.Reserve != nil {
 		l.Reservation = rule.Limits[0].Reservation
-		l.Reservation.resize(&l.reserve, &l.terms.Policy)
+		l.Reservation.words.Set(&l.reserve, &l.terms.Policy)
 		l.terms.Policy.Reserve = &l.reserve
 	}
 	m.Override, m.override = true, l

@@ -13,8 +13,7 @@ import (
 
 // A Reservation says how many hits a request reserves on a limit. Its methods may be called concurrently.
 type Reservation struct {
-	words       *rules.Reserve
-	least, most uint64
+	words *rules.Reserve
 	// estimate is nil if all reserve the same.
 	estimate *estimate
 }
@@ -35,12 +34,12 @@ type estimate struct {
 }
 
 // newReservation returns what a limit's word reserve means, nil without.
-func newReservation(r *rules.Reserve, p *limiter.Policy) *Reservation {
+func newReservation(r *rules.Reserve) *Reservation {
 	if r == nil {
 		return nil
 	}
 	v := &Reservation{words: r}
-	if v.least, v.most = r.Range(p); r.Amount == 0 {
+	if r.Amount == 0 {
 		// Cheap requests end first. So until as many have ended as it takes, the first estimate holds.
 		v.estimate = &estimate{}
 		for i := range v.estimate.costs {
@@ -51,18 +50,13 @@ func newReservation(r *rules.Reserve, p *limiter.Policy) *Reservation {
 	return v
 }
 
-// Hits is what the next request reserves.
-func (v *Reservation) Hits() uint64 {
+// Hits is what the next request reserves on a counter of p, whose numbers may be those of a row or an override.
+func (v *Reservation) Hits(p *limiter.Policy) uint64 {
+	least, most := v.words.Range(p)
 	if v.estimate == nil {
-		return v.least
+		return least
 	}
-	return min(max(v.least, v.estimate.p90.Load()), v.most)
-}
-
-// resize makes reserve that of a limit with another number than the rule's.
-func (v *Reservation) resize(reserve *limiter.Reserve, p *limiter.Policy) {
-	fits := max(1, (p.Capacity()+v.least-1)/v.least)
-	reserve.Resize(p.Reserve, uint32(min(fits, limiter.MaxReservations)))
+	return min(max(least, v.estimate.p90.Load()), most)
 }
 
 // Estimated reports whether that is what nine of ten have cost lately.

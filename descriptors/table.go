@@ -221,7 +221,7 @@ func (p *Plan) rowOf(l *Limit, entries []Entry) (of *Limit, unlimited bool) {
 	}
 	r.terms.take(hit, l.Rule.domain.calendarMonths)
 	if l.Reservation != nil {
-		l.Reservation.resize(&r.reserve, &r.terms.Policy)
+		l.Reservation.words.Set(&r.reserve, &r.terms.Policy)
 		r.terms.Policy.Reserve = &r.reserve
 	}
 	return &r.Limit, false

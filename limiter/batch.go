@@ -138,12 +138,14 @@ type Batch struct {
 
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
+	b.poison()
 	clear(b.Charges) // drop the policies of an earlier rule set
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
 	b.QuotaPass, b.Denied, b.offset = false, false, false
 	b.leases, b.penal, b.extra = false, false, false
 	b.Budget, b.Partition, b.Wait, b.table = 0, nil, 0, nil
 	clear(b.kept)
+	b.poisonKept()
 	b.kept = b.kept[:0]
 }
 

@@ -17,6 +17,9 @@ func (t *Table) Decide(now Time, b *Batch) {
 
 // decide decides b on the counters of b.table, or on what a store told of them.
 func (b *Batch) decide(now Time) {
+	if b.poison(); b.table != nil {
+		b.poisonKept()
+	}
 	n := len(b.Charges)
 	if len(b.Decisions) != n || len(b.marks) != n {
 		b.resize(n)

@@ -23,19 +23,17 @@ type Reserve struct {
 // MaxReservations is how many reservations a counter holds at most.
 const MaxReservations = MaxLog / 2
 
-// NewReserve returns a reserve of so many reservations at once, 1 to [MaxReservations], each for life at most, after
-// which it is as if it had not been made. So is one that ends without a cost, with release; else what it held is
-// charged.
+// NewReserve returns a reserve: see [Reserve.Set].
 func NewReserve(reservations uint32, life time.Duration, release bool) *Reserve {
-	r := &Reserve{hold: Policy{Algorithm: Concurrency, Limit: reservations, Window: life, wide: true}, release: release}
-	r.hold.Prepare()
+	r := new(Reserve)
+	r.Set(reservations, life, release)
 	return r
 }
 
-// Resize makes r a reserve like other, of another number of reservations. It must not be copied then.
-func (r *Reserve) Resize(other *Reserve, reservations uint32) {
-	*r = *other
-	r.hold.Limit = reservations
+// Set makes r a reserve of the given number of reservations at once, 1 to [MaxReservations]. Each ends after life at
+// most, as if it had not been made. If one ends earlier without a cost, what it held is charged, or free with release.
+func (r *Reserve) Set(reservations uint32, life time.Duration, release bool) {
+	*r = Reserve{hold: Policy{Algorithm: Concurrency, Limit: reservations, Window: life, wide: true}, release: release}
 	r.hold.Prepare()
 }
 
@@ -76,7 +74,9 @@ func (b *Batch) beside(c Charge) *Batch {
 	if b.aside == nil {
 		b.aside = &aside{}
 	}
+	b.aside.poison()
 	a := &b.aside.Batch
+	a.extra, a.offset = false, false
 	a.Charges, a.table, a.Partition, a.Clock = append(a.Charges[:0], c), b.table, b.Partition, b.Clock
 	a.resize(1)
 	return a

@@ -201,6 +201,22 @@ func TestReservationsOfGroups(t *testing.T) {
 	}
 }
 
+// TestReservesBesideAHit reserves on a counter that its group charges too, under a policy that reserves nothing.
+func TestReservesBesideAHit(t *testing.T) {
+	for name, p := range reserving(10, 10, false) {
+		plain := *p
+		plain.Reserve = nil
+		for hits, admits := range map[uint64]bool{4: true, 5: false} {
+			g := newBudget(t, p)
+			g.reserve(benchNow, 3)
+			b := &Batch{Charges: []Charge{{ID: g.id, Policy: &plain, Hits: 3}, {ID: g.id, Policy: p, Hits: hits, Reserve: true}}}
+			if g.table.Decide(benchNow, b); b.Denied == admits {
+				t.Errorf("%s: with 3 of 10 reserved, 3 hits and a reservation of %d: denied is %v", name, hits, b.Denied)
+			}
+		}
+	}
+}
+
 // TestHoldsOutliveWindows holds that a reservation counts in the window after that in which it was made.
 func TestHoldsOutliveWindows(t *testing.T) {
 	p := reserving(100, 10, false)["fixed window"]

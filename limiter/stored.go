@@ -80,8 +80,9 @@ func (s Stored) Turn(now Time, i int) State {
 
 // Resize makes the decisions parallel to the charges, for [Stored.Copy].
 func (s Stored) Resize() {
+	s.b.poison()
 	s.b.resize(len(s.b.Charges))
-	s.b.offset = false
+	s.b.extra, s.b.offset = false, false
 }
 
 // Copy makes decision i that of charge k of part, which was decided with some of the charges.
@@ -159,6 +160,7 @@ func (s Stored) SetLease(i int, lease uint64) { s.b.marks[i] = int64(lease) } //
 // keep fills b.kept.
 func (b *Batch) keep(found []State) {
 	n := len(b.Charges)
+	b.poisonKept()
 	b.kept = slices.Grow(b.kept[:0], n)[:n]
 	if n == 1 {
 		b.kept[0] = kept{told: found[0]}

@@ -63,7 +63,7 @@ func (s *side) end(now limiter.Time) {
 func (s *side) reserve() {
 	for i := range s.plan.Batch.Charges {
 		if c := &s.plan.Batch.Charges[i]; c.Policy.Reserve != nil && !c.Refund && !c.Reserve {
-			c.Reserve, c.Hits = true, min(s.plan.Limits[i].Reservation.Hits(), max(1, c.Policy.Capacity()))
+			c.Reserve, c.Hits = true, s.plan.Limits[i].Reservation.Hits(c.Policy)
 		}
 	}
 }

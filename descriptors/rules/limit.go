@@ -56,7 +56,8 @@ func IsLeaseName(name string) bool {
 func (l *Limit) Policy() limiter.Policy {
 	p := l.policy()
 	if l.Reserve != nil {
-		p.Reserve = l.Reserve.policy(&p)
+		p.Reserve = new(limiter.Reserve)
+		l.Reserve.Set(p.Reserve, &p)
 	}
 	if l.Penalty != nil {
 		p.Penalty = limiter.NewPenalty(l.Penalty...)

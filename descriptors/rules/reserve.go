@@ -41,23 +41,23 @@ func (r *Reserve) Range(p *limiter.Policy) (least, most uint64) {
 		amount := min(uint64(r.Amount), most)
 		return amount, amount
 	}
-	return min(most, max(1, uint64(r.First)/leastOfFirst, leastAmount(p))), most
+	return min(most, max(uint64(r.First)/leastOfFirst, leastAmount(most))), most
 }
 
-// leastAmount is what the capacity of p divided by the greatest number of reservations is.
-func leastAmount(p *limiter.Policy) uint64 {
-	return (p.Capacity() + limiter.MaxReservations - 1) / limiter.MaxReservations
+// leastAmount divides a capacity by the greatest number of reservations, and rounds up.
+func leastAmount(capacity uint64) uint64 {
+	return (capacity + limiter.MaxReservations - 1) / limiter.MaxReservations
 }
 
-// policy returns what r means for a limit of p.
-func (r *Reserve) policy(p *limiter.Policy) *limiter.Reserve {
+// Set makes of the reserve that r means for a limit of p, be its numbers those of a rule, a row or an override.
+func (r *Reserve) Set(of *limiter.Reserve, p *limiter.Policy) {
 	least, _ := r.Range(p)
 	reservations := min(max(1, (p.Capacity()+least-1)/least), limiter.MaxReservations)
 	life := r.TTL
 	if !r.Release { // it stays held for as long as it would count if it were charged when the ttl is over
 		life = min(life+Backlog(p)+time.Second-1, limiter.MaxWindow).Truncate(time.Second)
 	}
-	return limiter.NewReserve(uint32(reservations), life, r.Release)
+	of.Set(uint32(reservations), life, r.Release)
 }
 
 // String writes the word with all its values.
@@ -96,7 +96,7 @@ func (l *Limit) reserveMistakes() (all []Mistake) {
 		return all // which is said of the other words
 	}
 	amount := uint64(max(r.Amount, r.First))
-	switch least := leastAmount(&p); {
+	switch least := leastAmount(p.Capacity()); {
 	case amount > 0 && amount < least:
 		wrong(`"reserve" of %d could be held %d times at once by a limit of %d; at most %d are, so it must be at least %d`,
 			amount, p.Capacity()/amount, p.Capacity(), limiter.MaxReservations, least)

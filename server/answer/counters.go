@@ -163,7 +163,7 @@ func (s *Service) counterState(now limiter.Time, x *Exchange, i int) CounterStat
 		Held: s.held(now, b, i),
 	}
 	if r := limit.Reservation; r != nil {
-		c.Reserves, c.Estimated = r.Hits(), r.Estimated()
+		c.Reserves, c.Estimated = r.Hits(charge.Policy), r.Estimated()
 	}
 	if d.Penalty > 0 {
 		c.Penalty, c.PenaltyFor = int(d.Penalty), d.RetryAfter.Seconds()

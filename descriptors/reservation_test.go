@@ -1,0 +1,86 @@
+package descriptors
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// newDeskWithRows returns a desk whose rules may name the table t.
+func newDeskWithRows(t *testing.T, rows, text string) *desk {
+	t.Helper()
+	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt, _ := withTable(t, rows)
+	opt.HashKey = table.Key()
+	return &desk{t: t, table: table, set: load(t, opt, text)}
+}
+
+// heldOf returns what is used and held on the counter of a descriptor, a while after the beginning.
+func (d *desk) heldOf(of Descriptor, after time.Duration) uint64 {
+	d.t.Helper()
+	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{of}}, Global{Look: true})
+	d.table.Decide(opening+limiter.Time(after), &d.plan.Batch)
+	return d.plan.Batch.Decisions[0].Before
+}
+
+// TestReservationsOfRowsLiveAsLongAsTheirOwnWindow reserves under rows and overrides whose window is not the rule's. Nobody
+// settles, so the hits are held for the ttl and, if they are kept, as long as they would count under the own limit.
+func TestReservationsOfRowsLiveAsLongAsTheirOwnWindow(t *testing.T) {
+	const second, minute = int32(rules.Second), int32(rules.Minute)
+	for _, tt := range []struct {
+		rule, row string // requests_per_unit and unit, and what else the rule has; the columns requests_per_unit, unit, burst
+		own       Descriptor
+		unsettled string
+		held      time.Duration
+	}{
+		{"100, unit: day", "20,second,", begins().limit(20, second, 1), "keep", 2 * time.Second},
+		{"100, unit: day", "20,second,", begins().limit(20, second, 1), "release", time.Second},
+		{"100, unit: second", "20,minute,", begins().limit(20, minute, 1), "keep", 61 * time.Second},
+		{"100, unit: second", "20,minute,", begins().limit(20, minute, 1), "release", time.Second},
+		{"100, unit: second, algorithm: sliding_window", "20,minute,", begins().limit(20, minute, 1), "keep", 61 * time.Second},
+		{"100, unit: minute, algorithm: token_bucket", "20,second,", begins().limit(20, second, 1), "keep", 2 * time.Second},
+		{"100, unit: minute, algorithm: token_bucket, burst: 300", "20,second,60", begins().limit(20, second, 1), "keep", 4 * time.Second},
+		{"100, unit: second, algorithm: token_bucket", "20,minute,", begins().limit(20, minute, 1), "keep", 61 * time.Second},
+		{"0, unit: day", "20,second,", begins().limit(20, second, 1), "keep", 2 * time.Second},
+	} {
+		for name, of := range map[string]Descriptor{"row": begins(), "override": tt.own} {
+			d := newDeskWithRows(t, "user,requests_per_unit,unit,burst\nal,"+tt.row+"\n", fmt.Sprintf(`
+domain: d
+descriptors: [{key: user, rate_limit: {name: s, requests_per_unit: %s, table: t, reserve: {amount: 10, ttl: 1s, unsettled: %s}}}]
+`, tt.rule, tt.unsettled))
+			for range 2 {
+				if p := d.ask(of); p.Batch.Denied || p.Batch.Lease(0) == 0 {
+					t.Fatalf("%+v, %s: not two times 10 of 20 can be reserved", tt, name)
+				}
+			}
+			for after, want := range map[time.Duration]uint64{0: 20, tt.held - time.Millisecond: 20, tt.held: 0} {
+				if got := d.heldOf(of, after); got != want {
+					t.Errorf("rule %s, %s %s, %s: after %v %d are held, want %d", tt.rule, name, tt.row, tt.unsettled, after, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestEstimatesFitTheRow reserves what requests have cost lately under a row with more room than its rule has, and under
+// one with less.
+func TestEstimatesFitTheRow(t *testing.T) {
+	for row, want := range map[string]uint64{"100000": 5000, "300": 300, "8192000": 5000, "81920000": 40000} {
+		d := newDeskWithRows(t, "user,requests_per_unit\nal,"+row+"\n", `
+domain: d
+descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, table: t, reserve: {p90: true, first: 400}}}]
+`)
+		for range 64 {
+			d.set.Limits[0].Reservation.Settled(5000)
+		}
+		if got := d.ask(begins()).Batch.Decisions[0].Charged; got != want {
+			t.Errorf("under a row of %s, after requests of 5000, one reserves %d, want %d", row, got, want)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package limiter
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestRefundsBesideHitsUnderAPenalty brings refunds together with hits that a penalty denies. A refund gives back, and says
+// that it gave back, what is not set off against those hits.
+func TestRefundsBesideHitsUnderAPenalty(t *testing.T) {
+	for name, p := range penalising(someSteps...) {
+		p.Limit, p.Burst = 10, min(10*p.Burst, 10)
+		p.Prepare()
+		hit := func(hits uint64) Charge { return Charge{ID: counterID(1), Policy: p, Hits: hits} }
+		refund := func(hits uint64) Charge { return Charge{ID: counterID(1), Policy: p, Hits: hits, Refund: true} }
+		watched := hit(2)
+		watched.Mode = Shadow
+		for charges, want := range map[*[]Charge]struct{ gave, less uint64 }{
+			{hit(5), refund(5)}:                     {},
+			{hit(8), refund(5)}:                     {},
+			{refund(5), hit(2)}:                     {3, 3},
+			{hit(2), refund(4), hit(1), refund(3)}:  {4, 4},
+			{watched, hit(2), refund(3)}:            {2, 0},
+			{hit(1), watched, refund(4)}:            {3, 1},
+			{hit(0), refund(4)}:                     {4, 4},
+			{hit(3), refund(1), refund(1), hit(1)}:  {},
+			{hit(1), refund(2), watched, refund(6)}: {7, 5},
+		} {
+			for _, grouped := range []int32{0, 1} {
+				tab := newTable(t, 64<<10)
+				decide(tab, benchNow, hit(10))
+				offend(t, tab, benchNow, p)
+				used := decide(tab, benchNow, hit(0)).Decisions[0].Before
+				all := slices.Clone(*charges)
+				for i := range all {
+					all[i].Group = int32(i) * grouped
+				}
+				found := make([]State, len(all))
+				stored := &Batch{Charges: all}
+				stored.Stored().SetOff()
+				stored.Stored().Find(tab, benchNow, found)
+				stored.Stored().Conclude(benchNow, found)
+				b := decide(tab, benchNow, slices.Clone(all)...)
+				gave := uint64(0)
+				for i, d := range b.Decisions {
+					if all[i].Refund {
+						gave += d.Charged
+					}
+					if d.Charged != stored.Decisions[i].Charged {
+						t.Errorf("%s: %d charged, %d with a store:\n%s", name, d.Charged, stored.Decisions[i].Charged, describe(all))
+					}
+				}
+				if less := used - decide(tab, benchNow, hit(0)).Decisions[0].Before; gave != want.gave || less != want.less {
+					t.Errorf("%s: %d came back and %d less is used, want %+v:\n%s", name, gave, less, want, describe(all))
+				}
+			}
+		}
+	}
+}
