@@ -112,6 +112,14 @@ type LeaseName struct {
 	Nth   int
 }
 
+// LeaseLimit returns the name of the limit that charge at of match i, which gives leases, gives them under.
+func (p *Plan) LeaseLimit(i, at int) string {
+	if o := p.Matches[i].override; o != nil {
+		return o.rule.Limits[0].Name
+	}
+	return p.Limits[at].Name
+}
+
 // NamedLeases returns the charges of all leases that the request takes, with what the leases are called.
 func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
 	return func(yield func(int, LeaseName) bool) {
@@ -120,10 +128,7 @@ func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
 		}
 		clear(p.leaseNames)
 		for i, at := range p.AllLeases() {
-			name := p.Limits[at].Name
-			if o := p.Matches[i].override; o != nil {
-				name = o.rule.Limits[0].Name
-			}
+			name := p.LeaseLimit(i, at)
 			p.leaseNames[name]++
 			if !yield(at, LeaseName{name, p.leaseNames[name]}) {
 				return
