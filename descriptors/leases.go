@@ -3,7 +3,6 @@ package descriptors
 import (
 	"iter"
 	"slices"
-	"strconv"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
@@ -11,49 +10,6 @@ import (
 // A limit that gives leases tells each in the reply's dynamic metadata, under its name. Envoy brings it back when
 // the request's stream has ended: as the hits of a descriptor with the same entries, of either sign, since not all
 // that write Envoy's configuration can say is_negative_hits.
-
-// Inherit has s go on from old, the set before it, or nil. It must be called before s is in force.
-//
-//   - Limits estimate what requests cost from what those of the same domain and name have learnt.
-//   - Requests that began under old bring leases back to rules that may give none any more. Those with the keys of a
-//     rule that gave some ignore them. As hits they would use up, or refund, all that there is.
-func (s *Set) Inherit(old *Set) {
-	if old == nil {
-		return
-	}
-	type named struct{ domain, name string }
-	learnt, gave := map[named]*estimate{}, map[named]bool{}
-	for _, l := range old.Limits {
-		if l.Rule.few().leases {
-			gave[named{l.Rule.Domain(), l.Rule.keys()}] = true
-		}
-		if v := l.Reservation; v != nil && v.estimate != nil {
-			learnt[named{l.Rule.Domain(), l.Name}] = v.estimate
-		}
-	}
-	if len(gave) == 0 {
-		return
-	}
-	for _, l := range s.Limits {
-		if gave[named{l.Rule.Domain(), l.Rule.keys()}] {
-			l.Rule.ensureRare().leases = true
-		}
-		if v := l.Reservation; v != nil && v.estimate != nil {
-			if e := learnt[named{l.Rule.Domain(), l.Name}]; e != nil {
-				v.estimate = e
-			}
-		}
-	}
-}
-
-// keys returns the keys that lead to r. A rule with other keys gets none of the descriptors that come to r.
-func (r *Rule) keys() string {
-	var b []byte
-	for _, n := range r.node.lineage() {
-		b = strconv.AppendQuote(b, n.key)
-	}
-	return string(b)
-}
 
 // FirstLease is the least number of hits that is a lease to a rule that gives some.
 const FirstLease = limiter.FirstLease
@@ -130,10 +86,10 @@ func (m *Match) limitedBy() *Rule {
 	return m.Rule
 }
 
-// leases reports whether the rule of m gives leases.
+// leases reports whether large hits of m are a lease: its rule gives leases, or rules with its keys did.
 func (m *Match) leases() bool {
 	r := m.limitedBy()
-	return r != nil && r.few().leases
+	return r != nil && r.few().leases || m.override != nil && m.override.leased
 }
 
 // AllLeases returns the matches and the charges of all leases that the request takes.
@@ -156,6 +112,14 @@ type LeaseName struct {
 	Nth   int
 }
 
+// LeaseLimit returns the name of the limit that charge at of match i, which gives leases, gives them under.
+func (p *Plan) LeaseLimit(i, at int) string {
+	if o := p.Matches[i].override; o != nil {
+		return o.rule.Limits[0].Name
+	}
+	return p.Limits[at].Name
+}
+
 // NamedLeases returns the charges of all leases that the request takes, with what the leases are called.
 func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
 	return func(yield func(int, LeaseName) bool) {
@@ -164,10 +128,7 @@ func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
 		}
 		clear(p.leaseNames)
 		for i, at := range p.AllLeases() {
-			name := p.Limits[at].Name
-			if o := p.Matches[i].override; o != nil {
-				name = o.rule.Limits[0].Name
-			}
+			name := p.LeaseLimit(i, at)
 			p.leaseNames[name]++
 			if !yield(at, LeaseName{name, p.leaseNames[name]}) {
 				return

@@ -25,6 +25,8 @@ type domain struct {
 	// replaceable is how many names of limits are replaced by a limit. Their ids are
 	// 1..replaceable.
 	replaceable int
+	// gave has the keys of the domain's rules that gave leases in sets before this one.
+	gave []keyPatterns
 }
 
 // match returns the node that the entries lead to, or nil. Without entries it is

@@ -55,4 +55,7 @@ func (p *Plan) chargeOverride(d *domain, m *Match, desc *Descriptor, global Glob
 	}
 	p.charge(m, &m.override.Limit, d.identityAsSent(desc.Entries), desc.Refund, mode, group)
 	m.Count++
+	if o := m.override; o.rule == nil && m.Hits >= limiter.FirstLease && d.gaveLeases(desc.Entries) {
+		o.leased, p.Leases = true, true
+	}
 }

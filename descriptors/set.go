@@ -51,6 +51,8 @@ type Set struct {
 	// mistakable are the rules whose counters could have envoyproxy/ratelimit's names, if that of
 	// another rule could not be the same. Nil unless [Options.RatelimitNames] was set.
 	mistakable map[*Rule]*Rule
+	// inherited is what the sets before this one have left to it.
+	inherited inheritance
 }
 
 // Domains returns the names of all domains, sorted. It must not be changed.
@@ -112,7 +114,8 @@ type rareWords struct {
 	candidates []*Limit
 	// replaces are the ids of all names that the rule's limits replace.
 	replaces []int32
-	// leases says that some limit, or candidate, gives leases, or did before the rules were loaded anew.
+	// leases is true if some limit, or candidate, gives leases, or if a rule with these keys did in any set before:
+	// see [Set.Inherit].
 	leases bool
 	// quota is that of the rule's limit, nil if it is not divided among Envoys.
 	quota *rules.Quota
@@ -288,6 +291,7 @@ type overrideLimit struct {
 	// reserve is that of terms, whose number of reservations fits the limit.
 	reserve limiter.Reserve
 	rule    *Rule // the one that would apply without it, or nil
+	leased  bool  // without a rule: rules with these keys gave leases, so the hits are one
 }
 
 // Plan is a request turned into charges. It is reused from request to request;

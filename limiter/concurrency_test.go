@@ -94,7 +94,7 @@ func reloaded(t *testing.T, tab *Table, now Time) *Table {
 	if _, err := tab.Save(&file, now); err != nil {
 		t.Fatal(err)
 	}
-	again, _, err := Load(&file, Options{Bytes: 1 << 20})
+	again, _, err := Load(&file, Options{Bytes: 1 << 20, Leases: true})
 	if err != nil {
 		t.Fatal(err)
 	}

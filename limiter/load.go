@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -17,11 +18,14 @@ import (
 // reads to the end of r, and does not trust what it reads: any error means that nothing of it
 // is to be used, and wraps one of the errors above or one of r's.
 //
+// A lease of the earlier process is good if [Options.Leases] is set and the lease is in the snapshot. Any other gives
+// nothing back, as one that is stale.
+//
 // It is as if the time between had passed in memory: a counter that has expired meanwhile equals an
 // absent one, and [Table.Partitions] treats what was reserved under other rules as it
 // does at any change of rules.
 func Load(r io.Reader, opt Options) (*Table, Saved, error) {
-	l := &loader{source: source{r: r}}
+	l := &loader{source: source{r: r}, leases: opt.Leases}
 	if err := l.header(&opt); err != nil {
 		return nil, Saved{}, err
 	}
@@ -36,8 +40,9 @@ func Load(r io.Reader, opt Options) (*Table, Saved, error) {
 type loader struct {
 	source
 
-	table *Table
-	saved Saved
+	table  *Table
+	saved  Saved
+	leases bool // see Options
 }
 
 // header reads the header, and makes the table.
@@ -227,6 +232,10 @@ func (l *loader) blocks(p *Partition, s *sizeClass) error {
 // put puts a counter into the size class. It was in a slot of a block, and gets that if it can.
 func (l *loader) put(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 	tag, word := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])&^generationBit
+	places := Algorithm(tag>>1&(1<<algorithmBits-1)) == Concurrency
+	if places && !l.leases {
+		return
+	}
 	id := s.known(block, tag)
 	id.Lo |= way
 	first, second := s.pair(id)
@@ -242,7 +251,11 @@ func (l *loader) put(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 	if s.size > 0 {
 		note := s.note(index)
 		note.end.Store(int64(binary.LittleEndian.Uint64(b[16:]))) //nolint:gosec // bits
-		note.past.Store(binary.LittleEndian.Uint64(b[24:]))
+		past := binary.LittleEndian.Uint64(b[24:])
+		if places { // the leases that were given since would be given again, and free the places of others
+			past = past&^nonceMask | rand.Uint64()&nonceMask //nolint:gosec // as hard to guess as other nonces
+		}
+		note.past.Store(past)
 		cells := s.cellsOf(index)
 		for i := range cells {
 			cells[i].Store(binary.LittleEndian.Uint64(b[32+8*i:]))

@@ -66,7 +66,7 @@ type Saved struct {
 	Counters, Bytes int64
 }
 
-// Save writes the counters that are live at the time now, and the table's key, for [Load].
+// Save writes the counters that are live at the time now, with what is held under leases, and the table's key, for [Load].
 // It returns an error only if w does.
 //
 // Decisions go on meanwhile. Each counter is saved as it was at some moment between Save's
@@ -104,8 +104,8 @@ func (t *Table) beginSave() (classes []savedClass) {
 		}
 	}
 	// Who settles a reservation charges a counter first, and then drops what was held, which has many cells as a rule. So a
-	// settlement in between is saved as both and not as neither: after a crash less is admitted until the reservation ends,
-	// and never more.
+	// settlement in between is saved as both and not as neither. If what was held is loaded, less is admitted after a crash
+	// until the reservation ends, and never more.
 	slices.SortStableFunc(classes, func(a, b savedClass) int { return cmp.Compare(b.class.size, a.class.size) })
 	return classes
 }

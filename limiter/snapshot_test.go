@@ -28,7 +28,7 @@ func snapshot(tb testing.TB, tab *Table, now Time) []byte {
 // load loads a snapshot of a table with so many bytes.
 func load(tb testing.TB, b []byte, size int64) *Table {
 	tb.Helper()
-	tab, saved, err := Load(bytes.NewReader(b), Options{Bytes: size})
+	tab, saved, err := Load(bytes.NewReader(b), Options{Bytes: size, Leases: true})
 	if err != nil || saved.Bytes != int64(len(b)) {
 		tb.Fatalf("Load() = %+v, %v", saved, err)
 	}
@@ -342,7 +342,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(b[:headerBytes+1])
 	f.Add(snapshot(f, newTable(f, 64<<10), min1))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tab, _, err := Load(bytes.NewReader(fixSums(b)), Options{Bytes: 64 << 10})
+		tab, _, err := Load(bytes.NewReader(fixSums(b)), Options{Bytes: 64 << 10, Leases: true})
 		if err != nil {
 			return
 		}

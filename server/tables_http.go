@@ -339,6 +339,7 @@ func (h *tablesHandler) apply(e *tables.Entry, columns []string, changes []table
 	err := e.Journal.Apply(columns, changes)
 	switch {
 	case err == nil:
+		h.Service.TablesChanged()
 		return nil
 	case errors.Is(err, tables.ErrColumns): // another was first
 		return reject(http.StatusConflict, "table %s: %v", e.Name(), err)

@@ -53,8 +53,8 @@ each, in whose name all but letters and digits is ` + "`_`" + `, and the rest co
 **Leases.** Limits that give leases have two more: ` + "`sluice_in_flight`" + `, those that are out now, and
 ` + "`sluice_leases_expired_total`" + `, those that ran out because no end call brought them back. Both know
 of the leases that this process has given since its start, the last 65,536 at most; after a restart
-with ` + "`--state-file`" + ` older ones free their places without being counted. With a store both are left
-out: an end call may reach another replica, so no replica can tell.
+with ` + "`--state-file-leases`" + ` older ones free their places without being counted. With a store both are
+left out: an end call may reach another replica, so no replica can tell.
 
 **Penalties.** Limits with the word ` + "`penalty`" + ` have ` + "`sluice_penalties_total`" + `. What a penalty denies
 counts in over_limit like any denial, but each penalty counts there once.

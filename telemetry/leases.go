@@ -5,9 +5,9 @@ import "github.com/prometheus/client_golang/prometheus"
 // Leases count what becomes of leases beside those that run out, which rules count. Its fields may be used
 // concurrently.
 type Leases struct {
-	// Done, Reset and Connection are those that gave something back: Envoy's call at the end of a stream, the reset of
-	// a call, and the end of a client's last connection.
-	Done, Reset, Connection prometheus.Counter
+	// Done, Reset, Connection and Reload are those that gave something back: by Envoy's call at the end of a stream, the
+	// reset of a call, the end of a client's last connection, and rules or rows without their limit.
+	Done, Reset, Connection, Reload prometheus.Counter
 	// Stale and Foreign are those that gave nothing back: what was held under them is free already, or they are no
 	// leases.
 	Stale, Foreign prometheus.Counter
@@ -18,14 +18,15 @@ type Leases struct {
 
 func newLeases(r *registry) Leases {
 	returned := r.counters("sluice_leases_returned_total",
-		"Leases that gave back what they held: by Envoy's call at the end of a stream (done), because Envoy had reset the call that was given them (reset), or because Envoy was lost with all its connections (connection).", "by")
+		"Leases that gave back what they held: by Envoy's call at the end of a stream (done), because Envoy had reset the call that was given them (reset), because Envoy was lost with all its connections (connection), or because a reload removed or renamed their limit (reload).", "by")
 	ignored := r.counters("sluice_leases_ignored_total",
 		"Leases that came back and held nothing, by reason: they had been given back or had run out (stale), or were numbers that no lease has (foreign).", "reason")
 	hits := r.counters("sluice_reservation_hits_total",
 		"Hits that requests reserved (reserved), those of them whose requests have ended (settled), and what was charged in their place (cost).", "kind")
 	return Leases{
 		Reserved: hits.WithLabelValues("reserved"), Settled: hits.WithLabelValues("settled"), Cost: hits.WithLabelValues("cost"),
-		Done: returned.WithLabelValues("done"), Reset: returned.WithLabelValues("reset"), Connection: returned.WithLabelValues("connection"),
+		Done: returned.WithLabelValues("done"), Reset: returned.WithLabelValues("reset"),
+		Connection: returned.WithLabelValues("connection"), Reload: returned.WithLabelValues("reload"),
 		Stale: ignored.WithLabelValues("stale"), Foreign: ignored.WithLabelValues("foreign"),
 	}
 }

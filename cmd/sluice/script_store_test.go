@@ -20,6 +20,8 @@ import (
 //
 //	store COMMAND...    send the server a command and print the answer
 //	awaits COMMAND...   run a command until it succeeds
+//	prints REGEXP COMMAND...
+//	                    run a command until it succeeds and its output matches
 //	says REGEXP         wait until the server logs a line that matches, if it has not
 //
 // $store is the server's address and $socket its unix socket. $second, $minute, $hour, $day, $week, $month and
@@ -52,7 +54,10 @@ func storeScripts(s *storetest.Server, without string) testscript.Params {
 		_, err = fmt.Fprintln(ts.Stdout(), answer)
 		ts.Check(err)
 	}
-	p.Cmds["awaits"] = awaits
+	p.Cmds["awaits"] = func(ts *testscript.TestScript, _ bool, args []string) { awaits(ts, regexp.MustCompile(""), args) }
+	p.Cmds["prints"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		awaits(ts, regexp.MustCompile(args[0]), args[1:])
+	}
 	p.Cmds["says"] = func(ts *testscript.TestScript, _ bool, args []string) {
 		re := regexp.MustCompile(args[0])
 		if p := running(ts); !re.MatchString(p.log.String()) {
@@ -73,17 +78,17 @@ func storeScripts(s *storetest.Server, without string) testscript.Params {
 	return p
 }
 
-// awaits runs a command until it succeeds.
-func awaits(ts *testscript.TestScript, _ bool, args []string) {
+// awaits runs a command until it succeeds with an output that matches.
+func awaits(ts *testscript.TestScript, output *regexp.Regexp, args []string) {
 	tick := time.NewTicker(patience / 1000)
 	defer tick.Stop()
 	for end := time.Now().Add(patience); ; <-tick.C {
 		err := ts.Exec(args[0], args[1:]...)
-		if err == nil {
+		if err == nil && output.MatchString(ts.ReadFile("stdout")) {
 			return
 		}
 		if time.Now().After(end) {
-			ts.Fatalf("%v does not succeed: %v", args, err)
+			ts.Fatalf("%v does not succeed with an output that matches %v: %v", args, output, err)
 		}
 	}
 }

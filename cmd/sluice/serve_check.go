@@ -21,7 +21,7 @@ func (s *serveCmd) check() error {
 	if s.Server.UnhealthyWithoutStore && s.Store.URL == "" {
 		return errors.New("--unhealthy-without-store needs --store: without it there is none to be without")
 	}
-	return cmp.Or(s.checkMemory(), s.TLS.check(s.Server.JSONAddr), s.Debug.check(), s.Store.check(s.State.File), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")))
+	return cmp.Or(s.checkMemory(), s.TLS.check(s.Server.JSONAddr), s.Debug.check(), s.State.check(), s.Store.check(s.State.File), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")))
 }
 
 // checkMemory holds the memory for counters to what the machine has.

@@ -18,6 +18,14 @@ import (
 type stateFlags struct {
 	File     string        `name:"state-file" placeholder:"PATH" help:"Keep counters over a restart in this file. Its directory needs room for it twice, and must be written to by nobody else. Default none: a restart forgets them."`
 	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"How often counters are saved to --state-file, beside the end: what a crash loses at most."`
+	Leases   bool          `name:"state-file-leases" help:"Restore from --state-file what requests held, their places of concurrency and their reservations. Those that ended while sluice was down, or since the last save before a crash, then hold it until the limit's window or the ttl of its reserve ends. Default: it is free after a restart, so up to N requests run beside those of before."`
+}
+
+func (f *stateFlags) check() error {
+	if f.Leases && f.File == "" {
+		return errors.New("--state-file-leases does nothing without --state-file")
+	}
+	return nil
 }
 
 var (
@@ -42,6 +50,7 @@ type stateFile struct {
 // open returns the table for the counters, with those of the state file if there is one, and
 // where to save them, nil for nowhere.
 func (f *stateFlags) open(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
+	opt.Leases = f.Leases
 	table, err := limiter.New(opt)
 	if err != nil || f.File == "" {
 		return table, nil, err

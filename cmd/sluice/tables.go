@@ -216,6 +216,7 @@ func (r *keeper) replaceLocked(name string, rows *tables.Rows) error {
 	}
 	delete(r.rows, name)
 	e.Replace(rows)
+	r.service.TablesChanged()
 	r.tableMetrics[name].Loads.Inc()
 	r.tableMetrics[name].LastOK.Set(1)
 	r.logger.Info("table loaded", zap.String("table", name), zap.Int("rows", rows.Len()))

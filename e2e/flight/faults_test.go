@@ -19,10 +19,50 @@ func (s *stage) stopSluice(t *testing.T) {
 	}
 }
 
-// A service that restarts with a state file knows which places are held, and their leases.
-func TestPlacesOutliveARestart(t *testing.T) {
+// A service that restarts with a state file begins without places. The ends of requests that began before free none of the others.
+func TestARestartLosesNoPlaces(t *testing.T) {
 	t.Parallel()
 	s := play(t, endRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"))
+	s.streams(t, "al", 4)
+	s.stopSluice(t)
+	s.startSluice(t)
+	if got := s.places(t, "al"); got != 4 {
+		t.Fatalf("after a restart %d places are free, want 4", got)
+	}
+	status := make(chan int, 1)
+	ask := func(user string) {
+		go func() {
+			got, _ := s.get(t.Context(), user, "/")
+			status <- got
+		}()
+	}
+	suite.Eventually(t, "Envoy asks again", func() bool { // until then it denies by itself
+		ask("bo")
+		select {
+		case s.gate("bo") <- struct{}{}:
+			return <-status == http.StatusOK
+		case <-status:
+			return false
+		}
+	})
+	ask("al")
+	suite.Eventually(t, "a fifth request is at the backend", func() bool { return s.of("al") == 5 })
+	if got := s.places(t, "al"); got != 3 {
+		t.Errorf("beside a new request and four of before %d places are free, want 3", got)
+	}
+	for range 5 {
+		s.gate("al") <- struct{}{}
+	}
+	suite.Eventually(t, "the leases of four requests of before are ignored, by each of the two filters", func() bool {
+		return s.metric(t, "sluice_leases_ignored_total", `reason="stale"`) == 8
+	})
+	s.awaitPlaces(t, "al", 4)
+}
+
+// With --state-file-leases it knows which places are held, and their leases.
+func TestPlacesOutliveARestart(t *testing.T) {
+	t.Parallel()
+	s := play(t, endRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"), "--state-file-leases")
 	als := s.streams(t, "al", 4)
 	for range 3 {
 		s.stopSluice(t)
@@ -48,14 +88,14 @@ func TestPlacesOutliveARestart(t *testing.T) {
 	s.awaitPlaces(t, "al", 4)
 }
 
-// A request that ends while the service is away leaves its place held until the window ends.
+// A request that ends while the service is away leaves its place held until the window ends, with --state-file-leases.
 func TestAnEndWhileTheServiceIsAway(t *testing.T) {
 	t.Parallel()
 	s := play(t, `
 domain: d
 descriptors:
   - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 4, unit: second, unit_multiplier: 2 } }
-`, nil, "--state-file", filepath.Join(t.TempDir(), "state"))
+`, nil, "--state-file", filepath.Join(t.TempDir(), "state"), "--state-file-leases")
 	status := make(chan int, 1)
 	go func() {
 		got, err := s.get(t.Context(), "al", "/")

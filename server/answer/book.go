@@ -30,6 +30,8 @@ type book struct {
 	queue  queue // by when they are free by themselves
 	peers  map[string]*peer
 	spare  []*lease // for use again, so that calls leave no garbage
+	// originBytes is the length of all origins.
+	originBytes int
 }
 
 // mostSpare bounds book.spare.
@@ -49,6 +51,8 @@ type lease struct {
 	name      []byte // of the counter, with a store
 	counters  *telemetry.RuleCounters
 	expires   limiter.Time
+	origin    []byte // see appendOrigin; empty if the book has no room for it
+	table     bool   // a row of a table may have the limit's numbers
 
 	bearer  *Bearer // nil: nobody sees what becomes of the call
 	stream  uint32
@@ -177,7 +181,7 @@ func (k *book) enter(now limiter.Time, of lease) {
 	} else {
 		l = new(lease)
 	}
-	*l = of
+	k.keepOriginLocked(l, &of)
 	k.leases[l.key] = l
 	heap.Push(&k.queue, l)
 	if !k.service.later {
@@ -214,7 +218,7 @@ func (k *book) ended(b *Bearer, key leaseKey) bool {
 // forgetLocked takes a lease out of the book that nobody will look at again.
 func (k *book) forgetLocked(l *lease) {
 	if k.dropLocked(l); len(k.spare) < mostSpare {
-		*l = lease{}
+		*l = lease{origin: spareOrigin(l.origin)}
 		k.spare = append(k.spare, l)
 	}
 }
@@ -222,6 +226,7 @@ func (k *book) forgetLocked(l *lease) {
 // dropLocked takes a lease out of the book.
 func (k *book) dropLocked(l *lease) {
 	delete(k.leases, l.key)
+	k.originBytes -= len(l.origin)
 	heap.Remove(&k.queue, l.place)
 	if !k.service.later { // else another process may bring it back
 		l.counters.Hold(-1)

@@ -114,6 +114,7 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 	})
 	s.live.Tick(time.Unix(0, int64(now)))
 	s.rules.Store(&serving{set: set, since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
+	s.reviewLeases(true)
 	if changed := s.onServe.Load(); changed != nil {
 		(*changed)()
 	}

@@ -1,0 +1,128 @@
+package descriptors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// TestLeasesOfAnySetBefore brings a lease back under rules that give none, after several sets.
+func TestLeasesOfAnySetBefore(t *testing.T) {
+	const (
+		none    = "{domain: d, descriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 100}}]}"
+		gone    = "{domain: e}"
+		counts  = "{domain: d, descriptors: [{key: user, rate_limit: {name: n, unit: day, requests_per_unit: 100}}]}"
+		value   = "{domain: d, descriptors: [{key: user, value: al, rate_limit: {unit: day, requests_per_unit: 100}}]}"
+		pattern = "{domain: d, descriptors: [{key: us*, rate_limit: {unit: day, requests_per_unit: 100}}]}"
+		shares  = "{domain: d, descriptors: [{key: us*, rate_limit: {name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}}]}"
+	)
+	for name, test := range map[string]struct {
+		first string
+		sets  []string
+	}{
+		"another limit at once":              {onePlace, []string{counts}},
+		"no rule, then another limit":        {onePlace, []string{none, counts}},
+		"no domain, then another limit":      {onePlace, []string{gone, none, gone, counts}},
+		"a rolled-back rule, and the other":  {onePlace, []string{counts, onePlace, none, onePlace, counts}},
+		"a rule of one value":                {onePlace, []string{none, value}},
+		"a rule of a key pattern":            {onePlace, []string{none, pattern}},
+		"a rule of the key, after a pattern": {shares, []string{none, counts}},
+		"many sets":                          {onePlace, append(slices.Repeat([]string{none}, 50), counts)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, negative := range []bool{false, true} {
+				d := newDesk(t, test.first)
+				lease := d.lease()
+				for _, text := range test.sets {
+					d.reload(text)
+				}
+				d.ask(begins())
+				d.ask(carries(lease, negative))
+				if used := d.used(); used != 1 {
+					t.Errorf("negative %v: a lease makes 1 hit %d", negative, used)
+				}
+			}
+		})
+	}
+}
+
+// TestLeasesBesideOverrides brings a lease back with a limit of the request's own, after its rule was removed.
+func TestLeasesBesideOverrides(t *testing.T) {
+	own := func(x Descriptor) Descriptor { return x.limit(1000, int32(rules.Hour), 1) }
+	d := newDesk(t, onePlace)
+	lease := d.ask(own(begins())).Batch.Lease(0)
+	if lease == 0 {
+		t.Fatal("no lease")
+	}
+	other := own(carries(lease, false))
+	other.Entries = []Entry{{[]byte("bytes"), []byte("al")}}
+	for range 2 {
+		d.reload("{domain: d, descriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 100}}]}")
+		d.ask(own(carries(lease, false)))
+		if p := d.ask(own(begins())); p.Batch.Denied {
+			t.Fatalf("after the end of a request of a rule that is gone %d hits are used", p.Batch.Decisions[0].Before)
+		}
+		if p := d.ask(other); p.Matches[0].Lease > 0 || !p.Batch.Denied {
+			t.Fatal("large hits of keys that no rule gave leases for are taken for a lease")
+		}
+	}
+}
+
+// TestEstimatesOutliveARollback has a limit learn, and removes it for two sets.
+func TestEstimatesOutliveARollback(t *testing.T) {
+	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
+	d := newDesk(t, text)
+	for range 64 {
+		d.ask(carries(d.lease(), false), carries(100, false))
+	}
+	for range 2 {
+		d.reload("{domain: d, descriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 100}}]}")
+	}
+	d.reload(text)
+	if got := d.ask(begins()).Batch.Decisions[0].Charged; got != 100 {
+		t.Errorf("after 64 requests of 100 and a rollback one reserves %d", got)
+	}
+}
+
+// TestAnInheritanceIsBounded has each of many sets give leases for keys of its own.
+func TestAnInheritanceIsBounded(t *testing.T) {
+	const atOnce = 1000
+	var set *Set
+	for n := range mostInherited/atOnce + 3 {
+		var text strings.Builder
+		text.WriteString("domain: d\ndescriptors:\n")
+		for i := range atOnce {
+			fmt.Fprintf(&text, "- {key: %d-%d, rate_limit: {name: n%[2]d, unit: minute, requests_per_unit: 1, algorithm: concurrency}}\n", n, i)
+		}
+		next := load(t, Options{}, text.String())
+		next.Inherit(set)
+		set = next
+	}
+	if n := len(set.inherited.gave); n != mostInherited {
+		t.Fatalf("%d key paths are inherited, want %d", n, mostInherited)
+	}
+	oldest := set.inherited.sets - mostInherited/atOnce
+	for path, k := range set.inherited.gave {
+		if k.last < oldest {
+			t.Fatalf("%v of set %d is inherited in place of newer ones", path, k.last)
+		}
+	}
+}
+
+func TestForgetOldest(t *testing.T) {
+	m := map[int]kept[int]{}
+	for i := range mostInherited + 40 {
+		m[i] = kept[int]{last: i / 30}
+	}
+	forgetOldest(m)
+	ofSet := map[int]int{}
+	for _, k := range m {
+		ofSet[k.last]++
+	}
+	if len(m) != mostInherited || ofSet[0] != 0 || ofSet[1] != 20 || ofSet[2] != 30 {
+		t.Errorf("%d are left, want %d; of the first sets %d, %d, %d", len(m), mostInherited, ofSet[0], ofSet[1], ofSet[2])
+	}
+}

@@ -1,0 +1,102 @@
+package limiter
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// loadWith loads a snapshot, with leases or without.
+func loadWith(t *testing.T, b []byte, leases bool) *Table {
+	t.Helper()
+	tab, _, err := Load(bytes.NewReader(b), Options{Bytes: 1 << 20, Leases: leases})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSlots(t, tab)
+	return tab
+}
+
+// TestASnapshotWithoutLeases loads places and reservations, which are free, beside hits, which are not. The leases of before do nothing to
+// the new ones.
+func TestASnapshotWithoutLeases(t *testing.T) {
+	const n = 16
+	tab := newTable(t, 1<<20)
+	id, p := counterID(1), atOnce(n)
+	var old []uint64
+	for range n {
+		old = append(old, takePlace(tab, benchNow, id, p))
+	}
+	loaded := loadWith(t, snapshot(t, tab, benchNow), false)
+	now := benchNow + sec
+	new1 := takePlace(loaded, now, id, p)
+	for _, lease := range old {
+		if givePlace(loaded, now, id, p, lease) != 0 {
+			t.Errorf("the lease %d of before gives something back", lease)
+		}
+	}
+	for i := range n - 1 {
+		if takePlace(loaded, now, id, p) == 0 {
+			t.Errorf("%d places are held, want 1", n-1-i)
+		}
+	}
+	for _, lease := range old {
+		if givePlace(loaded, now, id, p, lease) != 0 {
+			t.Errorf("the lease %d of before gives something back", lease)
+		}
+	}
+	if takePlace(loaded, now, id, p) != 0 || givePlace(loaded, now, id, p, new1) != 1 {
+		t.Error("the places of the new process are not what they were")
+	}
+
+	for name, p := range reserving(1000, 8, false) {
+		t.Run(name, func(t *testing.T) {
+			b := &budget{newTable(t, 1<<20), counterID(2), p}
+			leases := []uint64{b.reserve(benchNow, 300), b.reserve(benchNow, 300)}
+			decide(b.table, benchNow, Charge{ID: b.id, Policy: p, Hits: 50})
+			for restored, want := range map[bool]uint64{false: 50, true: 650} {
+				again := &budget{loadWith(t, snapshot(t, b.table, benchNow), restored), b.id, p}
+				if got := again.used(benchNow); got != want {
+					t.Errorf("restored %v: %d are used and held, want %d", restored, got, want)
+				}
+				again.end(benchNow, leases[0], 70) // what it has cost counts in any case
+				if got, want := again.used(benchNow), map[bool]uint64{false: 120, true: 420}[restored]; got != want {
+					t.Errorf("restored %v: after a cost of 70 %d are used and held, want %d", restored, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestLeasesSinceASnapshot has a process crash that has given leases since it saved its places. They free none of the process that follows,
+// which also gives some. One load in 65,536 begins with the same numbers by chance, so one of several must differ.
+func TestLeasesSinceASnapshot(t *testing.T) {
+	const n = 8
+	id, p := identity.ID{Hi: 77 << 8, Lo: 5}, atOnce(2*n)
+	tab := newTable(t, 1<<20)
+	for range n {
+		takePlace(tab, benchNow, id, p)
+	}
+	saved := snapshot(t, tab, benchNow)
+	var lost []uint64
+	for range n {
+		lost = append(lost, takePlace(tab, benchNow, id, p))
+	}
+	for range 4 {
+		again, freed := loadWith(t, saved, true), uint64(0)
+		for range n {
+			if takePlace(again, benchNow+Time(time.Second), id, p) == 0 {
+				t.Fatal("more places are held than were saved")
+			}
+		}
+		for _, lease := range lost {
+			freed += givePlace(again, benchNow+Time(time.Second), id, p, lease)
+		}
+		if freed == 0 {
+			return
+		}
+	}
+	t.Error("leases of a process that has crashed free the places of the next")
+}

@@ -1,0 +1,179 @@
+package answer
+
+import (
+	"encoding/binary"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+// A reload may remove the limit that gave a lease, give it another algorithm, window or name, or take the row away that
+// has its numbers. The end of the request then reaches another counter, or none, or Envoy looks for the lease under
+// another name. If the reload is rolled back, the counter would hold what no end has given back, until its window is
+// over. So a reload gives back each lease that its own rules would not take back. Meanwhile nothing holds requests to
+// the limit, so no rule could know how many run when it returns: a limit that returns counts the requests that begin
+// from then on. Leases stay if only other fields of the limit change, or its place in the rules.
+//
+// Each process does so for the leases that it has given, those in a store too.
+
+// reviewLeases gives back the leases that the active rules would not take back: of all limits, or of those with tables.
+func (s *Service) reviewLeases(all bool) {
+	k := s.book
+	r := review{service: s}
+	n := 0
+	k.mu.Lock()
+	for _, l := range k.leases {
+		if all || l.table {
+			r.checkLocked(l)
+		}
+		if n++; n%reviewedAtOnce == 0 { // calls wait for the lock
+			k.mu.Unlock()
+			r.giveBack()
+			k.mu.Lock()
+		}
+	}
+	k.mu.Unlock()
+	r.giveBack()
+}
+
+const reviewedAtOnce = 64
+
+// reviewCall is reviewLeases for the leases of x, whose request was planned by rules, or rows, that are no longer active.
+func (s *Service) reviewCall(x *Exchange) {
+	r := review{service: s}
+	s.book.mu.Lock()
+	for _, at := range x.plan.AllLeases() {
+		if l := s.book.leases[leaseKey{x.plan.Batch.Charges[at].ID, x.plan.Batch.Lease(at)}]; l != nil {
+			r.checkLocked(l)
+		}
+	}
+	s.book.mu.Unlock()
+	r.giveBack()
+}
+
+// TablesChanged has leases reviewed after rows of tables have changed.
+func (s *Service) TablesChanged() {
+	for {
+		old := s.rules.Load()
+		if old == nil {
+			return
+		}
+		// Requests that were planned before compare this pointer: see noteLeases.
+		if r := *old; s.rules.CompareAndSwap(old, &r) {
+			s.reviewLeases(false)
+			return
+		}
+	}
+}
+
+// A review compares leases with the active rules.
+type review struct {
+	service *Service
+	lost    *lease // list of those to be given back
+	plan    descriptors.Plan
+	request descriptors.Request
+}
+
+// checkLocked takes l out of the book if the end of its request would not give it back. The rules are as new as those of
+// all leases in the book, since they are read under the book's lock.
+func (r *review) checkLocked(l *lease) {
+	if len(l.origin) == 0 {
+		return
+	}
+	rules := r.service.rules.Load()
+	limit := r.read(l.origin)
+	rules.set.Plan(&r.plan, &r.request, descriptors.Global{Look: true})
+	l.partition = nil
+	if i := r.plan.DomainIndex; i >= 0 {
+		l.partition = rules.partitions[i]
+	}
+	for at := range r.plan.ChargesOf(0) {
+		if c := &r.plan.Batch.Charges[at]; c.ID == l.key.id && c.Policy.Leases() && r.plan.LeaseLimit(0, at) == string(limit) {
+			return
+		}
+	}
+	r.service.book.dropLocked(l)
+	l.sibling, r.lost = r.lost, l
+}
+
+// giveBack gives back what the review has taken out of the book. Reservations cost nothing: if their counter is still
+// charged, the end brings the cost.
+func (r *review) giveBack() {
+	if r.lost != nil {
+		r.service.giveBack(r.lost, true, r.service.metrics.Leases.Reload)
+		r.lost = nil
+	}
+}
+
+// mostOriginBytes is the largest length of all origins. A lease beyond it has none and is not reviewed.
+const mostOriginBytes = 16 << 20
+
+// mostSpareOrigin is the largest capacity of an origin that is kept for another lease.
+const mostSpareOrigin = 1 << 10
+
+func spareOrigin(b []byte) []byte {
+	if cap(b) > mostSpareOrigin {
+		return nil
+	}
+	return b[:0]
+}
+
+// keepOriginLocked copies of to l. Its origin is scratch.
+func (k *book) keepOriginLocked(l, of *lease) {
+	own := l.origin[:0]
+	if k.originBytes+len(of.origin) <= mostOriginBytes {
+		own = append(own, of.origin...)
+	}
+	k.originBytes += len(own)
+	*l = *of
+	l.origin = own
+}
+
+// appendOrigin appends the origin of a lease: the name of its limit, and the domain and the descriptor of its request
+// without the hits.
+func appendOrigin(b []byte, limit string, domain []byte, d *descriptors.Descriptor) []byte {
+	b = append(binary.AppendUvarint(b, uint64(len(limit))), limit...)
+	b = appendPart(b, domain)
+	if o := &d.Override; d.HasOverride {
+		b = binary.AppendUvarint(append(b, 1), uint64(o.RequestsPerUnit))
+		b = binary.AppendUvarint(b, uint64(uint32(o.Unit))) //nolint:gosec // bits
+		b = binary.AppendUvarint(b, uint64(o.UnitMultiplier))
+	} else {
+		b = append(b, 0)
+	}
+	for i := range d.Entries {
+		b = appendPart(appendPart(b, d.Entries[i].Key), d.Entries[i].Value)
+	}
+	return b
+}
+
+func appendPart(b, part []byte) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
+}
+
+// read makes r.request that of an origin, and returns the name of the limit. Both are views of b.
+func (r *review) read(b []byte) (limit []byte) {
+	number := func() uint64 {
+		v, n := binary.Uvarint(b)
+		b = b[n:]
+		return v
+	}
+	part := func() (p []byte) {
+		n := number()
+		p, b = b[:n:n], b[n:]
+		return p
+	}
+	limit = part()
+	d := descriptors.Descriptor{}
+	if len(r.request.Descriptors) > 0 {
+		d.Entries = r.request.Descriptors[0].Entries[:0]
+	}
+	r.request = descriptors.Request{Domain: part(), Descriptors: r.request.Descriptors[:0]}
+	if d.HasOverride = number() > 0; d.HasOverride {
+		d.Override = descriptors.Override{RequestsPerUnit: uint32(number()), Unit: int32(number()), UnitMultiplier: uint32(number())} //nolint:gosec // as appended
+	}
+	for len(b) > 0 {
+		d.Entries = append(d.Entries, descriptors.Entry{Key: part(), Value: part()})
+	}
+	r.request.Descriptors = append(r.request.Descriptors, d)
+	return limit
+}

@@ -1,0 +1,57 @@
+package answer
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// restart continues r in a new process, with the state of the old.
+func (r *reloaded) restart(rules string, leases bool) {
+	r.t.Helper()
+	var file bytes.Buffer
+	if _, err := r.service.table.Save(&file, r.now); err != nil {
+		r.t.Fatal(err)
+	}
+	table, _, err := limiter.Load(&file, limiter.Options{Bytes: 1 << 20, Leases: leases})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.tables = new(tables.Registry)
+	r.service = NewService(Settings{Bounds: fillBounds(Bounds{})}, table, newMetrics(r.t))
+	r.serve(rules)
+}
+
+// TestARestartFreesWhatWasHeld has requests end after a restart, while others run, which hold what they did.
+func TestARestartFreesWhatWasHeld(t *testing.T) {
+	for _, rules := range []string{atMost16, reserve} {
+		r := newReloaded(t, rules)
+		old := r.begin(held)
+		r.restart(rules, false)
+		now := r.begin(held / 2)
+		r.end(old)
+		if got := gathered(t, r.service, "sluice_leases_ignored_total"); got != held {
+			t.Errorf("%v leases of before are ignored, want %d", got, held)
+		}
+		if got := gathered(t, r.service, "sluice_in_flight"); got != held/2 {
+			t.Errorf("%v are in flight, want %d", got, held/2)
+		}
+		r.wantFull(held - held/2)
+		r.end(now[:1])
+		r.wantFull(1)
+	}
+}
+
+// TestARestartKeepsLeases has requests end after a restart that restored what they held.
+func TestARestartKeepsLeases(t *testing.T) {
+	for _, rules := range []string{atMost16, reserve} {
+		r := newReloaded(t, rules)
+		old := r.begin(held)
+		r.restart(rules, true)
+		r.wantFull(0)
+		r.end(old[:3])
+		r.wantFull(3)
+	}
+}
