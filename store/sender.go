@@ -163,6 +163,9 @@ func (l *lane) trip(c *redis.Conn, f *flight) (err error) {
 func (l *lane) sift(r *cargo) (err error) {
 	r.asks = slices.DeleteFunc(r.asks, func(a *ask) bool {
 		if a.call.Err == nil {
+			if a.call.Bare {
+				l.expire(a)
+			}
 			return false
 		}
 		r.charges -= a.call.Size()

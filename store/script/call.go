@@ -38,6 +38,7 @@ type Call struct {
 
 	Found []limiter.State // by the charges, as the reply says
 	Err   error           // why that is not known
+	Bare  bool            // hits of a native call are counted, and a key of theirs may lack its expiry: its slot has moved
 }
 
 // A charge is what the reply is read by.
@@ -49,6 +50,7 @@ type charge struct {
 	end       limiter.Time // of a fixed window
 	ring      limiter.Ring
 	hits      int64  // of a native command
+	counted   bool   // the store has counted these, as the last reply says
 	lease     uint64 // that is proposed
 	hold      int    // into call.keys, of what is reserved beside; 0 for nothing
 	of        int    // into call.args, of its number, or of that of the penalty
@@ -60,6 +62,7 @@ func (c *Call) Reset() {
 	clear(c.Keys)
 	clear(c.args)
 	c.charges, c.Keys, c.args, c.Native, c.Cost, c.buf = c.charges[:0], c.Keys[:0], c.args[:0], false, 0, c.buf[:0]
+	c.Found, c.Err, c.Bare = c.Found[:0], nil, false
 }
 
 // Encode makes c the charges of b, whose fixed windows are those of the time now. The name of
