@@ -9,7 +9,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
-	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/sentinel"
 )
 
@@ -50,7 +49,7 @@ type span struct {
 
 func newFleet(s *Store, server *redis.Server, timeout time.Duration) *fleet {
 	f := &fleet{store: s, options: &s.options, server: server, timeout: timeout, anew: make(chan struct{}, 1), lanes: map[string]*berth{}}
-	f.owed = accounts{debts: map[string]*script.Debt{}, most: mostDebts}
+	f.owed = newAccounts()
 	switch {
 	case server.Nodes != nil:
 		f.chart.Store(&chart{})
