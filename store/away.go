@@ -109,6 +109,11 @@ func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 				l.fail(c, redis.NewError(err))
 			}
 			continue
+		case <-l.again.C:
+			if err := l.guarded(func() error { return l.follow(ctx, c) }); err != nil && ctx.Err() == nil {
+				l.fail(c, redis.NewError(err))
+			}
+			continue
 		}
 		// Whether it comes in time is for those who wait to say: nobody may be in a hurry now.
 		err := l.guarded(func() error {

@@ -52,6 +52,10 @@ type lane struct {
 	landed  sync.Cond     // none is
 	lost    chan lost     // to the prober
 	owes    chan struct{} // has an element if something is to be charged
+
+	// The prober's.
+	moving map[uint16]bool // slots that moved when their debts were to be charged
+	again  *time.Timer     // until those are charged once more
 }
 
 // clock tells how long callers and servers take, for which the machine's time is right.
@@ -65,6 +69,8 @@ type lost struct {
 
 func newLane(f *fleet, shard string, dial dialer) *lane {
 	l := &lane{options: f.options, shard: shard, dial: dial, fleet: f, lost: make(chan lost, 1), owes: make(chan struct{}, 1)}
+	l.moving, l.again = map[uint16]bool{}, time.NewTimer(time.Hour)
+	l.again.Stop()
 	l.wake.L, l.landed.L = &l.mu, &l.mu
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.timer.Stop()
@@ -106,6 +112,15 @@ func (l *lane) address() string {
 		return ""
 	}
 	return l.client.Address
+}
+
+// connection returns the lane's connection for debts that follow their slot, nil while it is away. The lane is used, so that one
+// to a node without slots stays.
+func (l *lane) connection() *redis.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used = true
+	return l.client
 }
 
 // up reports whether the lane is not away.

@@ -52,6 +52,15 @@ func (l *lane) redirected(err error) (to redirection, ok bool) {
 	return redirection{}, false
 }
 
+// target returns the lane that an answer with an address leads to, nil if that makes no sense or there are too many.
+func (l *lane) target(to redirection) *lane {
+	address, err := redis.NodeAt(to.host, to.port, l.shard)
+	if err != nil {
+		return nil
+	}
+	return l.fleet.laneAt(address)
+}
+
 // redirect sends those of all that are not decided where they belong.
 func (l *lane) redirect(all []*ask, to redirection) {
 	l.options.observe().Failed(string(redis.Cluster))
@@ -71,10 +80,7 @@ func (l *lane) redirect(all []*ask, to redirection) {
 	}
 	target := l
 	if to.port != "" {
-		target = nil // unless the answer makes sense
-		if address, err := redis.NodeAt(to.host, to.port, l.shard); err == nil {
-			target = l.fleet.laneAt(address)
-		}
+		target = l.target(to)
 		l.fleet.ask()
 	}
 	var late []*ask
