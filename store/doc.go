@@ -46,7 +46,9 @@
 // stop a server.
 //
 // Buckets, sliding windows and logs go by the store's clock. The start of a fixed window stands in its name, so a fixed
-// window goes by this process's clock, corrected by the time that replies tell.
+// window goes by this process's clock, corrected by the time that replies tell. On a cluster that is the time of the
+// counter's node, by which its key expires. Where the slot depends on the window's start, it is that of the node with the first
+// slots, and the key's expiry is corrected.
 //
 // # Away
 //

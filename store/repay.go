@@ -141,10 +141,12 @@ func (l *lane) charge(ctx context.Context, c *redis.Conn, f *script.Run, owed []
 // chargeNow is charge, which bounds its time.
 func (l *lane) chargeNow(c *redis.Conn, f *script.Run, owed []*script.Debt, asking bool, all *Repaid) (left []*script.Debt, err error) {
 	var call script.Call
-	now := l.fleet.time(limiter.Time(l.options.Clock().UnixNano()))
+	now := limiter.Time(l.options.Clock().UnixNano())
 	sent := make([]*script.Debt, 0, len(owed))
 	for _, d := range owed {
-		if call.Owed(now, d, l.options.Jitter) {
+		at, ahead := l.timeOf(now, &d.Policy, []byte(d.Name))
+		call.Ahead = ahead
+		if call.Owed(at, d, l.options.Jitter) {
 			sent = append(sent, d)
 		}
 	}

@@ -33,6 +33,7 @@ type Call struct {
 	Keys    []string // the counters
 	args    []string // with keys to be numbered: see charge.place
 	Native  bool     // args are commands, and the script is not needed
+	Ahead   int64    // seconds by which the server's clock, which keys expire by, is ahead of the counters': set before they are encoded
 	Cost    time.Duration
 	buf     []byte
 
@@ -132,7 +133,7 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(now)
 		c.counts(hits, p.Limit)
-		c.args = append(c.args, c.number(at.expires(p, jitter)))
+		c.args = append(c.args, c.number(c.expires(&at, p, jitter)))
 	}
 	if act == "s" || act == "h" {
 		c.reserve(&at, from, name)

@@ -227,7 +227,7 @@ func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
 		if at.end+outlives <= now {
 			return false
 		}
-		c.args = append(c.args, "f", "", c.number(int64(min(d.Hits, mostHits))), c.number(at.expires(p, jitter)))
+		c.args = append(c.args, "f", "", c.number(int64(min(d.Hits, mostHits))), c.number(c.expires(&at, p, jitter)))
 	}
 	at.key, _ = c.counter(d.Name)
 	c.charges = append(c.charges, at)

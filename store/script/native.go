@@ -54,7 +54,7 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 			c.args = append(c.args, "GETRANGE", key, "0", "31") // of what other programs wrote not all
 			continue
 		}
-		c.args = append(c.args, "INCRBY", key, c.number(at.hits), "EXPIREAT", key, c.number(at.expires(p, jitter)))
+		c.args = append(c.args, "INCRBY", key, c.number(at.hits), "EXPIREAT", key, c.number(c.expires(&at, p, jitter)))
 	}
 	return true
 }
@@ -73,10 +73,10 @@ func isNative(b *limiter.Batch, names [][]byte) bool {
 	return true
 }
 
-// expires returns when the key of a fixed window does, in seconds since 1970.
-func (at *charge) expires(p *limiter.Policy, jitter time.Duration) int64 {
+// expires returns when the key of a fixed window does, in seconds since 1970 by the server's clock.
+func (c *Call) expires(at *charge, p *limiter.Policy, jitter time.Duration) int64 {
 	late := rand.Int64N(int64(min(jitter, p.Window)/time.Second) + 1) //nolint:gosec // no secret
-	return int64(at.end+outlives)/int64(time.Second) + late
+	return int64(at.end+outlives)/int64(time.Second) + c.Ahead + late
 }
 
 // commands are those of a native call.
