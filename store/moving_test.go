@@ -116,10 +116,10 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	random := rand.New(rand.NewPCG(21, 21))
-	table, leases := newTable(t), taken{}
+	table, out := newTable(t), taken{}
 	moved := 0
 	var c caller
-	for round := range uint64(40) {
+	for round := range uint64(30) {
 		tag := fmt.Appendf(nil, "s1{m%d}", round)
 		slot := newMovingSlot(t, all, tag)
 		for range 16 {
@@ -142,9 +142,15 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 				}
 				charges, names = append(charges, charge), append(names, fmt.Appendf(nil, "%sp%d_", tag, k))
 			}
+			leases := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Policy.Leases() })
+			if random.IntN(4) == 0 && !leases { // a second slot, which stays; a lease that was taken in vain comes back late
+				charge := hit(round*100+99, policies[1])
+				charge.Group = int32(many)
+				charges, names = append(charges, charge), append(names, fmt.Appendf(nil, "s1{stays%d}_", round))
+			}
 			want := limiter.Batch{Charges: slices.Clone(charges), Budget: patient}
-			leases.resolve(&want, 0)
-			leases.resolve(&limiter.Batch{Charges: charges}, 1)
+			out.resolve(&want, 0)
+			out.resolve(&limiter.Batch{Charges: charges}, 1)
 			table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 			c.askMoving(s, slot, charges, names)
 			for i := range charges {
@@ -155,7 +161,7 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 			if diff := cmp.Diff(want.Decisions, c.b.Decisions); diff != "" || want.Denied != c.b.Denied {
 				t.Fatalf("round %d, store +, table -:\n%s\n%s", round, diff, describe(charges))
 			}
-			leases.note(t, &want, &c.b)
+			out.note(t, &want, &c.b)
 		}
 		if slot.moving {
 			slot.finish()
@@ -168,8 +174,8 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 	again := said(t, all[0], "TRYAGAIN") + said(t, all[1], "TRYAGAIN")
 	changed := said(t, all[0], "MOVED") + said(t, all[1], "MOVED")
 	t.Logf("%d moves; ASK %d times, TRYAGAIN %d, MOVED %d", moved, asked, again, changed)
-	if asked < 20 || again < 5 || changed < 10 {
-		t.Errorf("ASK %d times, TRYAGAIN %d, MOVED %d; want many of each", asked, again, changed)
+	if asked < 20 || again < 5 {
+		t.Errorf("ASK %d times, TRYAGAIN %d; want many of each", asked, again)
 	}
 	if o.diverged > 0 || o.decided[byFallback] > 0 {
 		t.Errorf("%d replies diverged, decided %v, want none by the fallback", o.diverged, o.decided)
@@ -203,13 +209,13 @@ func (c *caller) askMoving(s *Store, slot *movingSlot, charges []limiter.Charge,
 	}
 }
 
-// A slot may move between a hit and the expiry of its key, which are two commands. Then the hit counts once, and the expiry
-// follows the key.
+// A hit that is sent elsewhere is decided as any other. A slot may also move between a hit and the expiry of its key, which
+// are two commands: then the hit counts once, and the expiry follows the key.
 func TestExpiryFollowsTheSlot(t *testing.T) {
 	t.Parallel()
 	for _, word := range []string{"MOVED", "ASK"} {
 		var mu sync.Mutex
-		hits, expiries := 0, 0
+		sent, hits, expiries := 0, 0, 0
 		var h *liar
 		h = newLiar(t, func(w io.Writer, command []string) bool {
 			mu.Lock()
@@ -221,10 +227,13 @@ func TestExpiryFollowsTheSlot(t *testing.T) {
 			case "ASKING":
 				return says("+OK\r\n")(w)
 			case "INCRBY":
+				if sent++; sent == 1 {
+					return says(fmt.Sprintf("-%s 1 127.0.0.1:%s\r\n", word, port))(w)
+				}
 				hits++
 				return says(fmt.Sprintf(":%d\r\n", hits))(w)
 			case "EXPIREAT":
-				if expiries++; expiries < 3 {
+				if expiries++; expiries < 4 {
 					return says(fmt.Sprintf("-%s 1 127.0.0.1:%s\r\n", word, port))(w)
 				}
 				return says(":1\r\n")(w)
@@ -241,7 +250,7 @@ func TestExpiryFollowsTheSlot(t *testing.T) {
 		storetest.Eventually(t, word+": the key expires", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			return expiries == 3
+			return expiries == 4
 		})
 		mu.Lock()
 		if hits != 1 {
