@@ -53,7 +53,7 @@ var free = sync.Pool{New: func() any { return &ask{} }}
 
 func newAsk() *ask {
 	a, _ := free.Get().(*ask)
-	a.strict = false
+	a.strict, a.call.Ahead = false, 0
 	a.sent, a.fate, a.debts = false, underWay, nil
 	a.slot, a.alone, a.asking, a.hops, a.bulk = 0, false, false, 0, false
 	return a

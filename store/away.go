@@ -109,6 +109,11 @@ func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 				l.fail(c, redis.NewError(err))
 			}
 			continue
+		case <-l.again.C:
+			if err := l.guarded(func() error { return l.follow(ctx, c) }); err != nil && ctx.Err() == nil {
+				l.fail(c, redis.NewError(err))
+			}
+			continue
 		}
 		// Whether it comes in time is for those who wait to say: nobody may be in a hurry now.
 		err := l.guarded(func() error {
@@ -207,22 +212,21 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 	return c, charged, err
 }
 
-// decideProbe has the script decide a charge of the probe's own. So the first charges, too, go by the store's clock.
+// decideProbe has the script decide a charge of the probe's own, or nothing if the lane has no slots. So the first charges,
+// too, go by the store's clock.
 func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
-	name := l.probeName()
-	if name == nil {
-		return 0, nil
-	}
-	var charge script.Call
-	charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
 	probe.Clear(l.options.storeTime())
-	probe.Add(&charge)
+	if name := l.probeName(); name != nil {
+		var charge script.Call
+		charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
+		probe.Add(&charge)
+	}
 	sent := l.options.Clock()
 	if script.Decides.Run(c, probe); probe.Err != nil {
 		return 0, probe.Err
 	}
 	took = l.options.Clock().Sub(sent)
-	l.fleet.learn(probe.Reply.Now, sent, took)
+	l.learn(probe.Reply.Now, sent, took)
 	return took, nil
 }
 

@@ -30,7 +30,7 @@ func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 		return
 	}
 	a := newAsk()
-	a.call.Cancel(f.time(now), b, i, name)
+	a.call.Cancel(f.timeOf(slot, now, c.Policy, name), b, i, name)
 	a.slot = slot
 	a.send(f.lane(slot), s.options.Timeout)
 }
@@ -48,7 +48,7 @@ func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, 
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p, Reserve: p.Reserve != nil}}}
 	f, slot := s.slotOf(now, &b.Charges[0], name)
 	a := newAsk()
-	a.call.Encode(f.time(now), b, [][]byte{name}, s.options.Jitter)
+	a.call.Encode(f.timeOf(slot, now, p, name), b, [][]byte{name}, s.options.Jitter)
 	a.call.Zero()
 	key, held := strings.Clone(a.call.Name(0)), strings.Clone(a.call.LeaseName(0))
 	decided := make(answer, 1)

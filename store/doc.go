@@ -16,7 +16,8 @@
 //	            one write, and concludes each caller's charges when the reply is there
 //	prober      connects, and looks each second whether the server is there                 away.go
 //
-// A lane has two senders and one prober, and nobody else uses its connection but [Store.Hold], which has nothing to do with
+// A lane has two senders and one prober. Two others use its connection: the prober of another lane, for debts of a slot that
+// moves between their nodes (repay.go), and [Store.Hold], which has nothing to do with
 // counters: it says which of several processes does what only one may do (role.go). No timer fills batches: what comes while
 // two are under way is the next. So a busy counter costs the store one read and one write a batch.
 //
@@ -45,7 +46,9 @@
 // stop a server.
 //
 // Buckets, sliding windows and logs go by the store's clock. The start of a fixed window stands in its name, so a fixed
-// window goes by this process's clock, corrected by the time that replies tell.
+// window goes by this process's clock, corrected by the time that replies tell. On a cluster that is the time of the
+// counter's node, by which its key expires. Where the slot depends on the window's start, it is that of the node with the first
+// slots, and the key's expiry is corrected.
 //
 // # Away
 //

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,8 @@ type fleet struct {
 	options *Options
 	server  *redis.Server
 	timeout time.Duration // of a dial
-	offset  atomic.Int64  // the store's time less ours, in nanoseconds
+	offset  atomic.Int64  // the store's time less ours, in nanoseconds: on a cluster, that of the node with the first slots
+	learned atomic.Bool   // the offset is of that node
 	anew    chan struct{} // has an element if the primaries are to be asked for at once
 	chart   atomic.Pointer[chart]
 	watch   *sentinel.Watch // nil without
@@ -50,7 +52,7 @@ type span struct {
 
 func newFleet(s *Store, server *redis.Server, timeout time.Duration) *fleet {
 	f := &fleet{store: s, options: &s.options, server: server, timeout: timeout, anew: make(chan struct{}, 1), lanes: map[string]*berth{}}
-	f.owed = accounts{debts: map[string]*script.Debt{}, most: mostDebts}
+	f.owed = newAccounts()
 	switch {
 	case server.Nodes != nil:
 		f.chart.Store(&chart{})
@@ -133,13 +135,80 @@ func (f *fleet) up() bool {
 	return next == redis.Slots
 }
 
-// learn has f know that the store's time was now, on a trip that began at sent.
-func (f *fleet) learn(now limiter.Time, sent time.Time, trip time.Duration) {
+// Counters go by the clock of their node: nodes of a cluster may have different clocks, and a key expires by its own node's.
+// The clock of the node with the first slots, which all replicas take, is that of whatever belongs to no one node.
+
+// learn notes that the time of l's server was now, on a trip that began at sent.
+func (l *lane) learn(now limiter.Time, sent time.Time, trip time.Duration) {
+	f := l.fleet
 	if f.options.at != nil { // a test's clock may move meanwhile, and is the store's
 		return
 	}
-	f.offset.Store(int64(now) - sent.Add(trip/2).UnixNano())
+	offset := int64(now) - sent.Add(trip/2).UnixNano()
+	if l.offset.Store(offset); !f.goBy() && !f.learned.Load() {
+		f.offset.Store(offset)
+	}
+}
+
+// goBy has f go by the clock of the node with the first slots. It reports false while that is not known.
+func (f *fleet) goBy() bool {
+	spans := f.chart.Load().spans
+	if len(spans) == 0 {
+		return false
+	}
+	offset := spans[0].lane.offset.Load()
+	if offset == unknown {
+		return false
+	}
+	f.offset.Store(offset)
+	f.learned.Store(true)
+	return true
+}
+
+// unknown is the offset of a lane whose server has not told its time.
+const unknown = math.MinInt64
+
+// time is the time of l's server at ours, as far as is known.
+func (l *lane) time(now limiter.Time) limiter.Time {
+	if offset := l.offset.Load(); offset != unknown {
+		return now + limiter.Time(offset)
+	}
+	return l.fleet.time(now)
 }
 
 // time is the store's time at ours, as far as is known.
 func (f *fleet) time(now limiter.Time) limiter.Time { return now + limiter.Time(f.offset.Load()) }
+
+// timeOf returns the time, at ours, that a counter in one of l's slots goes by, and by how many seconds l's server, whose clock its
+// key expires by, is ahead of that: none, unless the slot depends on the start of the window, which no node's clock can say
+// then.
+func (l *lane) timeOf(now limiter.Time, p *limiter.Policy, name []byte) (at limiter.Time, ahead int64) {
+	at = l.fleet.time(now)
+	if l.fleet.server.Nodes == nil {
+		return at, 0
+	}
+	own := l.time(now)
+	if !startSaysSlot(p, name) {
+		return own, 0
+	}
+	return at, int64((own - at + limiter.Time(time.Second) - 1) / limiter.Time(time.Second))
+}
+
+// timeOf returns the time, at ours, that a counter in a slot goes by.
+func (f *fleet) timeOf(slot uint16, now limiter.Time, p *limiter.Policy, name []byte) limiter.Time {
+	l := f.lane(slot)
+	if l == nil {
+		return f.time(now)
+	}
+	at, _ := l.timeOf(now, p, name)
+	return at
+}
+
+// startSaysSlot reports whether the slot of a counter depends on the start of its window, which the name lacks.
+func startSaysSlot(p *limiter.Policy, name []byte) bool {
+	if !script.IsFixed(p) {
+		return false
+	}
+	_, tagged := redis.TagOf(name)
+	return !tagged
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -32,6 +33,7 @@ type lane struct {
 	shard   string
 	dial    dialer
 	fleet   *fleet
+	offset  atomic.Int64 // the server's time less ours, in nanoseconds, or unknown
 
 	// Guards what follows. Nothing waits or calls the client while it is held.
 	mu      sync.Mutex
@@ -52,6 +54,10 @@ type lane struct {
 	landed  sync.Cond     // none is
 	lost    chan lost     // to the prober
 	owes    chan struct{} // has an element if something is to be charged
+
+	// The prober's.
+	moving map[uint16]bool // slots that moved when their debts were to be charged
+	again  *time.Timer     // until those are charged once more
 }
 
 // clock tells how long callers and servers take, for which the machine's time is right.
@@ -65,6 +71,9 @@ type lost struct {
 
 func newLane(f *fleet, shard string, dial dialer) *lane {
 	l := &lane{options: f.options, shard: shard, dial: dial, fleet: f, lost: make(chan lost, 1), owes: make(chan struct{}, 1)}
+	l.offset.Store(unknown)
+	l.moving, l.again = map[uint16]bool{}, time.NewTimer(time.Hour)
+	l.again.Stop()
 	l.wake.L, l.landed.L = &l.mu, &l.mu
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.timer.Stop()
@@ -106,6 +115,15 @@ func (l *lane) address() string {
 		return ""
 	}
 	return l.client.Address
+}
+
+// connection returns the lane's connection for debts that follow their slot, nil while it is away. The lane is used, so that one
+// to a node without slots stays.
+func (l *lane) connection() *redis.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used = true
+	return l.client
 }
 
 // up reports whether the lane is not away.
@@ -269,7 +287,7 @@ func (l *lane) fallBack(waiting []*ask) {
 		case a.strict:
 			l.options.answer(a.waiter, ErrAway)
 		default:
-			now := l.fleet.time(a.now)
+			now := l.time(a.now)
 			err := l.fleet.leased(now, a.batch, a.call.LeaseName, &a.call, func() error { return l.options.fallBack(now, a.batch) })
 			l.options.guard(func() { l.fleet.owesAsk(now, a, err == nil) })
 			l.options.answer(a.waiter, err)

@@ -2,57 +2,131 @@ package store
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// mostDebts is how many counters a fleet's ledger has at most. Hits on others are forgotten, and a
-// metric counts them.
-const mostDebts = 1 << 16
+const (
+	// mostDebts is the number of counters that a fleet's ledger has at most, and mostLeases that of their leases. Hits
+	// that have no room are forgotten, and a metric counts them.
+	mostDebts  = 1 << 16
+	mostLeases = 1 << 18
 
-// mostLeases is how many leases it has, for the same.
-const mostLeases = 1 << 18
+	// mostTaken is the number of counters whose debts are taken at once.
+	mostTaken = 1 << 10
+
+	// sweepEach is the time between two looks at all leases for those that have ended.
+	sweepEach = limiter.Time(time.Second)
+)
 
 // accounts are the debts of a fleet, its ledger.
+//
+// When it is full, debts that have ended make room: their windows are over, their buckets drained, or their leases have
+// ended by themselves. A debt that goes on makes room only for one that ends at least twice as far ahead, and is forgotten.
+// So the windows of a second do not keep out those of a day, and counters of one limit do not push out each other.
 type accounts struct {
-	mu     sync.Mutex
-	debts  map[string]*script.Debt // by the counters' names in the store
-	most   int
-	leases int         // of all debts
-	spare  script.Debt // of one charge, whose memory is used again
+	mu               sync.Mutex
+	debts            map[string]*account // by the counters' names in the store
+	slots            map[uint16]*account // the first of each slot
+	ends             byEnd
+	most, mostLeases int
+	leases           int          // of all debts
+	swept            limiter.Time // when leases that have ended were last looked for
+	spare            script.Debt  // of one charge, whose memory is used again
 }
 
-// addLocked adds d to what the counter of that name owes. It returns how many hits it has no room for. It keeps
+// An account is the debt of one counter.
+type account struct {
+	script.Debt
+	end        limiter.Time // when it ended, by the hits of some time ago: it may end later, and no sooner
+	at         int          // index in accounts.ends
+	prev, next *account     // of the same slot
+}
+
+func newAccounts() accounts {
+	return accounts{debts: map[string]*account{}, slots: map[uint16]*account{}, most: mostDebts, mostLeases: mostLeases}
+}
+
+// addLocked adds d to the debt of the counter of that name. It returns the number of hits that it has no room for. It keeps
 // neither name nor d, and allocates nothing if the counter is known.
 func (l *accounts) addLocked(name []byte, slot uint16, d *script.Debt, exceeded func() func(hits uint64)) (forgotten uint64) {
-	had := l.debts[string(name)]
-	switch {
-	case d.Leases() > 0 && l.leases >= mostLeases:
+	if d.Leases() > 0 && l.leases >= l.mostLeases && !l.sweepLocked(d.At()) {
 		return d.Hits
-	case had != nil:
-		was := had.Leases()
-		had.Add(d)
-		l.leases += had.Leases() - was
-	case len(l.debts) >= l.most:
-		return d.Hits
-	default:
-		had = d.Clone()
-		had.Name, had.Slot = string(name), slot
-		had.Exceeded = exceeded()
-		l.leases += had.Leases()
-		l.debts[had.Name] = had
 	}
-	return 0
+	if had := l.debts[string(name)]; had != nil {
+		was := had.Leases()
+		forgotten = had.Add(d)
+		l.leases += had.Leases() - was
+		return forgotten
+	}
+	forgotten, made := l.makeRoomLocked(d)
+	if !made {
+		return forgotten + d.Hits
+	}
+	a := &account{Debt: *d.Clone(), end: d.Ends(), next: l.slots[slot]}
+	a.Name, a.Slot, a.Exceeded = string(name), slot, exceeded()
+	if a.next != nil {
+		a.next.prev = a
+	}
+	l.slots[slot], l.debts[a.Name] = a, a
+	l.leases += a.Leases()
+	heap.Push(&l.ends, a)
+	return forgotten
+}
+
+// makeRoomLocked makes room for d, and returns the number of hits that are forgotten for that. It reports false if there is none.
+// Each addition makes one account at most end later than it is known to, so it costs the logarithm of their number.
+func (l *accounts) makeRoomLocked(d *script.Debt) (forgotten uint64, made bool) {
+	now := d.At()
+	for len(l.debts) >= l.most {
+		first := l.ends[0]
+		if end := first.Ends(); end > first.end {
+			first.end = end
+			heap.Fix(&l.ends, 0)
+			continue
+		}
+		if first.end > now {
+			if 2*(first.end-now) > d.Ends()-now {
+				return forgotten, false
+			}
+			forgotten += first.Hits
+		}
+		l.dropLocked(first)
+	}
+	return forgotten, true
+}
+
+// sweepLocked drops the leases that have ended, once in sweepEach at most. It reports whether there is room for more.
+func (l *accounts) sweepLocked(now limiter.Time) (room bool) {
+	if since := now - l.swept; since >= 0 && since < sweepEach {
+		return false
+	}
+	l.swept = now
+	for _, a := range slices.Clone(l.ends) {
+		was := a.Leases()
+		if was == 0 {
+			continue
+		}
+		a.DropEnded(now)
+		l.leases -= was - a.Leases()
+		if a.Leases() == 0 {
+			l.dropLocked(a)
+		}
+	}
+	return l.leases < l.mostLeases
 }
 
 // less takes hits that were given back from what a counter owes.
 func (l *accounts) less(name []byte, hits uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if d := l.debts[string(name)]; d != nil {
-		d.Less(hits)
+	if a := l.debts[string(name)]; a != nil {
+		a.Less(hits)
 	}
 }
 
@@ -60,14 +134,26 @@ func (l *accounts) less(name []byte, hits uint64) {
 func (l *accounts) forget(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dropLocked(name)
+	if a := l.debts[name]; a != nil {
+		l.dropLocked(a)
+	}
 }
 
 // dropLocked drops what a counter owes.
-func (l *accounts) dropLocked(name string) {
-	if d := l.debts[name]; d != nil {
-		l.leases -= d.Leases()
-		delete(l.debts, name)
+func (l *accounts) dropLocked(a *account) {
+	l.leases -= a.Leases()
+	delete(l.debts, a.Name)
+	heap.Remove(&l.ends, a.at)
+	if a.next != nil {
+		a.next.prev = a.prev
+	}
+	switch {
+	case a.prev != nil:
+		a.prev.next = a.next
+	case a.next != nil:
+		l.slots[a.Slot] = a.next
+	default:
+		delete(l.slots, a.Slot)
 	}
 }
 
@@ -75,40 +161,79 @@ func (l *accounts) dropLocked(name string) {
 func (l *accounts) gave(name string, lease uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := l.debts[name]
-	return d != nil && d.Gave(lease)
+	a := l.debts[name]
+	return a != nil && a.Gave(lease)
 }
 
 // took returns the hits that are owed under a lease of a counter.
 func (l *accounts) took(name string, lease uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if d := l.debts[name]; d != nil {
-		return d.Took(lease)
+	if a := l.debts[name]; a != nil {
+		return a.Took(lease)
 	}
 	return 0
 }
 
-// take removes and returns what the counters of some slots owe, in the order of the slots.
+// take removes and returns what the counters of some slots owe, in the order of the slots, and of mostTaken counters at most.
 func (l *accounts) take(has func(slot uint16) bool) (all []*script.Debt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, d := range l.debts {
-		if has(d.Slot) {
-			l.dropLocked(name)
-			all = append(all, d.Pieces()...)
+	taken := 0
+	for slot, a := range l.slots {
+		for ; a != nil && taken < mostTaken && has(slot); a = a.next {
+			l.dropLocked(a)
+			all = append(all, a.Pieces()...)
+			taken++
 		}
 	}
 	slices.SortFunc(all, func(a, b *script.Debt) int { return cmp.Compare(a.Slot, b.Slot) })
 	return all
 }
 
-// putBack is for debts that were taken and could not be charged.
+// putBack is for debts that were taken and could not be charged. They are older than what their counters owe by now.
 func (l *accounts) putBack(all []*script.Debt) (forgotten uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range all {
+		if had := l.debts[d.Name]; had != nil && !d.Policy.Leases() {
+			d.Add(&had.Debt)
+			had.Debt = *d
+			continue
+		}
 		forgotten += l.addLocked([]byte(d.Name), d.Slot, d, func() func(uint64) { return d.Exceeded })
 	}
 	return forgotten
+}
+
+// byEnd is a heap of accounts, of which the first ends first.
+type byEnd []*account
+
+// Len implements [heap.Interface].
+func (h *byEnd) Len() int { return len(*h) }
+
+// Less implements [heap.Interface].
+func (h *byEnd) Less(i, j int) bool { return (*h)[i].end < (*h)[j].end }
+
+// Swap implements [heap.Interface].
+func (h *byEnd) Swap(i, j int) {
+	a := *h
+	a[i], a[j] = a[j], a[i]
+	a[i].at, a[j].at = i, j
+}
+
+// Push implements [heap.Interface].
+func (h *byEnd) Push(x any) {
+	a, _ := x.(*account)
+	a.at = len(*h)
+	*h = append(*h, a)
+}
+
+// Pop implements [heap.Interface].
+func (h *byEnd) Pop() any {
+	n := len(*h) - 1
+	a := (*h)[n]
+	(*h)[n] = nil
+	*h = (*h)[:n]
+	return a
 }

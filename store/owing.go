@@ -69,7 +69,8 @@ func (s *Store) owes(by Fallback, decided bool, now limiter.Time, b *limiter.Bat
 		var room [256]byte // of most names
 		for i := range b.Charges {
 			f, slot := s.slotOf(now, &b.Charges[i], names[i])
-			f.owes(by, f.time(now), b, i, script.AppendName(room[:0], f.time(now), b.Charges[i].Policy, names[i]),
+			at := f.timeOf(slot, now, b.Charges[i].Policy, names[i])
+			f.owes(by, at, b, i, script.AppendName(room[:0], at, b.Charges[i].Policy, names[i]),
 				script.LeaseName(b.Charges[i].Policy, names[i]), slot, w)
 			f.nudge(slot)
 		}

@@ -18,7 +18,8 @@ import (
 // the last two go alone from then on.
 
 const (
-	// mostHops is how often an ask is sent elsewhere, lest nodes that disagree play with it.
+	// mostHops is how often an ask is sent elsewhere, lest nodes that disagree play with it. It waits after
+	// TRYAGAIN for as long as its caller does.
 	mostHops = 8
 	// pause is how long after TRYAGAIN an ask is sent once more.
 	pause = time.Millisecond
@@ -51,6 +52,15 @@ func (l *lane) redirected(err error) (to redirection, ok bool) {
 	return redirection{}, false
 }
 
+// target returns the lane that an answer with an address leads to, nil if that makes no sense or there are too many.
+func (l *lane) target(to redirection) *lane {
+	address, err := redis.NodeAt(to.host, to.port, l.shard)
+	if err != nil {
+		return nil
+	}
+	return l.fleet.laneAt(address)
+}
+
 // redirect sends those of all that are not decided where they belong.
 func (l *lane) redirect(all []*ask, to redirection) {
 	l.options.observe().Failed(string(redis.Cluster))
@@ -70,15 +80,11 @@ func (l *lane) redirect(all []*ask, to redirection) {
 	}
 	target := l
 	if to.port != "" {
-		target = nil // unless the answer makes sense
-		if address, err := redis.NodeAt(to.host, to.port, l.shard); err == nil {
-			target = l.fleet.laneAt(address)
-		}
+		target = l.target(to)
 		l.fleet.ask()
 	}
 	var late []*ask
 	for _, a := range asks {
-		a.hops++
 		a.sent = false
 		a.since = clock() // the other lane is not slow because this one was asked before
 		if a.alone = a.alone || !to.moved; to.port == "" {
@@ -90,9 +96,17 @@ func (l *lane) redirect(all []*ask, to redirection) {
 			continue
 		}
 		a.asking = !to.moved
-		if a.hops > mostHops || target == nil || !target.put(a) {
+		if a.hops++; a.hops > mostHops || target == nil || !target.put(a) {
 			late = append(late, a)
 		}
 	}
 	l.fallBack(late)
+}
+
+// expire sends what a's keys lack, whose slot moved after they were written.
+func (l *lane) expire(a *ask) {
+	late := newAsk()
+	late.call.Expire(&a.call)
+	late.slot = a.slot
+	late.send(l, l.options.Timeout)
 }

@@ -9,16 +9,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// mostRepaying is how long a lane stays away to charge what is owed. The rest is charged while
-// requests are sent again.
-const mostRepaying = 2 * time.Second
+const (
+	// mostRepaying is how long a lane stays away to charge what is owed. The rest is charged while
+	// requests are sent again.
+	mostRepaying = 2 * time.Second
+	// repayAgain is the pause before the debts of a slot that moves are charged once more.
+	repayAgain = 100 * time.Millisecond
+)
 
 // repay charges the store with what is owed to the lane's slots, until the ledger is empty or the time has
-// come. What it could not charge stays owed.
+// come. What it could not charge stays owed. Slots that move are left to [lane.follow], and keep none of the others waiting.
 func (l *lane) repay(ctx context.Context, c *redis.Conn, until time.Time) (all Repaid, err error) {
 	var f script.Run
 	for {
-		owed := l.fleet.owed.take(l.has)
+		owed := l.fleet.owed.take(func(slot uint16) bool { return l.has(slot) && !l.moving[slot] })
 		if len(owed) == 0 {
 			return all, nil
 		}
@@ -29,23 +33,88 @@ func (l *lane) repay(ctx context.Context, c *redis.Conn, until time.Time) (all R
 				return all, nil
 			}
 			n := piece(owed)
-			left := owed[:n]
-			err := c.Within(ctx, func() (err error) {
-				left, err = l.charge(c, &f, left, &all)
-				return err
-			})
-			if err == nil {
-				owed = owed[n:]
-				continue
-			}
-			l.fleet.forgot(l.fleet.owed.putBack(left) + l.fleet.owed.putBack(owed[n:]))
-			if redis.KindOf(err) == redis.Cluster { // slots have moved, and their lane will charge it
+			left, err := l.charge(ctx, c, &f, owed[:n], false, &all)
+			owed = owed[n:]
+			switch {
+			case err == nil:
+			case redis.KindOf(err) == redis.Cluster:
 				l.fleet.ask()
-				return all, nil
+				l.later(left)
+			default:
+				l.fleet.forgot(l.fleet.owed.putBack(left) + l.fleet.owed.putBack(owed))
+				return all, err
 			}
-			return all, err
 		}
 	}
+}
+
+// later puts debts of a slot that moves back into the ledger. They are charged after a pause, or by the lane that has the
+// slot by then.
+func (l *lane) later(owed []*script.Debt) {
+	l.fleet.forgot(l.fleet.owed.putBack(owed))
+	slot := owed[0].Slot
+	if !l.has(slot) {
+		l.fleet.nudge(slot)
+		return
+	}
+	if len(l.moving) == 0 {
+		l.again.Reset(repayAgain)
+	}
+	l.moving[slot] = true
+}
+
+// follow charges the debts of slots that moved, one after another. If one cannot be charged, all others of its slot wait for the
+// next time. It returns an error if the lane is to go away.
+func (l *lane) follow(ctx context.Context, c *redis.Conn) error {
+	slots, until := l.moving, clock().Add(mostRepaying)
+	l.moving = map[uint16]bool{}
+	var f script.Run
+	for {
+		owed := l.fleet.owed.take(func(slot uint16) bool { return slots[slot] && l.has(slot) && !l.moving[slot] })
+		if len(owed) == 0 {
+			return nil
+		}
+		for i, d := range owed {
+			charged, err := false, error(nil)
+			if !l.moving[d.Slot] && !clock().After(until) {
+				charged, err = l.chargeFollowing(ctx, c, &f, d)
+			}
+			if !charged {
+				l.later(owed[i : i+1])
+			}
+			if err != nil {
+				l.fleet.forgot(l.fleet.owed.putBack(owed[i+1:]))
+				return err
+			}
+		}
+	}
+}
+
+// chargeFollowing charges d here, or where the nodes say that its slot is, or is about to be. It reports whether it did. An error
+// is one of the lane's own server.
+func (l *lane) chargeFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Debt) (charged bool, err error) {
+	at, asking := l, false
+	for range mostHops {
+		left, err := l.charge(ctx, c, f, []*script.Debt{d}, asking, &Repaid{})
+		if err == nil {
+			return true, nil
+		}
+		to, _ := at.redirected(err)
+		if to.port == "" {
+			if at != l || redis.KindOf(err) == redis.Cluster {
+				err = nil // its own lane sees to another server
+			}
+			return len(left) == 0, err
+		}
+		if at = at.target(to); at == nil {
+			return false, nil
+		}
+		if c = at.connection(); c == nil {
+			return false, nil
+		}
+		asking = !to.moved
+	}
+	return false, nil
 }
 
 // piece returns how many debts one run of the script charges: those of one slot.
@@ -58,14 +127,26 @@ func piece(owed []*script.Debt) int {
 	return n
 }
 
-// charge charges debts in one run of the script. With an error it returns those that were not charged, as
-// far as is known.
-func (l *lane) charge(c *redis.Conn, f *script.Run, owed []*script.Debt, all *Repaid) (left []*script.Debt, err error) {
+// charge charges debts in one run of the script, of a node that is only about to get their slot if asking is set. With an error it
+// returns those that were not charged, as far as is known.
+func (l *lane) charge(ctx context.Context, c *redis.Conn, f *script.Run, owed []*script.Debt, asking bool, all *Repaid) (left []*script.Debt, err error) {
+	left = owed
+	err = c.Within(ctx, func() (err error) {
+		left, err = l.chargeNow(c, f, owed, asking, all)
+		return err
+	})
+	return left, err
+}
+
+// chargeNow is charge, which bounds its time.
+func (l *lane) chargeNow(c *redis.Conn, f *script.Run, owed []*script.Debt, asking bool, all *Repaid) (left []*script.Debt, err error) {
 	var call script.Call
-	now := l.fleet.time(limiter.Time(l.options.Clock().UnixNano()))
+	now := limiter.Time(l.options.Clock().UnixNano())
 	sent := make([]*script.Debt, 0, len(owed))
 	for _, d := range owed {
-		if call.Owed(now, d, l.options.Jitter) {
+		at, ahead := l.timeOf(now, &d.Policy, []byte(d.Name))
+		call.Ahead = ahead
+		if call.Owed(at, d, l.options.Jitter) {
 			sent = append(sent, d)
 		}
 	}
@@ -73,6 +154,7 @@ func (l *lane) charge(c *redis.Conn, f *script.Run, owed []*script.Debt, all *Re
 		return nil, nil
 	}
 	f.Clear(l.options.storeTime())
+	f.Asking = asking
 	f.Add(&call)
 	if script.Repays.Run(c, f); f.Err != nil {
 		return sent, f.Err

@@ -138,9 +138,9 @@ func (l *lane) trip(c *redis.Conn, f *flight) (err error) {
 		}
 		switch {
 		case r.Err == nil && r.Native:
-			r.Reply.Now = l.fleet.time(limiter.Time(l.options.Clock().UnixNano()))
+			r.Reply.Now = l.time(limiter.Time(l.options.Clock().UnixNano()))
 		case r.Err == nil:
-			l.fleet.learn(r.Reply.Now, sent, trip)
+			l.learn(r.Reply.Now, sent, trip)
 		case elsewhere:
 			l.redirect(r.asks, where)
 			continue
@@ -163,6 +163,9 @@ func (l *lane) trip(c *redis.Conn, f *flight) (err error) {
 func (l *lane) sift(r *cargo) (err error) {
 	r.asks = slices.DeleteFunc(r.asks, func(a *ask) bool {
 		if a.call.Err == nil {
+			if a.call.Bare {
+				l.expire(a)
+			}
 			return false
 		}
 		r.charges -= a.call.Size()

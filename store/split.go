@@ -58,7 +58,7 @@ func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte) *split
 	several := false // have
 	for i := range b.Charges {
 		f, slot := s.slotOf(now, &b.Charges[i], names[i])
-		p := r.place(i, f, slot)
+		p := r.place(i, f, slot, names[i])
 		r.where = append(r.where, place{p, len(p.batch.Charges)})
 		p.batch.Charges, p.names = append(p.batch.Charges, b.Charges[i]), append(p.names, names[i])
 		if b.Charges[i].Mode == limiter.Quota {
@@ -76,7 +76,7 @@ func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte) *split
 
 // place returns the part of charge i, which is in a slot of f: that of an earlier charge on its counter if there is
 // room, else the newest of the slot, or a new one. A group is cut only if it has no room in one part.
-func (r *split) place(i int, f *fleet, slot uint16) *part {
+func (r *split) place(i int, f *fleet, slot uint16, name []byte) *part {
 	all := r.batch.Charges
 	c := &all[i]
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
@@ -101,15 +101,15 @@ func (r *split) place(i int, f *fleet, slot uint16) *part {
 		}
 	}
 	if p == nil || p.cost > 0 && p.cost+need > r.store.part {
-		p = r.more(f, slot)
+		p = r.more(f, slot, f.timeOf(slot, r.now, c.Policy, name))
 	}
 	p.cost += cost
 	r.seen[id] = p
 	return p
 }
 
-// more appends a part.
-func (r *split) more(f *fleet, slot uint16) *part {
+// more appends a part, whose counters are at the time now.
+func (r *split) more(f *fleet, slot uint16, now limiter.Time) *part {
 	n := len(r.parts)
 	if n < cap(r.parts) && r.parts[:n+1][n] != nil {
 		r.parts = r.parts[:n+1]
@@ -117,7 +117,7 @@ func (r *split) more(f *fleet, slot uint16) *part {
 		r.parts = append(r.parts, &part{split: r})
 	}
 	p := r.parts[n]
-	p.fleet, p.slot, p.cost, p.begun = f, slot, 0, f.time(r.now)
+	p.fleet, p.slot, p.cost, p.begun = f, slot, 0, now
 	return p
 }
 
@@ -154,7 +154,7 @@ func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*fleet
 	if f.server.Nodes == nil {
 		return f, 0
 	}
-	if _, tagged := redis.TagOf(name); !tagged && script.IsFixed(c.Policy) {
+	if startSaysSlot(c.Policy, name) {
 		var room [256]byte // of most names
 		return f, redis.SlotOf(script.AppendName(room[:0], f.time(now), c.Policy, name))
 	}

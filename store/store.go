@@ -120,23 +120,31 @@ func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w l
 func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter, bulk bool) (done bool, err error) {
 	l := f.lane(slot)
 	if l == nil || !l.takes() {
-		return true, s.without(f, now, b, names, w)
+		return true, s.without(f, slot, now, b, names, w)
 	}
 	a := newAsk()
+	at := f.time(now)
+	if f.server.Nodes != nil {
+		at, a.call.Ahead = l.timeOf(now, b.Charges[0].Policy, names[0])
+	}
 	// Counters of a native request with several may be half moved to another node, which only a script hears of.
-	if f.server.Nodes != nil && len(b.Charges) > 1 || !a.call.EncodeNative(f.time(now), b, names, s.options.Jitter) {
-		a.call.Encode(f.time(now), b, names, s.options.Jitter)
+	if f.server.Nodes != nil && len(b.Charges) > 1 || !a.call.EncodeNative(at, b, names, s.options.Jitter) {
+		a.call.Encode(at, b, names, s.options.Jitter)
 	}
 	a.now, a.batch, a.waiter, a.slot, a.bulk = now, b, w, slot, bulk
 	if !a.send(l, s.options.wait(b.Budget)) {
-		return true, s.without(f, now, b, names, w)
+		return true, s.without(f, slot, now, b, names, w)
 	}
 	return false, nil
 }
 
 // without decides by the fallback what decide could not even ask for.
-func (s *Store) without(f *fleet, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
-	err := f.leased(f.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, nil, func() error { return s.options.fallBack(f.time(now), b) })
+func (s *Store) without(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
+	at := f.time(now)
+	if f.server.Nodes != nil {
+		at = f.timeOf(slot, now, b.Charges[0].Policy, names[0])
+	}
+	err := f.leased(at, b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, nil, func() error { return s.options.fallBack(at, b) })
 	s.owes(s.options.Fallback, err == nil, now, b, names, w)
 	return err
 }

@@ -33,11 +33,13 @@ type Call struct {
 	Keys    []string // the counters
 	args    []string // with keys to be numbered: see charge.place
 	Native  bool     // args are commands, and the script is not needed
+	Ahead   int64    // seconds by which the server's clock, which keys expire by, is ahead of the counters': set before they are encoded
 	Cost    time.Duration
 	buf     []byte
 
 	Found []limiter.State // by the charges, as the reply says
 	Err   error           // why that is not known
+	Bare  bool            // hits of a native call are counted, and a key of theirs may lack its expiry: its slot has moved
 }
 
 // A charge is what the reply is read by.
@@ -49,6 +51,7 @@ type charge struct {
 	end       limiter.Time // of a fixed window
 	ring      limiter.Ring
 	hits      int64  // of a native command
+	counted   bool   // the store has counted these, as the last reply says
 	lease     uint64 // that is proposed
 	hold      int    // into call.keys, of what is reserved beside; 0 for nothing
 	of        int    // into call.args, of its number, or of that of the penalty
@@ -60,6 +63,7 @@ func (c *Call) Reset() {
 	clear(c.Keys)
 	clear(c.args)
 	c.charges, c.Keys, c.args, c.Native, c.Cost, c.buf = c.charges[:0], c.Keys[:0], c.args[:0], false, 0, c.buf[:0]
+	c.Found, c.Err, c.Bare = c.Found[:0], nil, false
 }
 
 // Encode makes c the charges of b, whose fixed windows are those of the time now. The name of
@@ -129,7 +133,7 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(now)
 		c.counts(hits, p.Limit)
-		c.args = append(c.args, c.number(at.expires(p, jitter)))
+		c.args = append(c.args, c.number(c.expires(&at, p, jitter)))
 	}
 	if act == "s" || act == "h" {
 		c.reserve(&at, from, name)

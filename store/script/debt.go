@@ -24,7 +24,7 @@ type Debt struct {
 	cost, tat      amount       // of a bucket: of all its hits, and the TAT that they led to here
 	Runs           []stretch    // of a sliding window or a log
 	taken          []hold       // of a concurrency limit: places that were taken without the store
-	given          []uint64     // and leases that were given back
+	given          []hold       // and leases that were given back
 	reserved       bool         // taken and given are of what is reserved beside a counter
 }
 
@@ -79,8 +79,36 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 	return true
 }
 
-// Add adds what other, of the same counter, owes.
-func (d *Debt) Add(other *Debt) {
+// Ends returns when d ceases to matter: its window is over, its bucket drained, or its leases have ended by themselves.
+func (d *Debt) Ends() limiter.Time {
+	p := &d.Policy
+	switch p.Algorithm {
+	case limiter.FixedWindow:
+		return p.WindowEnd(d.at) + outlives
+	case limiter.SlidingWindow:
+		r := p.Ring()
+		if r.Calendar() == nil {
+			return d.at + limiter.Time(r.Length())*limiter.Time(r.K()+2)
+		}
+		_, end := r.Calendar().Window(d.at)
+		_, end = r.Calendar().Window(end)
+		return end
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		k := p.Bucket()
+		full := amountOf(min(k.Full+k.Debt, alwaysRoom), k.Fine) // its highest level
+		return d.at + limiter.Time(full.seconds+1)*limiter.Time(time.Second)
+	case limiter.Concurrency:
+		return d.leasesEnd()
+	case limiter.SlidingLog:
+	}
+	return d.at + limiter.Time(p.Window)
+}
+
+// At returns when the newest hit of d was made, by the store's clock.
+func (d *Debt) At() limiter.Time { return d.at }
+
+// Add adds what other, of the same counter, owes. It returns how many hits d has no room for.
+func (d *Debt) Add(other *Debt) (forgotten uint64) {
 	d.Policy, d.Partition = other.Policy, other.Partition // rules may have been edited
 	d.Hits, d.Admitted = min(d.Hits+other.Hits, mostHits), min(d.Admitted+other.Admitted, mostHits)
 	d.at = max(d.at, other.at)
@@ -93,8 +121,9 @@ func (d *Debt) Add(other *Debt) {
 		d.run(s)
 	}
 	if d.Policy.Leases() {
-		d.addLeases(other)
+		return d.addLeases(other)
 	}
+	return 0
 }
 
 // Clone returns a copy of d with memory of its own.
@@ -198,7 +227,7 @@ func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
 		if at.end+outlives <= now {
 			return false
 		}
-		c.args = append(c.args, "f", "", c.number(int64(min(d.Hits, mostHits))), c.number(at.expires(p, jitter)))
+		c.args = append(c.args, "f", "", c.number(int64(min(d.Hits, mostHits))), c.number(c.expires(&at, p, jitter)))
 	}
 	at.key, _ = c.counter(d.Name)
 	c.charges = append(c.charges, at)

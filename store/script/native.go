@@ -54,7 +54,7 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 			c.args = append(c.args, "GETRANGE", key, "0", "31") // of what other programs wrote not all
 			continue
 		}
-		c.args = append(c.args, "INCRBY", key, c.number(at.hits), "EXPIREAT", key, c.number(at.expires(p, jitter)))
+		c.args = append(c.args, "INCRBY", key, c.number(at.hits), "EXPIREAT", key, c.number(c.expires(&at, p, jitter)))
 	}
 	return true
 }
@@ -73,10 +73,10 @@ func isNative(b *limiter.Batch, names [][]byte) bool {
 	return true
 }
 
-// expires returns when the key of a fixed window does, in seconds since 1970.
-func (at *charge) expires(p *limiter.Policy, jitter time.Duration) int64 {
+// expires returns when the key of a fixed window does, in seconds since 1970 by the server's clock.
+func (c *Call) expires(at *charge, p *limiter.Policy, jitter time.Duration) int64 {
 	late := rand.Int64N(int64(min(jitter, p.Window)/time.Second) + 1) //nolint:gosec // no secret
-	return int64(at.end+outlives)/int64(time.Second) + late
+	return int64(at.end+outlives)/int64(time.Second) + c.Ahead + late
 }
 
 // commands are those of a native call.
@@ -96,28 +96,45 @@ func (c *Call) commands() iter.Seq[[]string] {
 }
 
 // counted has c know what the store said to its next command.
+//
+// What a command asks for is the same however often it is sent. An expiry that was redirected after its hits were counted
+// is left to [Call.Expire]: sent again with the hits, they would count twice.
 func (c *Call) counted(command []string, said *resp.Reply) {
-	number := int64(0)
-	switch err := redis.Failed(said); {
+	err := redis.Failed(said)
+	if command[0] == "EXPIREAT" {
+		if n := len(c.Found); err != nil && n > 0 && c.charges[n-1].counted && redis.KindOf(err) == redis.Cluster {
+			c.Bare = true
+		} else {
+			c.Err = cmp.Or(c.Err, err)
+		}
+		return
+	}
+	at, number := &c.charges[len(c.Found)], int64(0)
+	switch at.counted = false; {
 	case err != nil:
 		if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") || strings.Contains(text, "would overflow") {
 			err = &ForeignError{command[1], err}
 		}
 		c.Err = cmp.Or(c.Err, err)
-		if command[0] == "INCRBY" {
-			c.charges[len(c.Found)].hits = 0
-		}
 	case said.Kind(0) == resp.Integer:
-		number = said.Int(0)
+		number, at.counted = said.Int(0), true
 	case said.Text(0) != "": // of a look
 		var ours bool
 		if number, ours = readCount(said.Text(0)); !ours && c.Err == nil {
 			c.Err = &ForeignError{command[1], errForeign}
 		}
 	}
-	if command[0] != "EXPIREAT" {
-		at := &c.charges[len(c.Found)]
-		c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
+	c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
+}
+
+// Expire makes c the expiries of of, a native call whose hits are counted.
+func (c *Call) Expire(of *Call) {
+	c.Reset()
+	c.Native, c.Cost = true, of.Cost
+	for command := range of.commands() {
+		if command[0] == "EXPIREAT" {
+			c.args = append(c.args, "EXPIREAT", c.text([]byte(command[1])), c.text([]byte(command[2])))
+		}
 	}
 }
 
@@ -125,7 +142,7 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 func (c *Call) GiveBack(of *Call) bool {
 	c.Reset()
 	for i := range of.charges {
-		if at := of.charges[i]; of.Native && at.hits > 0 {
+		if at := of.charges[i]; of.Native && at.counted && at.hits > 0 {
 			key, _ := c.counter(c.text([]byte(of.Name(i))))
 			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, place: len(c.args) + 1, end: at.end})
 			c.args = append(c.args, "f", "", "u", c.number(at.hits), "0", "0") // it makes no key, so no expiry is needed

@@ -11,7 +11,7 @@ import (
 type hold struct {
 	lease uint64
 	hits  uint64 // 1 of a place
-	end   int64  // when it is free by itself, in milliseconds since 1970
+	end   int64  // when it is free by itself at the latest, in milliseconds since 1970
 }
 
 // mostLeases is how many leases a counter is owed at most of either kind, and pieceOfLeases how many in one run.
@@ -29,7 +29,9 @@ func ofLease(c *limiter.Charge) bool {
 func (d *Debt) Leases() int { return len(d.taken) + len(d.given) }
 
 // Gave reports whether d has a lease that was given back.
-func (d *Debt) Gave(lease uint64) bool { return slices.Contains(d.given, lease) }
+func (d *Debt) Gave(lease uint64) bool {
+	return slices.ContainsFunc(d.given, func(h hold) bool { return h.lease == lease })
+}
 
 // Took returns the hits that d holds under a lease.
 func (d *Debt) Took(lease uint64) uint64 {
@@ -46,12 +48,12 @@ func (d *Debt) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 	if c.Policy.Reserve != nil {
 		d.Policy, d.reserved = *c.Policy.Reserve.Hold(), true
 	}
+	end := (now + limiter.Time(d.Policy.Window) + limiter.Time(time.Millisecond) - 1) / limiter.Time(time.Millisecond)
 	if d.Hits = 0; c.Refund {
-		d.given = append(d.given, c.Hits)
+		d.given = append(d.given, hold{c.Hits, 0, int64(end)})
 		return true
 	}
 	lease := b.Lease(i)
-	end := (now + limiter.Time(d.Policy.Window) + limiter.Time(time.Millisecond) - 1) / limiter.Time(time.Millisecond)
 	d.taken = append(d.taken, hold{lease, b.Decisions[i].Charged, int64(end)})
 	d.sum()
 	return lease > 0
@@ -66,24 +68,51 @@ func (d *Debt) sum() {
 	d.Admitted = d.Hits
 }
 
-// addLeases adds those of other. What was taken and is given back is owed no more.
-func (d *Debt) addLeases(other *Debt) {
+// addLeases adds those of other. What was taken and is given back is owed no more. It returns the hits of those that it has
+// no room for.
+func (d *Debt) addLeases(other *Debt) (forgotten uint64) {
 	for _, h := range other.taken {
 		if !d.Gave(h.lease) { // else other was on its way to the store, which may hold it
 			d.taken = append(d.taken, h)
 		}
 	}
-	for _, lease := range other.given {
+	for _, back := range other.given {
 		n := len(d.taken)
-		d.taken = slices.DeleteFunc(d.taken, func(h hold) bool { return h.lease == lease })
-		if len(d.taken) == n && !d.Gave(lease) {
-			d.given = append(d.given, lease)
+		d.taken = slices.DeleteFunc(d.taken, func(h hold) bool { return h.lease == back.lease })
+		if len(d.taken) == n && !d.Gave(back.lease) {
+			d.given = append(d.given, back)
 		}
 	}
-	now := int64(d.at) / int64(time.Millisecond)
-	d.taken = slices.DeleteFunc(d.taken, func(h hold) bool { return h.end <= now })
-	d.taken, d.given = d.taken[max(0, len(d.taken)-mostLeases):], d.given[max(0, len(d.given)-mostLeases):]
+	d.taken = slices.DeleteFunc(d.taken, ended(d.at))
+	late := max(0, len(d.taken)-mostLeases)
+	for _, h := range d.taken[:late] {
+		forgotten += h.hits
+	}
+	d.taken, d.given = d.taken[late:], d.given[max(0, len(d.given)-mostLeases):]
 	d.sum()
+	return forgotten
+}
+
+// ended returns what reports whether a hold is free by itself at the time now.
+func ended(now limiter.Time) func(h hold) bool {
+	return func(h hold) bool { return h.end <= int64(now)/int64(time.Millisecond) }
+}
+
+// DropEnded drops the leases of d that have ended by themselves.
+func (d *Debt) DropEnded(now limiter.Time) {
+	d.taken, d.given = slices.DeleteFunc(d.taken, ended(now)), slices.DeleteFunc(d.given, ended(now))
+	d.sum()
+}
+
+// leasesEnd returns when the last lease of d has ended by itself.
+func (d *Debt) leasesEnd() limiter.Time {
+	end := int64(0)
+	for _, all := range [...][]hold{d.taken, d.given} {
+		for _, h := range all {
+			end = max(end, h.end)
+		}
+	}
+	return limiter.Time(end) * limiter.Time(time.Millisecond)
 }
 
 // Pieces returns d in as many debts as it takes runs.
@@ -119,7 +148,7 @@ func (c *Call) owedLeases(d *Debt) {
 			c.args = append(c.args, c.number(int64(min(h.hits, mostHits))))
 		}
 	}
-	for _, lease := range d.given {
-		c.args = append(c.args, c.number(int64(lease))) //nolint:gosec // a lease
+	for _, h := range d.given {
+		c.args = append(c.args, c.number(int64(h.lease))) //nolint:gosec // a lease
 	}
 }

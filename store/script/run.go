@@ -127,8 +127,7 @@ func (r *Run) appendNative(x *redis.Exchange) {
 func (r *Run) counted() {
 	said := r.said
 	for _, c := range r.calls {
-		c.Found = c.Found[:0]
-		c.Err = nil
+		c.Found, c.Err, c.Bare = c.Found[:0], nil, false
 		for command := range c.commands() {
 			c.counted(command, said[0])
 			said = said[1:]

@@ -1,0 +1,136 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// owe notes hits on a counter as what an outage left, and has no lane know.
+func (s *Store) owe(tb testing.TB, charge limiter.Charge, hits uint64) {
+	tb.Helper()
+	now := s.fleet.time(limiter.Time(time.Now().UnixNano()))
+	charge.Hits = hits
+	b := limiter.Batch{Charges: []limiter.Charge{charge}}
+	b.Stored().Resize()
+	b.Decisions[0].Charged = hits
+	name := script.AppendName(nil, now, charge.Policy, nameOf("s1", &charge))
+	s.fleet.owes(Allow, now, &b, 0, name, string(name), redis.SlotOf(name), &caller{})
+}
+
+// countersIn returns n counters of charge's kind in slots from first to last, in the order of their slots.
+func countersIn(charge func(n uint64) limiter.Charge, n int, first, last uint16) (all []limiter.Charge) {
+	for id := uint64(1); len(all) < n; id++ {
+		c := charge(id)
+		if slot := redis.SlotOf(nameOf("s1", &c)); slot >= first && slot <= last {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b limiter.Charge) int {
+		return int(redis.SlotOf(nameOf("s1", &a))) - int(redis.SlotOf(nameOf("s1", &b)))
+	})
+	return all
+}
+
+// Debts of a slot that moves are charged where their keys are, or are about to be, and keep none of the others waiting.
+func TestDebtsOfMovingSlots(t *testing.T) {
+	t.Parallel()
+	fixed := func(n uint64) limiter.Charge { return hit(n, much) }
+	counter := func(charge *limiter.Charge) string {
+		return string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", charge)))
+	}
+	for name, tt := range map[string]struct {
+		prepare func(m *movingSlot, key string)
+		had     int
+	}{
+		"a key that is new": {prepare: func(m *movingSlot, _ string) { m.begin() }},
+		"a key that is here": {func(m *movingSlot, key string) {
+			m.from.Must("SET", key, "7")
+			m.begin()
+		}, 7},
+		"a key that is there": {func(m *movingSlot, key string) {
+			m.from.Must("SET", key, "7")
+			m.begin()
+			m.migrate()
+		}, 7},
+		"a slot that has moved": {func(m *movingSlot, key string) {
+			m.from.Must("SET", key, "7")
+			m.begin()
+			m.finish()
+		}, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := storetest.StartCluster(t, 2, false)
+			o := &told{}
+			s := runStore(t, Options{Server: nodes(all), Observer: o})
+			storetest.Eventually(t, "up", s.Up)
+			charges := countersIn(fixed, 6, 0, redis.Slots/2-1)
+			slot := newMovingSlot(t, all, nameOf("s1", &charges[0]))
+			tt.prepare(slot, counter(&charges[0]))
+			for i := range charges {
+				s.owe(t, charges[i], uint64(i+1))
+			}
+			s.fleet.lane(0).nudge()
+			storetest.Eventually(t, "all is paid", func() bool { return s.owing() == 0 && o.paid() == 21 })
+			for i := range charges {
+				want := i + 1
+				if i == 0 {
+					want += tt.had
+				}
+				var c caller
+				if got := c.used(t, s, charges[i]); got != want {
+					t.Errorf("counter %d has %d hits, want %d", i, got, want)
+				}
+			}
+			if o.forgot != 0 || o.failures(redis.Connection)+o.failures(redis.Timeout) != 0 {
+				t.Errorf("%d hits were forgotten; failures %v", o.forgot, o.failed)
+			}
+		})
+	}
+}
+
+// The debts of a slot that cannot be charged yet wait alone, and are charged when the slot is stable, though there is no
+// request and no news of the cluster.
+func TestDebtsOfAStuckSlot(t *testing.T) {
+	t.Parallel()
+	all := storetest.StartCluster(t, 2, false)
+	o := &told{}
+	s := runStore(t, Options{Server: nodes(all), Observer: o})
+	storetest.Eventually(t, "up", s.Up)
+	charges := countersIn(func(n uint64) limiter.Charge { return hit(n, much) }, 5, 0, redis.Slots/2-1)
+	slot := newMovingSlot(t, all, nameOf("s1", &charges[0]))
+	slot.begin()
+	slot.to.Kill()
+	storetest.Eventually(t, "the other node is away", func() bool { return !s.Up() })
+	for i := range charges {
+		s.owe(t, charges[i], 3)
+	}
+	s.fleet.lane(0).nudge()
+	storetest.Eventually(t, "the others are paid", func() bool { return s.owing() == 1 && o.paid() == 12 })
+	asked := said(t, slot.from, "ASK")
+	storetest.Eventually(t, "the slot is asked for again", func() bool { return said(t, slot.from, "ASK") > asked })
+	slot.from.Must("CLUSTER", "SETSLOT", slot.slot, "STABLE")
+	storetest.Eventually(t, "all is paid", func() bool { return s.owing() == 0 && o.paid() == 15 })
+	for i := range charges {
+		var c caller
+		if got := c.used(t, s, charges[i]); got != 3 {
+			t.Errorf("counter %d has %d hits, want 3", i, got)
+		}
+	}
+	if !s.fleet.lane(0).up() || o.forgot != 0 {
+		t.Errorf("up %v, %d hits were forgotten", s.fleet.lane(0).up(), o.forgot)
+	}
+}
+
+// paid is how many hits were charged late.
+func (o *told) paid() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.repaid
+}

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// owe adds hits on a counter to l, and returns the number that is forgotten.
+func (l *accounts) owe(now limiter.Time, name string, p *limiter.Policy, hits uint64) (forgotten uint64, ends limiter.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: hits}}, Decisions: []limiter.Decision{{Charged: hits}}}
+	var d script.Debt
+	d.Set(now, &b, 0, false)
+	return l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil }), d.Ends()
+}
+
+// A full ledger forgets no hit while it has debts that have ended, and none for a debt that ends less than twice as far
+// ahead. All hits are kept, forgotten, or of a time that is over.
+func TestEndedDebtsMakeRoom(t *testing.T) {
+	t.Parallel()
+	var policies []*limiter.Policy
+	for _, window := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		policies = append(policies,
+			&limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: window},
+			&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 9, Window: window, SubWindows: 10},
+			&limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: window},
+			&limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 9, Window: window, Burst: 9},
+		)
+	}
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(39, seed))
+		l := newAccounts()
+		l.most = 32
+		type debt struct {
+			ends limiter.Time
+			hits uint64
+		}
+		model := map[string]debt{}
+		now := limiter.Time(1_800_000_000 * time.Second)
+		var made, forgotten, over uint64
+		for range 4000 {
+			now += limiter.Time(random.Int64N(int64(time.Second) << random.IntN(10)))
+			k := random.IntN(len(policies))
+			p, hits := policies[k], uint64(1+random.IntN(3))
+			name := fmt.Sprintf("%d %d", k, random.IntN(8))
+			if p.Algorithm == limiter.FixedWindow {
+				name += fmt.Sprint(" ", p.WindowStart(now))
+			}
+			ended := slices.ContainsFunc(slices.Collect(maps.Values(model)), func(d debt) bool { return d.ends <= now })
+			_, known := model[name]
+			full := len(model) == l.most && !known
+			got, ends := l.owe(now, name, p, hits)
+			made, forgotten = made+hits, forgotten+got
+			if got > 0 && (!full || ended) {
+				t.Fatalf("seed %d: %d hits are forgotten; the ledger is full: %v, something has ended: %v", seed, got, full, ended)
+			}
+			if l.debts[name] != nil {
+				model[name] = debt{max(ends, model[name].ends), model[name].hits + hits}
+			}
+			for was, d := range model {
+				if a := l.debts[was]; a != nil {
+					if a.Hits != d.hits || a.Ends() != d.ends {
+						t.Fatalf("seed %d: a debt of %d hits ends at %d, want %d and %d", seed, a.Hits, a.Ends(), d.hits, d.ends)
+					}
+					continue
+				}
+				if d.ends <= now {
+					over += d.hits
+				} else if got != d.hits || 2*(d.ends-now) > ends-now {
+					t.Fatalf("seed %d: %d hits that end in %v are dropped, and %d forgotten, for some that end in %v",
+						seed, d.hits, time.Duration(d.ends-now), got, time.Duration(ends-now))
+				}
+				delete(model, was)
+			}
+		}
+		kept := uint64(0)
+		for _, d := range model {
+			kept += d.hits
+		}
+		if made != kept+forgotten+over || len(l.debts) != len(model) || len(l.ends) != len(model) || forgotten == 0 || over == 0 {
+			t.Errorf("seed %d: of %d hits %d are kept, %d forgotten and %d over, by %d counters of %d", seed, made, kept, forgotten, over, len(l.debts), len(model))
+		}
+		taken := 0
+		for all := l.take(func(uint16) bool { return true }); len(all) > 0; all = l.take(func(uint16) bool { return true }) {
+			taken += len(all)
+		}
+		if taken != len(model) || len(l.debts)+len(l.ends)+len(l.slots)+l.leases != 0 {
+			t.Errorf("seed %d: %d debts are taken, want %d; the ledger has %d", seed, taken, len(model), len(l.debts))
+		}
+	}
+}
+
+// Leases that have ended by themselves make room in a full ledger, though their counter has others.
+func TestEndedLeasesMakeRoom(t *testing.T) {
+	t.Parallel()
+	l := newAccounts()
+	l.mostLeases = 8
+	p := spot(1, 100).Policy
+	start := limiter.Time(1_800_000_000 * time.Second)
+	window := limiter.Time(p.Window)
+	take := func(now limiter.Time, name string, back bool) bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		lease := script.NewLease(name)
+		b := limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: 1}}}
+		b.Stored().Resize()
+		b.Decisions[0].Charged = 1
+		if b.Stored().SetLease(0, lease); back {
+			b.Charges[0].Refund, b.Charges[0].Hits = true, lease
+		}
+		var d script.Debt
+		d.Set(now, &b, 0, false)
+		forgotten := l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil })
+		a := l.debts[name]
+		has := a != nil && (a.Took(lease) > 0 || a.Gave(lease))
+		if forgotten > 0 == has && !back {
+			t.Errorf("%d hits are forgotten; the ledger has their lease: %v", forgotten, has)
+		}
+		return has
+	}
+	for n := range 8 {
+		if !take(start+limiter.Time(n)*window/10, []string{"a", "b"}[n%2], n%4 > 1) {
+			t.Fatalf("lease %d has no room", n)
+		}
+	}
+	if take(start+window-limiter.Time(time.Second), "c", false) {
+		t.Error("a ninth lease has room, and none has ended")
+	}
+	// Four have ended, of which two were given back. Each counter has others.
+	for n := range 5 {
+		if got := take(start+window*135/100+limiter.Time(n), "c", false); got != (n < 4) {
+			t.Errorf("after four leases have ended, lease %d has room: %v", n, got)
+		}
+	}
+}
+
+// What could not be charged is put back behind hits that came meanwhile: those of a log count from when they were made.
+func TestPutBackIsOlder(t *testing.T) {
+	t.Parallel()
+	l := newAccounts()
+	start := limiter.Time(1_800_000_000 * time.Second)
+	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: time.Hour}
+	edited := *log
+	edited.Limit = 70
+	l.owe(start, "log", log, 3)
+	old := l.take(func(uint16) bool { return true })
+	l.owe(start+limiter.Time(50*time.Minute), "log", &edited, 2)
+	if n := l.putBack(old); n != 0 {
+		t.Errorf("%d hits are forgotten", n)
+	}
+	a := l.debts["log"]
+	if len(a.Runs) != 2 || a.Hits != 5 || a.Policy.Limit != 70 || a.Ends() != start+limiter.Time(110*time.Minute) {
+		t.Errorf("%d hits in %d runs of a limit of %d, which end in %v; want 5 in 2 of 70, in 110 minutes", a.Hits, len(a.Runs), a.Policy.Limit, time.Duration(a.Ends()-start))
+	}
+}
+
+// After an outage the store has all hits on a day's limit, though the windows of a second that many counters owe would fill
+// the ledger.
+func TestEndedWindowsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	o := &told{}
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
+	storetest.Eventually(t, "up", s.Up)
+	s.fleet.owed.most = 8
+	r.cut(true)
+	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	ahead := time.Duration(0)
+	c := caller{clock: func() time.Time { return time.Now().Add(ahead) }}
+	second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: time.Second}
+	for ; ahead < 10*time.Second; ahead += 5 * time.Second {
+		for n := range uint64(8) {
+			if err := c.ask(s, hit(n+1, second)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 5 {
+		if err := c.ask(s, hit(100, much)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.cut(false)
+	storetest.Eventually(t, "up again", s.Up)
+	if got := c.used(t, s, hit(100, much)); got != 5 || o.forgot != 0 {
+		t.Errorf("the store has %d hits, and %d were forgotten; want 5 and none", got, o.forgot)
+	}
+}

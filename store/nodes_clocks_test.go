@@ -1,0 +1,120 @@
+package store
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A clockNode is a node of a cluster with a clock of its own, which knows of counts and of when keys expire.
+type clockNode struct {
+	*liar
+	now    time.Time
+	mu     sync.Mutex
+	counts map[string]int64
+	ends   map[string]int64
+}
+
+// newClockNodes returns nodes that have equal parts of the slots, with the given clocks.
+func newClockNodes(tb testing.TB, clocks ...time.Time) (all []*clockNode) {
+	tb.Helper()
+	var chart string
+	for _, now := range clocks {
+		n := &clockNode{now: now, counts: map[string]int64{}, ends: map[string]int64{}}
+		n.liar = newLiar(tb, func(w io.Writer, command []string) bool {
+			if command[0] == "CLUSTER" {
+				return says(chart)(w)
+			}
+			return says(n.answer(command))(w)
+		})
+		all = append(all, n)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(all))
+	for i, n := range all {
+		_, port, _ := net.SplitHostPort(n.addr)
+		fmt.Fprintf(&b, "*3\r\n:%d\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", i*redis.Slots/len(all), (i+1)*redis.Slots/len(all)-1, port)
+	}
+	chart = b.String()
+	return all
+}
+
+func (n *clockNode) answer(command []string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch command[0] {
+	case "INCRBY":
+		by, _ := strconv.ParseInt(command[2], 10, 64)
+		n.counts[command[1]] += by
+		return fmt.Sprintf(":%d\r\n", n.counts[command[1]])
+	case "EXPIREAT":
+		at, _ := strconv.ParseInt(command[2], 10, 64)
+		if n.ends[command[1]] = at; at <= n.now.Unix() {
+			delete(n.counts, command[1])
+		}
+		return ":1\r\n"
+	default: // a run of the script, of a probe
+		return fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n:0\r\n", n.now.Unix(), n.now.Nanosecond())
+	}
+}
+
+// Where the nodes of a cluster have different clocks, replicas count together on each, to the hit: no key expires before
+// its window ends, nor long after. The same is true of names whose slot depends on the start of the window.
+func TestNodesWithDifferentClocks(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_800_000_000, 0)
+	const hour, limit = time.Hour, 5
+	for _, clocks := range [][]time.Time{
+		{start, start.Add(48 * hour)}, {start, start.Add(-48 * hour)}, {start.Add(hour / 2), start.Add(-3 * hour), start.Add(24 * hour)},
+	} {
+		all := newClockNodes(t, clocks...)
+		var stores []*Store
+		for range 4 {
+			s := runStore(t, Options{Server: redis.Server{Nodes: []string{all[0].addr}}, Fallback: Deny, Jitter: -1, Clock: func() time.Time { return start }})
+			storetest.Eventually(t, "up", s.Up)
+			stores = append(stores, s)
+		}
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: hour, CountRefused: true}
+		for _, form := range []string{"s1{%d}_", "untagged_%d_"} {
+			for n := range uint64(30) {
+				admitted := 0
+				for k := range 3 * limit {
+					var c caller
+					c.decided = make(chan error, 1)
+					c.b.Charges, c.b.Budget = []limiter.Charge{hit(n, p)}, patient
+					done, err := stores[k%len(stores)].Decide(limiter.Time(start.UnixNano()), &c.b, [][]byte{fmt.Appendf(nil, form, n)}, &c)
+					if !done {
+						err = <-c.decided
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					if d := &c.b.Decisions[0]; !d.Denied {
+						admitted++
+					}
+				}
+				if admitted != limit {
+					t.Errorf("clocks %v, counter "+form+": %d hits are admitted, want %d", clocks, n, admitted, limit)
+				}
+			}
+		}
+		for _, node := range all {
+			node.mu.Lock()
+			for key, end := range node.ends {
+				if after := time.Unix(end, 0).Sub(node.now); after < 0 || after > hour+3*time.Second {
+					t.Errorf("clocks %v: the key %s expires %v from now", clocks, key, after)
+				}
+			}
+			node.mu.Unlock()
+		}
+	}
+}
