@@ -44,7 +44,7 @@ type leaseKey struct {
 // lease is one that is out.
 type lease struct {
 	key       leaseKey
-	policy    limiter.Policy // a copy: the one in force would keep its whole rule set
+	policy    limiter.Policy // a copy of its own: the charge's may be memory of an exchange
 	partition *limiter.Partition
 	name      []byte // of the counter, with a store
 	counters  *telemetry.RuleCounters
@@ -160,8 +160,8 @@ func (k *book) seemsDeadLocked(p *peer, now limiter.Time, how Ending, calls uint
 	return how == EndedInSilence || k.busyLocked(p, now)
 }
 
-// enter enters a lease.
-func (k *book) enter(now limiter.Time, of lease) {
+// enter enters a lease of a counter with that policy.
+func (k *book) enter(now limiter.Time, of lease, policy *limiter.Policy) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expireLocked(now)
@@ -177,6 +177,7 @@ func (k *book) enter(now limiter.Time, of lease) {
 	} else {
 		l = new(lease)
 	}
+	of.policy = policy.Bare(l.policy.Reserve)
 	*l = of
 	k.leases[l.key] = l
 	heap.Push(&k.queue, l)
@@ -214,7 +215,7 @@ func (k *book) ended(b *Bearer, key leaseKey) bool {
 // forgetLocked takes a lease out of the book that nobody will look at again.
 func (k *book) forgetLocked(l *lease) {
 	if k.dropLocked(l); len(k.spare) < mostSpare {
-		*l = lease{}
+		*l = lease{policy: limiter.Policy{Reserve: l.policy.Reserve}} // memory to use again
 		k.spare = append(k.spare, l)
 	}
 }

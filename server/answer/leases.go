@@ -22,14 +22,14 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 			s.metrics.Leases.Reserved.Add(float64(c.Hits))
 		}
 		l := lease{
-			key: leaseKey{c.ID, x.plan.Batch.Lease(at)}, policy: c.Policy.Bare(), partition: x.plan.Batch.Partition,
+			key: leaseKey{c.ID, x.plan.Batch.Lease(at)}, partition: x.plan.Batch.Partition,
 			counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]),
 			bearer:   x.Bearer, stream: x.Stream, expires: x.at + limiter.Time(c.Policy.HeldFor()),
 		}
 		if s.later {
 			l.name = append([]byte(nil), x.plan.Names[at]...)
 		}
-		s.book.enter(x.at, l)
+		s.book.enter(x.at, l, c.Policy)
 	}
 }
 
