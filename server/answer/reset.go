@@ -2,6 +2,7 @@ package answer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -9,8 +10,7 @@ import (
 )
 
 // ResetDenied makes the counters of the keys that are denied as new, of those that are selected. Without reset it
-// says what it would do. Keys that are not denied now are left alone: nothing knows which rule their counters are
-// of. With a store they are those that this process has denied.
+// says what it would do. Keys that are not denied now are left alone: it is not known what their counters count by. With a store they are those that this process has denied.
 //
 // An error may come with a report: of what was done before.
 func (s *Service) ResetDenied(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
@@ -24,9 +24,9 @@ func (s *Service) ResetDenied(ctx context.Context, now limiter.Time, which live.
 		if ctx.Err() != nil {
 			return report, context.Cause(ctx)
 		}
-		limit := rules.set.Counterpart(c.Limit)
+		domain, known := slices.BinarySearch(rules.set.Domains(), c.Domain)
 		switch {
-		case limit == nil:
+		case !known || c.Limit != nil && rules.set.Counterpart(c.Limit) == nil:
 			continue // a load was faster
 		case s.later && c.Name == nil:
 			report.Left++
@@ -34,8 +34,8 @@ func (s *Service) ResetDenied(ctx context.Context, now limiter.Time, which live.
 		}
 		b := &x.plan.Batch
 		b.Reset()
-		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: &limit.Policy})
-		b.Partition, b.Clock, b.Budget = rules.partitions[limit.Rule.DomainIndex()], s.now, time.Minute
+		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil})
+		b.Partition, b.Clock, b.Budget = rules.partitions[domain], s.now, time.Minute
 		x.plan.Names = append(x.plan.Names[:0], c.Name)
 		used, err := s.resetOrLook(ctx, now, x, reset)
 		if err != nil {
