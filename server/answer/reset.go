@@ -53,11 +53,19 @@ func (s *Service) ResetDenied(ctx context.Context, now limiter.Time, which live.
 // resetOrLook makes the one counter of x as new, or looks at it. It returns what was used.
 func (s *Service) resetOrLook(ctx context.Context, now limiter.Time, x *Exchange, reset bool) (used uint64, err error) {
 	if reset {
-		used, err = s.decider.Reset(ctx, now, &x.plan.Batch, x.plan.Names, 0)
-		return used, NotDecided(err)
+		return s.reset(ctx, now, x, 0)
 	}
 	if err := x.await(s.decide(now, x, x.waiting())); err != nil {
 		return 0, err
 	}
 	return x.plan.Batch.Decisions[0].Before, nil
+}
+
+// reset makes the counter of charge i of x as new. It returns what was used.
+func (s *Service) reset(ctx context.Context, now limiter.Time, x *Exchange, i int) (used uint64, err error) {
+	used, err = s.decider.Reset(ctx, now, &x.plan.Batch, x.plan.Names, i)
+	if c := &x.plan.Batch.Charges[i]; err == nil && c.Policy.Leases() {
+		s.book.forgetCounter(c.ID)
+	}
+	return used, NotDecided(err)
 }
