@@ -86,7 +86,7 @@ func (n *Namer) name(p *Plan, c int, sum []byte) {
 	from, b := len(p.nameBytes), p.nameBytes
 	b = append(b, n.prefix...)
 	b = base64.RawURLEncoding.AppendEncode(b, sum)
-	b = appendHolds(b, p.Limits[c], p.Batch.Charges[c].Policy)
+	b, _ = rules.AppendKind(appendCandidate(append(b, '}'), p.Limits[c]), p.Batch.Charges[c].Policy)
 	p.Names, p.nameBytes = append(p.Names, b[from:len(b):len(b)]), b
 }
 
@@ -108,15 +108,10 @@ func (n *Namer) Sum(name []byte) (sum NameSum, ok bool) {
 	return sum, ok
 }
 
-// Named returns the name of the counter of l that has the sum.
-func (n *Namer) Named(sum NameSum, l *Limit) []byte {
-	return appendHolds(append(append([]byte{}, n.prefix...), sum[:]...), l, &l.Policy)
-}
-
-// appendHolds appends what stands behind the sum: what the counter of a limit holds.
-func appendHolds(b []byte, l *Limit, policy *limiter.Policy) []byte {
-	b, _ = rules.AppendKind(appendCandidate(append(b, '}'), l), policy)
-	return b
+// Named returns the name of a counter with the sum that counts by p, of a limit that is in force.
+func (n *Namer) Named(sum NameSum, p *limiter.Policy) []byte {
+	name, _ := rules.AppendKind(append(append(append([]byte{}, n.prefix...), sum[:]...), '}'), p)
+	return name
 }
 
 // sum hashes a descriptor's entries. Where shared has an element that is not nil, it stands in

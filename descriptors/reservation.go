@@ -110,14 +110,23 @@ func (p *Plan) Learn() {
 	}
 }
 
-// CostBeside returns what the request has cost for which charge at brings a lease of reserved hits, as another charge of
-// the same counter says. It is not known without one.
+// CostBeside returns what the request has cost for which charge at, decided, brings a lease of reserved hits. Another charge
+// on the same counter says so. Of several leases on one counter the first that was held has the first cost, and so on,
+// as the batch was decided. The cost is not known if there are fewer costs.
 func (p *Plan) CostBeside(at int) (hits uint64, known bool) {
-	of := &p.Batch.Charges[at]
+	of, earlier := &p.Batch.Charges[at], 0
+	isSame := func(c *limiter.Charge) bool { return c.ID == of.ID && c.Policy.Algorithm == of.Policy.Algorithm }
+	for i := range at {
+		if c := &p.Batch.Charges[i]; c.Refund && isSame(c) && p.Batch.Decisions[i].Charged > 0 {
+			earlier++
+		}
+	}
 	for i := range p.Batch.Charges {
-		c := &p.Batch.Charges[i]
-		if c.ID == of.ID && c.Policy.Algorithm == of.Policy.Algorithm && !c.Refund && !c.Reserve {
-			return c.Hits, true
+		if c := &p.Batch.Charges[i]; !c.Refund && !c.Reserve && isSame(c) {
+			if earlier == 0 {
+				return c.Hits, true
+			}
+			earlier--
 		}
 	}
 	return 0, false

@@ -2,11 +2,21 @@ package limiter
 
 import "time"
 
-// Bare returns p as it was before it was prepared: a copy that keeps nothing of what is around p, for whoever keeps
-// it longer than p is in force.
-func (p *Policy) Bare() Policy {
+// Bare returns a copy of p that is not prepared, for a holder that outlives the request. The copy refers to no memory
+// that the owner of p may use for another request: its Reserve is a copy too, in the given memory, which is allocated if
+// it is nil. A Calendar and a Penalty are shared, since they never change.
+func (p *Policy) Bare(reserve *Reserve) Policy {
 	bare := *p
 	bare.self, bare.ready = nil, prepared{}
+	if p.Reserve == nil {
+		return bare
+	}
+	if reserve == nil {
+		reserve = new(Reserve)
+	}
+	*reserve = *p.Reserve
+	reserve.hold = p.Reserve.hold.Bare(nil)
+	bare.Reserve = reserve
 	return bare
 }
 

@@ -74,7 +74,7 @@ func (s *side) begin(ends limiter.Time, replica int) {
 		c := &s.plan.Batch.Charges[at]
 		h := held{ends: ends, replica: replica, charge: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true}}
 		if s.plan.Limits[at].Index < 0 || s.plan.Limits[at].Table != nil { // the plan may have its policy
-			h.charge.Policy = new(*c.Policy)
+			h.charge.Policy = new(c.Policy.Bare(nil))
 		}
 		if c.Policy.Reserve != nil {
 			h.cost, h.reservation = s.plan.Matches[i].Hits, s.plan.Limits[at].Reservation

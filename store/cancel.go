@@ -44,7 +44,7 @@ func (answer) Exceeded(int) func(uint64) { return nil }
 // Reset makes the counter of charge i of a batch as new at the time now, and returns what was used of it. The name of a fixed
 // window lacks its start: the current one is reset. It returns [ErrAway] if the store is away.
 func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
-	p, name := of.Charges[i].Policy, names[i]
+	p, name := new(of.Charges[i].Policy.Bare(nil)), names[i] // the store may answer when the caller has gone
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p, Reserve: p.Reserve != nil}}}
 	f, slot := s.slotOf(now, &b.Charges[0], name)
 	a := newAsk()

@@ -57,9 +57,10 @@ func (f *fleet) unreserve(now limiter.Time, b *limiter.Batch, c *limiter.Charge,
 	beside.Stored().Adopt(f.options.Table, now, 0, &held[0])
 }
 
-// giveBack gives back a lease that charge c of an earlier request took, for which nobody waits.
+// giveBack gives back a lease that charge c of an earlier request took, for which nobody waits. It keeps neither name nor
+// c's policy, which the caller may use again before the store has answered.
 func (s *Store) giveBack(f *fleet, slot uint16, now limiter.Time, c limiter.Charge, name []byte, lease uint64) {
-	c.Hits, c.Refund, c.Reserve, c.Mode = lease, true, false, limiter.Enforce
+	c.Hits, c.Refund, c.Reserve, c.Mode, c.Policy = lease, true, false, limiter.Enforce, new(c.Policy.Bare(nil))
 	b := &limiter.Batch{Charges: []limiter.Charge{c}}
 	if name = slices.Clone(name); c.Policy.Reserve != nil { // it has cost nothing
 		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: c.Policy, Group: c.Group})

@@ -46,7 +46,7 @@ type leaseKey struct {
 // lease is one that is out.
 type lease struct {
 	key       leaseKey
-	policy    limiter.Policy // a copy: the one in force would keep its whole rule set
+	policy    limiter.Policy // a copy of its own: the charge's may be memory of an exchange
 	partition *limiter.Partition
 	name      []byte // of the counter, with a store
 	counters  *telemetry.RuleCounters
@@ -164,8 +164,8 @@ func (k *book) seemsDeadLocked(p *peer, now limiter.Time, how Ending, calls uint
 	return how == EndedInSilence || k.busyLocked(p, now)
 }
 
-// enter enters a lease.
-func (k *book) enter(now limiter.Time, of lease) {
+// enter enters a lease of a counter with that policy.
+func (k *book) enter(now limiter.Time, of lease, policy *limiter.Policy) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expireLocked(now)
@@ -181,6 +181,7 @@ func (k *book) enter(now limiter.Time, of lease) {
 	} else {
 		l = new(lease)
 	}
+	of.policy = policy.Bare(l.policy.Reserve)
 	k.keepOriginLocked(l, &of)
 	k.leases[l.key] = l
 	heap.Push(&k.queue, l)
@@ -193,6 +194,9 @@ func (k *book) enter(now limiter.Time, of lease) {
 		}
 		l.sibling = b.calls[l.stream]
 		b.calls[l.stream] = l
+		if b.ended { // a store has decided the call since
+			b.peer.left[b] = struct{}{}
+		}
 	}
 }
 
@@ -215,10 +219,30 @@ func (k *book) ended(b *Bearer, key leaseKey) bool {
 	return l != nil
 }
 
+// forgetCounter forgets the leases of a counter that holds nothing any more.
+func (k *book) forgetCounter(id identity.ID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, l := range k.leases {
+		if key.id == id {
+			k.forgetLocked(l)
+		}
+	}
+}
+
+// forget forgets a lease under which nothing is held, if it is there.
+func (k *book) forget(key leaseKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l := k.leases[key]; l != nil {
+		k.forgetLocked(l)
+	}
+}
+
 // forgetLocked takes a lease out of the book that nobody will look at again.
 func (k *book) forgetLocked(l *lease) {
 	if k.dropLocked(l); len(k.spare) < mostSpare {
-		*l = lease{origin: spareOrigin(l.origin)}
+		*l = lease{policy: limiter.Policy{Reserve: l.policy.Reserve}, origin: spareOrigin(l.origin)} // memory to use again
 		k.spare = append(k.spare, l)
 	}
 }
@@ -368,35 +392,10 @@ func (k *book) takePeer(p *peer, joined uint64) (list *lease) {
 	return list
 }
 
-// leavePeerLocked forgets a client that has neither connections nor leases, unless it is known for something.
+// leavePeerLocked forgets a client that has neither connections nor leases, unless it is known for something. If it has been
+// forgotten before, another peer may have its name now.
 func (k *book) leavePeerLocked(p *peer) {
-	if p.open == 0 && len(p.left) == 0 && (!p.closes && !p.deprived || len(k.peers) > mostPeers) {
+	if k.peers[p.name] == p && p.open == 0 && len(p.left) == 0 && (!p.closes && !p.deprived || len(k.peers) > mostPeers) {
 		delete(k.peers, p.name)
 	}
-}
-
-// queue is a [heap.Interface] of leases by when they are free by themselves.
-type queue []*lease
-
-func (q *queue) Len() int           { return len(*q) }
-func (q *queue) Less(i, j int) bool { return (*q)[i].expires < (*q)[j].expires }
-func (q *queue) Swap(i, j int) {
-	a := *q
-	a[i], a[j] = a[j], a[i]
-	a[i].place, a[j].place = i, j
-}
-
-// Push implements [heap.Interface].
-func (q *queue) Push(x any) {
-	l, _ := x.(*lease)
-	l.place = len(*q)
-	*q = append(*q, l)
-}
-
-// Pop implements [heap.Interface].
-func (q *queue) Pop() any {
-	last := len(*q) - 1
-	l := (*q)[last]
-	(*q)[last], *q = nil, (*q)[:last]
-	return l
 }

@@ -442,7 +442,7 @@ func TestTheBookIsBounded(t *testing.T) {
 		for range 2 {
 			s.book.enter(0, lease{
 				key: leaseKey{identity.ID{Hi: n}, limiter.FirstLease}, counters: counters, bearer: last, stream: uint32(n / 3), expires: limiter.Time(n + 1),
-			})
+			}, &limiter.Policy{})
 		}
 	}
 	if n := len(s.book.leases); n != mostLeases || len(s.book.queue) != n {
@@ -460,30 +460,35 @@ func TestTheBookIsBounded(t *testing.T) {
 	}
 }
 
-// TestLeasesLeaveNoGarbage takes leases and brings them back.
+// TestLeasesLeaveNoGarbage takes leases and brings them back, of places and of reservations.
 func TestLeasesLeaveNoGarbage(t *testing.T) {
-	s := service(t, Settings{Clock: clock.New()}, strings.Replace(tenPlaces, "10", "1000", 1))
-	c := &clients{t: t, service: s}
-	b := s.Bearer("a")
-	for range 2 { // the first makes everything grow
-		leases := make([]uint64, 500)
-		for i := range leases {
-			leases[i] = c.call(b, 0)
+	for _, rules := range []string{
+		strings.Replace(tenPlaces, "10", "1000", 1),
+		"{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 2000, unit: hour, reserve: {amount: 1, unsettled: release}}}]}",
+	} {
+		s := service(t, Settings{Clock: clock.New()}, rules)
+		c := &clients{t: t, service: s}
+		b := s.Bearer("a")
+		for range 2 { // the first makes everything grow
+			leases := make([]uint64, 500)
+			for i := range leases {
+				leases[i] = c.call(b, 0)
+			}
+			for _, lease := range leases {
+				c.call(b, lease)
+			}
 		}
-		for _, lease := range leases {
-			c.call(b, lease)
+		x, request := &Exchange{Bearer: b}, marshal(t, simpleRequest())
+		if allocs := testing.AllocsPerRun(400, func() {
+			x.Stream += 2
+			if _, _, err := s.Answer(s.now(), time.Minute, x, request); err != nil {
+				t.Fatal(err)
+			}
+		}); allocs > 0 {
+			t.Errorf("a call that takes a lease allocates %v times under %s", allocs, rules)
 		}
-	}
-	x, request := &Exchange{Bearer: b}, marshal(t, simpleRequest())
-	if allocs := testing.AllocsPerRun(400, func() {
-		x.Stream += 2
-		if _, _, err := s.Answer(s.now(), time.Minute, x, request); err != nil {
-			t.Fatal(err)
+		if x.OverLimit() {
+			t.Errorf("it was denied under %s", rules)
 		}
-	}); allocs > 0 {
-		t.Errorf("a call that takes a lease allocates %v times", allocs)
-	}
-	if x.OverLimit() {
-		t.Error("it was denied")
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -87,9 +88,13 @@ func denied(rules *serving, x *Exchange, i, at int) {
 	if at < len(x.plan.Names) {
 		name = x.plan.Names[at]
 	}
-	rules.live[x.plan.DomainIndex].Denied(x.plan.Batch.Charges[at].ID, limit, x.decoder.req.Descriptors[i].Entries, name)
+	charge, domain := &x.plan.Batch.Charges[at], rules.live[x.plan.DomainIndex]
+	domain.Denied(&live.Denial{
+		ID: charge.ID, Limit: limit, Policy: charge.Policy, Domain: x.plan.DomainName,
+		Entries: x.decoder.req.Descriptors[i].Entries, Name: name,
+	})
 	if d := &x.plan.Batch.Decisions[at]; d.Penalty > 0 {
-		rules.live[x.plan.DomainIndex].Penalised(x.plan.Batch.Charges[at].ID, d.Reset)
+		domain.Penalised(charge.ID, d.Reset)
 	}
 }
 

@@ -136,8 +136,8 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 	forgotten := make([]uint64, len(b.Charges))
 	for i := 0; reset && i < len(forgotten); i++ {
 		var err error
-		if forgotten[i], err = s.decider.Reset(ctx, now, b, x.plan.Names, i); err != nil {
-			return nil, NotDecided(err)
+		if forgotten[i], err = s.reset(ctx, now, x, i); err != nil {
+			return nil, err
 		}
 		rules.live[x.plan.DomainIndex].Forget(b.Charges[i].ID)
 	}

@@ -23,7 +23,7 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 		}
 		x.origin = appendOrigin(x.origin[:0], x.plan.LeaseLimit(i, at), x.decoder.req.Domain, &x.decoder.req.Descriptors[i])
 		l := lease{
-			key: leaseKey{c.ID, x.plan.Batch.Lease(at)}, policy: c.Policy.Bare(), partition: x.plan.Batch.Partition,
+			key: leaseKey{c.ID, x.plan.Batch.Lease(at)}, partition: x.plan.Batch.Partition,
 			counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]),
 			bearer:   x.Bearer, stream: x.Stream, expires: x.at + limiter.Time(c.Policy.HeldFor()),
 			origin: x.origin, table: x.plan.Limits[at].Table != nil,
@@ -31,7 +31,7 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 		if s.later {
 			l.name = append([]byte(nil), x.plan.Names[at]...)
 		}
-		s.book.enter(x.at, l)
+		s.book.enter(x.at, l, c.Policy)
 	}
 	if s.rules.Load() != rules {
 		s.reviewCall(x)
@@ -54,6 +54,9 @@ func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 	if number > limiter.LastLease {
 		m.Foreign.Inc()
 		return
+	}
+	for at := range x.plan.ChargesOf(i) { // the counter may have been reset since
+		s.book.forget(leaseKey{x.plan.Batch.Charges[at].ID, number})
 	}
 	s.book.ended(x.Bearer, leaseKey{})
 	m.Stale.Inc()

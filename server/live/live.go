@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -98,10 +100,24 @@ func (l *Live) Serve(set *descriptors.Set) []*Domain {
 	return all
 }
 
-// Denied counts one denial of the counter id. The limit is nil for one that the request carried. Entries are those
-// of the request's descriptor; nothing of them is kept unless the mode is [Clear]. Name is what a store calls the counter;
-// of it a hash is kept, if it has one.
-func (d *Domain) Denied(id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry, name []byte) {
+// A Denial is a charge for which a request is denied.
+type Denial struct {
+	// ID is the counter of the charge.
+	ID identity.ID
+	// Limit is that of the rule, nil for a limit that the request carried.
+	Limit *descriptors.Limit
+	// Policy is what the counter counts by. If it is not that of Limit, it is copied.
+	Policy *limiter.Policy
+	// Domain is the name of the request's domain.
+	Domain string
+	// Entries are those of the request's descriptor. They are kept in the mode [Clear] only.
+	Entries []descriptors.Entry
+	// Name is the counter's name in a store. Its hash is kept, if it has one.
+	Name []byte
+}
+
+// Denied counts a denial. It keeps none of the memory that the denial refers to, but for Limit and Domain.
+func (d *Domain) Denied(denial *Denial) {
 	if d.live.mode == Off {
 		return
 	}
@@ -110,7 +126,7 @@ func (d *Domain) Denied(id identity.ID, limit *descriptors.Limit, entries []desc
 		d.sketch.CompareAndSwap(nil, newSketch(d.live))
 		s = d.sketch.Load()
 	}
-	s.add(id, limit, entries, name)
+	s.add(denial)
 }
 
 // Lists reports whether the counter id is among the keys that are denied.
@@ -185,8 +201,7 @@ type Denials struct {
 	PerSecond float64
 }
 
-// Denials returns what is denied, by the name of the domain. Of domains that share a sketch, limits that requests carried are under
-// the empty name.
+// Denials returns what is denied, by the name of the domain.
 func (l *Live) Denials() map[string]*Denials {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,7 +231,7 @@ func (l *Live) readLocked(all map[string]*Denials, name string, d *Domain) {
 		oldest = min(oldest, d.first)
 	}
 	for _, d := range found {
-		in := name
+		in := cmp.Or(d.own.domain, name)
 		k := Key{Hash: l.Hash(d.id), Descriptor: d.text, Denied: d.total, Since: seconds(d.first), Last: seconds(d.last)}
 		if d.limit != nil {
 			in = d.limit.Rule.Domain()

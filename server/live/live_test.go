@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -30,8 +31,8 @@ func TestKeysOutliveALoad(t *testing.T) {
 	l, _ := testLive(Hashed)
 	was := compiled(t, twoLimits)
 	d := l.Serve(was)[0]
-	d.Denied(id(1), was.Limits[0], nil, nil)
-	d.Denied(id(2), was.Limits[1], nil, nil)
+	d.Denied(&Denial{ID: id(1), Limit: was.Limits[0]})
+	d.Denied(&Denial{ID: id(2), Limit: was.Limits[1]})
 	l.Serve(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 7}}]}"))
 	if keys := l.keys(); len(keys) != 1 || keys[0].Hash != l.Hash(id(1)) || keys[0].Limit != "7/hour" || keys[0].Rule != "user" {
 		t.Errorf("after the load the keys are %+v, want the first, of 7/hour", keys)
@@ -46,24 +47,38 @@ func TestSelect(t *testing.T) {
 	l, _ := testLive(Hashed)
 	set := compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}, {key: path, value: /x, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
 	d := l.Serve(set)[0]
-	d.Denied(id(1), set.Limits[0], nil, nil)
-	d.Denied(id(2), set.Limits[0], nil, nil)
-	d.Denied(id(3), set.Limits[1], nil, nil)
-	d.Denied(id(4), nil, nil, nil) // of a request's own limit
+	d.Denied(&Denial{ID: id(1), Limit: set.Limits[0]})
+	d.Denied(&Denial{ID: id(2), Limit: set.Limits[0]})
+	d.Denied(&Denial{ID: id(3), Limit: set.Limits[1]})
+	d.Denied(&Denial{ID: id(4)}) // of which nothing is known
+	own := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Hour}
+	d.Denied(&Denial{ID: id(5), Policy: own, Domain: "shop"})                       // of a request's own limit
+	d.Denied(&Denial{ID: id(6), Limit: set.Limits[1], Policy: own, Domain: "shop"}) // of a row
 	for _, tt := range []struct {
 		which Selection
 		want  int
 	}{
-		{Selection{Domain: "shop"}, 3},
+		{Selection{Domain: "shop"}, 5},
 		{Selection{Domain: "shop", Rule: "user"}, 2},
-		{Selection{Domain: "shop", Rule: "path=/x"}, 1},
+		{Selection{Domain: "shop", Rule: "path=/x"}, 2},
 		{Selection{Domain: "shop", Key: l.Hash(id(2))}, 1},
 		{Selection{Domain: "shop", Rule: "user", Key: l.Hash(id(3))}, 0},
 		{Selection{Domain: "shop", Key: l.Hash(id(4))}, 0},
+		{Selection{Domain: "shop", Key: l.Hash(id(5))}, 1},
 		{Selection{Domain: "other"}, 0},
 	} {
 		if got := l.Select(tt.which); len(got) != tt.want {
 			t.Errorf("%s: %d keys, want %d", tt.which, len(got), tt.want)
+		}
+	}
+	*own = limiter.Policy{} // which is memory of a plan
+	for _, c := range l.Select(Selection{Domain: "shop"}) {
+		limit := uint32(5)
+		if c.ID == id(5) || c.ID == id(6) {
+			limit = 1
+		}
+		if c.Policy.Window != time.Hour || c.Policy.Limit != limit {
+			t.Errorf("the counter %v counts by %+v", c.ID, c.Policy)
 		}
 	}
 	l.Forget(l.Select(Selection{Domain: "shop", Key: l.Hash(id(2))})[0])
@@ -80,8 +95,8 @@ func TestSelectNames(t *testing.T) {
 	set := compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]}")
 	d := l.Serve(set)[0]
 	const exact = "pre:s1{KvY7BUwC8IIbEg4lu7ekBg}f60_"
-	d.Denied(id(1), set.Limits[0], nil, []byte(exact))
-	d.Denied(id(2), set.Limits[0], nil, []byte("pre:shop_user_al_"))
+	d.Denied(&Denial{ID: id(1), Limit: set.Limits[0], Name: []byte(exact)})
+	d.Denied(&Denial{ID: id(2), Limit: set.Limits[0], Name: []byte("pre:shop_user_al_")})
 	for i, want := range []string{exact, ""} {
 		if got := l.Select(Selection{Domain: "shop", Key: l.Hash(id(i + 1))}); len(got) != 1 || string(got[0].Name) != want {
 			t.Errorf("the counter is %+v, want the name %q", got, want)
@@ -161,7 +176,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		sent := entries("user=al")
 		for i, d := range domains {
 			for j := range 10_000 {
-				d.Denied(id(i*10_000+j), set.Limits[i], sent, []byte("s1{KvY7BUwC8IIbEg4lu7ekBg}f60_"))
+				d.Denied(&Denial{ID: id(i*10_000 + j), Limit: set.Limits[i], Entries: sent, Name: []byte("s1{KvY7BUwC8IIbEg4lu7ekBg}f60_")})
 			}
 			for j := range 2 * MaxUnmatched {
 				d.Unmatched(set.Unmatched(i, entries(fmt.Sprintf("%060d=v", j))))

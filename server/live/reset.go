@@ -2,6 +2,7 @@ package live
 
 import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -42,15 +43,19 @@ type Reset struct {
 
 // Counter is a key that is denied.
 type Counter struct {
-	ID    identity.ID
+	ID     identity.ID
+	Domain string
+	// Limit is that of the rule, nil for a limit that a request carried.
 	Limit *descriptors.Limit
+	// Policy is what the counter counts by.
+	Policy *limiter.Policy
 	// Name is what a store calls it. Nil without a store, and for a name with values, of which nothing is kept.
 	Name []byte
 
 	at *sketch
 }
 
-// Select returns the keys that are chosen. Limits that requests carry are not among them.
+// Select returns the keys that are chosen. Those of limits that requests carry have no rule.
 func (l *Live) Select(which Selection) (all []Counter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,19 +66,30 @@ func (l *Live) Select(which Selection) (all []Counter) {
 		}
 		s.read(func(d denied) {
 			switch {
-			case d.limit == nil || d.limit.Rule.Domain() != which.Domain:
-			case which.Rule != "" && d.limit.Rule.Path() != which.Rule:
+			case d.domain() != which.Domain:
+			case which.Rule != "" && (d.limit == nil || d.limit.Rule.Path() != which.Rule):
 			case which.Key != "" && l.Hash(d.id) != which.Key:
 			default:
-				c := Counter{ID: d.id, Limit: d.limit, at: s}
+				c := Counter{ID: d.id, Domain: which.Domain, Limit: d.limit, Policy: &d.own.policy, at: s}
+				if d.own.domain == "" {
+					c.Policy = &d.limit.Policy
+				}
 				if d.name != (descriptors.NameSum{}) {
-					c.Name = l.namer.Named(d.name, d.limit)
+					c.Name = l.namer.Named(d.name, c.Policy)
 				}
 				all = append(all, c)
 			}
 		})
 	}
 	return all
+}
+
+// domain returns the name of the key's domain, empty if nothing is known of its counter.
+func (d *denied) domain() string {
+	if d.limit != nil {
+		return d.limit.Rule.Domain()
+	}
+	return d.own.domain
 }
 
 // Forget forgets a key that was selected, until it is denied again.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -45,6 +46,15 @@ type sketch struct {
 	// a store.
 	names *[sets][ways]descriptors.NameSum
 	namer *descriptors.Namer
+	// owns has what the counters of keys count by that do not count by their rule's policy. It is nil until there is one.
+	owns atomic.Pointer[[sets][ways]ownTerms]
+}
+
+// ownTerms are what is kept of a key that counts by the numbers of a request or of a table's row. The memory of those is used
+// again. It is read and written under the lock of the key's set.
+type ownTerms struct {
+	policy limiter.Policy // with a Reserve of its own
+	domain string         // of the request; empty for a key that counts by its rule's policy
 }
 
 // set is eight keys. What a denial looks at stands together, in two cache lines.
@@ -95,14 +105,14 @@ func newSketch(l *Live) *sketch {
 func tagOf(id identity.ID) uint64 { return max(1, id.Lo) }
 
 // add counts one denial of a key.
-func (s *sketch) add(id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry, name []byte) {
-	set, i, ok := s.find(id)
+func (s *sketch) add(denial *Denial) {
+	set, i, ok := s.find(denial.ID)
 	if ok {
 		set.hits[i].Add(1)
 		return
 	}
 	if set.mu.TryLock() {
-		s.addLocked(set, id, limit, entries, name)
+		s.addLocked(set, denial)
 		set.mu.Unlock()
 	}
 }
@@ -120,8 +130,8 @@ func (s *sketch) find(id identity.ID) (at *set, i int, ok bool) {
 
 // addLocked gives a key that was not found an entry. Denials of the key that had it may count for the new one
 // meanwhile; there are as few of them as processors.
-func (s *sketch) addLocked(set *set, id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry, name []byte) {
-	at, least := 0, ^uint32(0)
+func (s *sketch) addLocked(set *set, denial *Denial) {
+	id, at, least := denial.ID, 0, ^uint32(0)
 	for i := range set.tags {
 		weight := uint32(0) // of a free entry
 		switch set.tags[i].Load() {
@@ -137,17 +147,35 @@ func (s *sketch) addLocked(set *set, id identity.ID, limit *descriptors.Limit, e
 		}
 	}
 	now := s.now.Load()
-	set.entries[at] = entry{limit: limit, high: id.Hi, inherited: least, first: now, last: now}
+	set.entries[at] = entry{limit: denial.Limit, high: id.Hi, inherited: least, first: now, last: now}
 	set.past[at] = 0
 	set.hits[at].Store(least + 1)
 	set.ends[at].Store(0)
 	if s.texts != nil {
-		s.texts[id.Hi%sets][at].write(entries)
+		s.texts[id.Hi%sets][at].write(denial.Entries)
 	}
 	if s.names != nil {
-		s.names[id.Hi%sets][at], _ = s.namer.Sum(name) // zero without
+		s.names[id.Hi%sets][at], _ = s.namer.Sum(denial.Name) // zero without
 	}
+	s.keepOwn(id, at, denial)
 	set.tags[at].Store(tagOf(id))
+}
+
+// keepOwn keeps what the counter of a new key counts by, at a place in its set, unless that is its rule's policy.
+func (s *sketch) keepOwn(id identity.ID, at int, denial *Denial) {
+	is := denial.Policy != nil && (denial.Limit == nil || denial.Policy != &denial.Limit.Policy)
+	owns := s.owns.Load()
+	if owns == nil {
+		if !is {
+			return
+		}
+		s.owns.CompareAndSwap(nil, new([sets][ways]ownTerms))
+		owns = s.owns.Load()
+	}
+	o := &owns[id.Hi%sets][at]
+	if o.domain = ""; is {
+		o.domain, o.policy = denial.Domain, denial.Policy.Bare(o.policy.Reserve)
+	}
 }
 
 // penalise notes for how long a key is denied, which was denied just before.
@@ -226,6 +254,7 @@ type denied struct {
 	end         uint32 // of a penalty that it is under; 0 for none
 	text        string
 	name        descriptors.NameSum // zero if there is none
+	own         ownTerms            // with an empty domain if there is none
 }
 
 // read calls f with each key, and returns all denials of this interval and the last.
@@ -256,6 +285,9 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 			}
 			if s.names != nil {
 				d.name = s.names[i][j]
+			}
+			if o := s.owns.Load(); o != nil && o[i][j].domain != "" {
+				d.own = ownTerms{o[i][j].policy.Bare(nil), o[i][j].domain}
 			}
 			f(d)
 		}

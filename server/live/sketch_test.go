@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -58,10 +59,10 @@ func TestFlooderIsFirst(t *testing.T) {
 	flooder := 0
 	for range denials {
 		if random.IntN(50) == 0 {
-			d.Denied(id(0), nil, nil, nil)
+			d.Denied(&Denial{ID: id(0)})
 			flooder++
 		} else {
-			d.Denied(id(1+random.IntN(1e9)), nil, nil, nil) // clients that are denied once
+			d.Denied(&Denial{ID: id(1 + random.IntN(1e9))}) // clients that are denied once
 		}
 	}
 	keys := l.keys()
@@ -90,13 +91,13 @@ func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
 	now := begin
 	for range 3600 {
 		for i := range sets * ways * 2 { // all entries are taken
-			d.Denied(id(i), nil, nil, nil)
+			d.Denied(&Denial{ID: id(i)})
 		}
 		now = now.Add(time.Second)
 		l.Tick(now)
 	}
 	for range 100 {
-		d.Denied(id(-1), nil, nil, nil)
+		d.Denied(&Denial{ID: id(-1)})
 	}
 	now = now.Add(time.Second)
 	l.Tick(now)
@@ -109,7 +110,7 @@ func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
 func TestKeyUnderPenalty(t *testing.T) {
 	l, d := testLive(Hashed)
 	for i, left := range []time.Duration{90 * time.Second, 0, 1500 * time.Millisecond} {
-		d.Denied(id(i), nil, nil, nil)
+		d.Denied(&Denial{ID: id(i)})
 		if left > 0 {
 			d.Penalised(id(i), left)
 		}
@@ -150,7 +151,7 @@ func TestKeyComesAndGoes(t *testing.T) {
 	now := begin
 	for i := range 60 { // ten a second for a minute
 		for range 10 {
-			d.Denied(id(1), nil, nil, nil)
+			d.Denied(&Denial{ID: id(1)})
 		}
 		now = now.Add(time.Second)
 		l.Tick(now)
@@ -180,7 +181,7 @@ func TestKeysOfAClockThatIsSetBack(t *testing.T) {
 		for range 20 {
 			now = now.Add(time.Second)
 			l.Tick(now)
-			d.Denied(id(1), nil, nil, nil)
+			d.Denied(&Denial{ID: id(1)})
 		}
 		l.Tick(now.Add(interval)) // whatever comes next, the key has no denial in this interval
 		now = now.Add(interval - back)
@@ -201,12 +202,14 @@ func TestDeniedAllocatesNothing(t *testing.T) {
 	for _, mode := range []string{Off, Hashed, Clear} {
 		_, d := testLive(mode)
 		sent := entries("user=alice,path=/search")
-		d.Denied(id(0), nil, sent, nil)
+		own := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Hour}
+		d.Denied(&Denial{ID: id(0), Entries: sent})
 		i := 0
 		if n := testing.AllocsPerRun(1000, func() {
 			i++
-			d.Denied(id(0), nil, sent, nil)
-			d.Denied(id(i), nil, sent, nil)
+			d.Denied(&Denial{ID: id(0), Entries: sent})
+			d.Denied(&Denial{ID: id(i), Entries: sent})
+			d.Denied(&Denial{ID: id(-i), Entries: sent, Policy: own, Domain: "shop"})
 		}); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", mode, n)
 		}
@@ -222,12 +225,12 @@ func TestClearKeepsWhatWasSent(t *testing.T) {
 			want = long[:5+122] + "…"
 		}
 		l, d := testLive(Clear)
-		d.Denied(id(1), nil, entries(sent), nil)
+		d.Denied(&Denial{ID: id(1), Entries: entries(sent)})
 		if got := l.keys()[0].Descriptor; got != want {
 			t.Errorf("%q is kept as %q, want %q", sent, got, want)
 		}
 		l, d = testLive(Hashed)
-		d.Denied(id(1), nil, entries(sent), nil)
+		d.Denied(&Denial{ID: id(1), Entries: entries(sent)})
 		if got := l.keys()[0].Descriptor; got != "" {
 			t.Errorf("hashed keeps %q", got)
 		}
