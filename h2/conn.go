@@ -135,7 +135,11 @@ type receiving struct {
 	used    int64 // what came since a WINDOW_UPDATE
 
 	// parked is the memory of requests and headers that are not whole.
-	parked  int
+	parked int
+	// unfinished is the number of bytes of DATA in requests that are not whole. Flow control counts these, and
+	// not their memory.
+	unfinished int
+
 	turns   int       // how many streams have their turn
 	waiting []*stream // for theirs
 }

@@ -44,9 +44,8 @@ func (c *Conn) deliver(s *stream) {
 	c.odd.give(oddActsPerCall) // a message is as good as a call
 	t.Receive(s.body[prefixBytes:prefixBytes+size], s.body[0] == 1)
 	rest := s.body[prefixBytes+size:]
-	c.receive.parked -= cap(s.body)
-	s.body = append([]byte(nil), rest...) // the buffer of a large message is not kept for small ones
-	c.receive.parked += cap(s.body)
+	c.dropBody(s) // the buffer of a large message is not kept for small ones
+	c.appendBody(s, rest)
 	c.leaveTurns(s)
 	if len(rest) == 0 && s.state != streamOpen {
 		c.endMessages(s, Status{})

@@ -11,13 +11,14 @@ import (
 // not counted has no bound.
 func (c *Conn) checkCounts(t *testing.T) {
 	t.Helper()
-	parked, waitingBytes, turns := cap(c.block.tail), 0, 0
+	parked, unfinished, waitingBytes, turns := cap(c.block.tail), 0, 0, 0
 	waitTurn, waitReply := map[*stream]bool{}, map[*stream]bool{}
 	for id, s := range c.streams {
 		if s.id != id || s.state != streamOpen && s.state != streamWorking {
 			t.Fatalf("stream %d is kept as %d, in state %d", s.id, id, s.state)
 		}
 		parked += cap(s.body)
+		unfinished += len(s.body)
 		if s.kept != nil {
 			parked += s.kept.bytes
 		}
@@ -41,6 +42,9 @@ func (c *Conn) checkCounts(t *testing.T) {
 	}
 	if c.receive.parked != parked || c.block.parked != cap(c.block.tail) {
 		t.Fatalf("%d bytes of requests are counted and %d held", c.receive.parked, parked)
+	}
+	if c.receive.unfinished != unfinished {
+		t.Fatalf("%d bytes of DATA are counted and %d buffered", c.receive.unfinished, unfinished)
 	}
 	if c.send.waitingBytes != waitingBytes {
 		t.Fatalf("%d bytes of replies are counted and %d held", c.send.waitingBytes, waitingBytes)

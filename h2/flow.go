@@ -28,9 +28,9 @@ func (c *Conn) Parked() int { return c.receive.parked + c.send.waitingBytes }
 func (c *Conn) receiveBytes(n int) error {
 	r := &c.receive
 	r.window -= int64(n)
-	// A buffer may be as large again as what is in it. Only a client that never acknowledges our
-	// SETTINGS holds so much.
-	if r.window < 0 || !r.aware && r.parked > 2*defaultWindow {
+	// A client that does not know of our SETTINGS may send defaultWindow. One that does may send more before
+	// its acknowledgement: twice as much is allowed.
+	if r.window < 0 || !r.aware && r.unfinished+n > 2*defaultWindow {
 		return &ConnError{CodeFlowControl, "more DATA than the connection's window allows"} // 6.9.1
 	}
 	r.used += int64(n)

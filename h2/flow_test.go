@@ -256,3 +256,38 @@ func TestRequestsThatDoNotEnd(t *testing.T) {
 		t.Errorf("%d calls were cancelled, want 1", c.handler.cancelled)
 	}
 }
+
+// TestKeptHeadersAreNotData has clients whose calls keep headers send them before they acknowledge our SETTINGS, as
+// far as all windows allow. Headers are subject to no window.
+func TestKeptHeadersAreNotData(t *testing.T) {
+	for name, tt := range map[string]struct {
+		calls, tracestate int
+		end               bool // of each request; otherwise none of them is whole
+	}{
+		"unanswered calls with small headers": {1000, 45, true},
+		"unanswered calls with large headers": {300, 512, true},
+		"requests that are not whole":         {1000, 512, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t, func(o *Options) {
+				o.Limits.MaxStreams = 1024
+				o.Methods[1].Keep = func(name []byte, _ int) bool { return strings.HasPrefix(string(name), "trace") }
+			})
+			c.must(c.WriteSettings())
+			for i := range tt.calls {
+				c.headers(uint32(2*i+1), false, request(echoPath,
+					"traceparent", fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319c-%016x-01", i), "tracestate", "a="+strings.Repeat("b", tt.tracestate))...)
+				message := grpcMessage("later")
+				if !tt.end {
+					message = message[:prefixBytes]
+				}
+				c.must(c.WriteData(uint32(2*i+1), tt.end, message))
+			}
+			c.feed()
+			if c.err != nil || c.conn.Open() != tt.calls || c.conn.Parked() < 2*defaultWindow {
+				t.Errorf("%d calls are open, with %d bytes: %v", c.conn.Open(), c.conn.Parked(), c.err)
+			}
+			c.conn.checkCounts(t)
+		})
+	}
+}

@@ -73,10 +73,12 @@ func (c *Conn) appendBody(s *stream, p []byte) {
 	was := cap(s.body)
 	s.body = append(s.body, p...)
 	c.receive.parked += cap(s.body) - was
+	c.receive.unfinished += len(p)
 }
 
 // dropBody forgets what has come of a request.
 func (c *Conn) dropBody(s *stream) {
 	c.receive.parked -= cap(s.body)
+	c.receive.unfinished -= len(s.body)
 	s.body = nil
 }

@@ -42,7 +42,7 @@ func (s *Server) MostHeld(replies int) int {
 	most += grown(2*text + maxFrameBytes) // a header that is not whole
 	most += (l.MaxStreams + 1) * 2 * s.mostKept()
 	most += l.MaxStreams*(streamBytes+placeBytes) + 2*grown(l.MaxStreams)*wordBytes
-	most += grown(2*defaultWindow+maxFrameBytes) + l.MaxStreams*grown(2*firstWindow+mostPadding) + turnsAtOnce*grown(prefixBytes+l.MaxMessageBytes+firstWindow)
+	most += 2*grown(2*defaultWindow) + l.MaxStreams*grown(2*firstWindow+mostPadding) + turnsAtOnce*grown(prefixBytes+l.MaxMessageBytes+firstWindow)
 	return most + mostWaiting + grown(replies)
 }
 

@@ -64,7 +64,7 @@ func (c *Conn) end(s *stream, clientEnded bool) {
 		return
 	}
 	delete(c.streams, s.id)
-	c.receive.parked -= cap(s.body)
+	c.dropBody(s)
 	if s.kept != nil {
 		c.receive.parked -= s.kept.bytes
 	}

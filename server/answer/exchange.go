@@ -1,6 +1,8 @@
 package answer
 
 import (
+	"unsafe"
+
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
@@ -54,6 +56,23 @@ func (x *Exchange) Kept() bool { return !x.large && cap(x.Request) <= MostKept &
 
 // Undecided reports whether a decider may still have x, after a panic in [Handler.Begin] too.
 func (x *Exchange) Undecided() bool { return x.undecided }
+
+// Bytes returns the memory that x takes while its reply is held or a decider has it, with that of the decider. It is
+// an estimate.
+func (x *Exchange) Bytes() int {
+	const (
+		self       = int(unsafe.Sizeof(Exchange{})) + 512 // of a decider, for any request
+		descriptor = int(unsafe.Sizeof(descriptors.Descriptor{}) + unsafe.Sizeof(descriptors.Match{}) + unsafe.Sizeof(descriptorStatus{}))
+		entry      = int(unsafe.Sizeof(descriptors.Entry{}))
+		charge     = int(unsafe.Sizeof(limiter.Charge{})+unsafe.Sizeof(limiter.Decision{})) + 512
+	)
+	p := &x.plan
+	bytes := self + cap(x.Request) + cap(x.reply) + cap(p.Matches)*descriptor + cap(x.decoder.entries)*entry + cap(p.Batch.Charges)*charge
+	for _, name := range p.Names {
+		bytes += 3 * len(name) // of the plan, and of the decider
+	}
+	return bytes
+}
 
 // Decided implements [limiter.Waiter] for the goroutine that waits in [Service.Answer].
 func (x *Exchange) Decided(err error) { x.decided <- err }

@@ -67,8 +67,11 @@ type connection struct {
 	bridged atomic.Int64     // calls whose goroutines run
 	watches transport.Places // of those on which only the server sends
 
-	deciding atomic.Int64 // requests that a store decides now
-	later    int          // bytes of calls that are answered later; guarded by turnMu
+	later    int           // bytes of held replies; guarded by turnMu
+	stored   int           // bytes of calls that a store decides; guarded by turnMu
+	counted  atomic.Int64  // bytes of stored that are in shared.stored
+	deciding atomic.Int64  // number of calls that a store decides
+	returned chan struct{} // holds one if waitForStore is to look again
 }
 
 // close ends the connection at once. It may be called by anybody.
@@ -101,6 +104,7 @@ func (c *connection) leaveCrowd() {
 // a ticket, or one of TLS beside a turn.
 func (c *connection) stalls() {
 	c.leaveCrowd()
+	c.stallStored()
 	c.stalled.enter(c)
 }
 
@@ -193,7 +197,7 @@ func (c *connection) inflateLocked(message []byte, most int) (*transport.Inflate
 // parksLocked says how many bytes the connection holds of what is on its way, and of a message that is being
 // inflated. It is called at the end of each turn, and while a message is inflated.
 func (c *connection) parksLocked(inflating int) {
-	c.shared.parked.set(&c.parked, int64(c.h2.Parked()+c.rest+c.later+inflating))
+	c.shared.parked.set(&c.parked, int64(c.h2.Parked()+c.rest+c.later+c.stored+inflating))
 }
 
 // watch closes a connection whose client took too long, or has its next turn do what it is time for.

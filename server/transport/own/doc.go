@@ -9,6 +9,8 @@
 //
 //	calls         what h2 asks for: a rate-limit request to call.go, all else to bridged.go
 //	connection    a socket, its turn, and what is known of the client
+//	rateLimitCall a request with one owner: the pool, a turn, a store, a timer, the inbox, or its stream (call.go)
+//	stored        the memory of calls that stores decide, for which connections wait (stored.go)
 //	shared        what connections share: tickets, the memory that they may hold, the services
 //	watched       when a client did something last; a Transport looks at that once a second
 //

@@ -69,7 +69,6 @@ func (c *connection) read(r *reader) {
 		}
 		came, crowded := len(in), false
 		for more := true; more; {
-			c.waitForStore()
 			var used int
 			var ok bool
 			if used, more, ok = c.takeTurn(in, crowds || crowded); !ok {
@@ -84,15 +83,6 @@ func (c *connection) read(r *reader) {
 		if r.keep(in) && !crowded {
 			transport.Park()
 		}
-	}
-}
-
-// waitForStore waits while the store has as many requests of the connection as it may have streams:
-// a client that resets its calls at once would otherwise have more. The store decides within
-// milliseconds.
-func (c *connection) waitForStore() {
-	for c.deciding.Load() >= int64(c.Limits.MaxStreams) {
-		time.Sleep(100 * time.Microsecond)
 	}
 }
 

@@ -11,6 +11,7 @@ type shared struct {
 	bridge  *bridge
 	h2      *h2.Server
 	parked  parked
+	stored  stored
 	crowd   chan struct{} // holds the tickets that are taken; see takeTurn
 	stalled stalled
 }

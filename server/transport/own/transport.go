@@ -72,7 +72,7 @@ func New(c transport.Config) *Transport {
 // newConnection returns a connection that is not served yet.
 func newConnection(t *Transport, raw net.Conn) *connection {
 	now := t.Handler.Clock.Elapsed()
-	c := &connection{shared: &t.shared}
+	c := &connection{shared: &t.shared, returned: make(chan struct{}, 1)}
 	c.raw = newSocket(raw, c.stalls, c.flows)
 	c.h2 = t.h2.NewConn((*calls)(c), now)
 	c.watched.begin(now, t.Limits.MaxConnectionAge)

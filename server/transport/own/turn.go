@@ -15,10 +15,18 @@ import (
 // connections that send without a pause would always leave somebody to run, and the scheduler would
 // look at the network every 10 ms.
 func (c *connection) takeTurn(in []byte, crowds bool) (used int, more, ok bool) {
-	if crowds {
-		c.lockWithTicket()
-	} else {
-		c.turnMu.Lock()
+	for {
+		c.waitForStore()
+		if crowds {
+			c.lockWithTicket()
+		} else {
+			c.turnMu.Lock()
+		}
+		if !c.shared.stored.full(c.counted.Load()) {
+			break
+		}
+		c.turnMu.Unlock()
+		c.leaveCrowd()
 	}
 	used, more, ok = c.turnLocked(in)
 	c.turnMu.Unlock()
@@ -46,6 +54,7 @@ func (c *connection) lockWithTicket() {
 
 func (c *connection) turnLocked(in []byte) (used int, more, ok bool) {
 	if c.ending {
+		c.shared.stored.wake()
 		return 0, false, false
 	}
 	now := c.Handler.Clock.Elapsed()
@@ -115,6 +124,7 @@ func (c *connection) endTurnLocked(now time.Duration, err error) {
 	}
 	c.watched.calls(now, c.h2.Last(), c.h2.Open())
 	c.watched.block(c.h2.BlockSince())
+	c.countStoredLocked()
 	if !c.closed {
 		c.parksLocked(0)
 	}
