@@ -75,7 +75,7 @@ func storeScripts(s *storetest.Server, without string) testscript.Params {
 
 // awaits runs a command until it succeeds.
 func awaits(ts *testscript.TestScript, _ bool, args []string) {
-	tick := time.NewTicker(patience / 1000)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for end := time.Now().Add(patience); ; <-tick.C {
 		err := ts.Exec(args[0], args[1:]...)

@@ -77,8 +77,8 @@ func (l leakless) Run() int {
 //	                         the file log
 //	get URL                  print the status and the body of an answer
 //	post URL BODY            the same, with a body to send
-//	taken ADDR               listen on an address, or leave it to a process that does so
-//	                         for long; no two scripts name the same one
+//	taken ADDR               listen on an address, if no other process does, until the script
+//	                         ends; no two scripts name the same one
 //	certificates             make the folders server (for sluice.test), client (for
 //	                         envoy.test) and stranger (for envoy.test, by another
 //	                         authority), each with tls.crt, tls.key and ca.crt
@@ -169,21 +169,42 @@ func certificates(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
+// take listens on an address until the script ends. If another process has the address, such as another
+// run of the script, take returns at once and listens as soon as that process leaves it.
 func take(ts *testscript.TestScript, _ bool, args []string) {
-	var l net.Listener
-	err := error(syscall.EADDRINUSE)
-	// Another run of the script, which is about to end, may have it.
-	tick := time.NewTicker(patience / 1000)
-	defer tick.Stop()
-	for tries := 0; errors.Is(err, syscall.EADDRINUSE) && tries < 300; tries++ {
-		l, err = net.Listen("tcp", args[0])
-		<-tick.C
-	}
+	l, err := net.Listen("tcp", args[0])
 	if errors.Is(err, syscall.EADDRINUSE) {
+		ts.Defer(takeWhenFree(args[0]))
 		return
 	}
 	ts.Check(err)
 	ts.Defer(func() { l.Close() })
+}
+
+// takeWhenFree returns a function that ends it.
+func takeWhenFree(addr string) (end func()) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			if l, err := net.Listen("tcp", addr); err == nil {
+				<-stop
+				_ = l.Close()
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-done
+	}
 }
 
 func ask(ts *testscript.TestScript, method, url, body string) {
@@ -225,8 +246,11 @@ func receiveStatsd(ts *testscript.TestScript, want *regexp.Regexp) {
 	}
 }
 
-// patience bounds every wait: what has not come by then does not come.
-var patience = 30 * time.Second
+// patience bounds every wait. It ends a script that hangs, and decides nothing else.
+var patience = 3 * time.Minute
+
+// pollInterval is how often a command asks again.
+const pollInterval = 30 * time.Millisecond
 
 // servers holds the server that a script runs, and what it
 // sends StatsD and spans to.

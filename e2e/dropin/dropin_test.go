@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -31,7 +30,7 @@ const (
 var uids = [...]int{65532, 65534}
 
 // patience bounds every wait.
-const patience = 30 * time.Second
+const patience = suite.Patience
 
 func TestMain(m *testing.M) {
 	if os.Getenv(insideVariable) == "" {

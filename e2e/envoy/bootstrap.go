@@ -18,9 +18,13 @@ type (
 	list   = []any
 )
 
+// connectTimeout is the connect_timeout of all clusters. A busy machine may take longer than the second that
+// examples have, and a call that fails for that is not limited.
+const connectTimeout = "60s"
+
 // render returns a copy of the configuration, as JSON, that can run beside any
 // other: every listener and the admin page on a free port of the loopback
-// interface, clusters and endpoints as the options say.
+// interface, clusters and endpoints as the options say, and connectTimeout.
 func render(o Options) ([]byte, error) {
 	var config object
 	if err := yaml.Unmarshal(o.Bootstrap, &config); err != nil {
@@ -30,6 +34,9 @@ func render(o Options) ([]byte, error) {
 	config["admin"] = object{"address": free}
 	static, _ := config["static_resources"].(object)
 	configured := elements(static["clusters"])
+	for _, c := range configured {
+		c["connect_timeout"] = connectTimeout
+	}
 	for name, endpoints := range o.Clusters {
 		at := slices.IndexFunc(configured, func(c object) bool { return c["name"] == name })
 		if at < 0 {

@@ -107,22 +107,25 @@ func each(config any, what func(object)) {
 	}
 }
 
-// patient makes Envoy wait so long for answers that no test passes or fails because one
-// came late. Envoy notices a process that is gone at once all the same. patient returns
-// its argument.
+// patient makes Envoy wait so long for replies, to calls, health checks and PINGs, that no
+// test passes or fails because one came late. Envoy notices a process that is gone at once
+// all the same. patient returns its argument.
 func patient(t *testing.T, config object) object {
 	t.Helper()
 	filters := 0
 	each(config, func(o object) {
 		switch kind, _ := o["@type"].(string); {
 		case strings.HasSuffix(kind, ".ratelimit.v3.RateLimit"):
-			o["timeout"] = "30s"
+			o["timeout"] = "180s"
 			filters++
 		case strings.HasSuffix(kind, ".RateLimitQuotaFilterConfig"): // waits for nothing
 			filters++
 		}
 		if _, isCheck := o["grpc_health_check"]; isCheck {
-			o["timeout"] = "30s"
+			o["timeout"] = "180s"
+		}
+		if keepalive, ok := o["connection_keepalive"].(object); ok {
+			keepalive["timeout"] = "180s"
 		}
 	})
 	if filters == 0 {

@@ -4,6 +4,9 @@ package window
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -12,8 +15,19 @@ import (
 // a test.
 func AwaitHour(tb testing.TB) {
 	tb.Helper()
-	const margin = 20 * time.Second // longer than any test that counts takes
-	_ = Await(tb.Context(), margin, func(left time.Duration) { tb.Logf("waiting %v for the next hour", left) })
+	_ = Await(tb.Context(), Margin(), func(left time.Duration) { tb.Logf("waiting %v for the next hour", left) })
+}
+
+// Margin returns a time that is longer than any test that counts takes. On Linux it grows with the number of
+// processes that wait for a processor.
+func Margin() time.Duration {
+	const idle, most = 20 * time.Second, 5 * time.Minute
+	load := 0.0
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(text), &load) // without a number, the load is 0
+	}
+	each := max(1, load/float64(runtime.NumCPU()))
+	return min(time.Duration(each*float64(idle)), most)
 }
 
 // Await returns when the hour lasts longer than margin. If it must wait for the next hour
