@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -20,7 +19,6 @@ import (
 //
 //	store COMMAND...    send the server a command and print the answer
 //	awaits COMMAND...   run a command until it succeeds
-//	says REGEXP         wait until the server logs a line that matches, if it has not
 //
 // $store is the server's address and $socket its unix socket. $second, $minute, $hour, $day, $week, $month and
 // $year are the starts of the windows that the script began in.
@@ -53,12 +51,6 @@ func storeScripts(s *storetest.Server, without string) testscript.Params {
 		ts.Check(err)
 	}
 	p.Cmds["awaits"] = awaits
-	p.Cmds["says"] = func(ts *testscript.TestScript, _ bool, args []string) {
-		re := regexp.MustCompile(args[0])
-		if p := running(ts); !re.MatchString(p.log.String()) {
-			p.next(ts, re)
-		}
-	}
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
 		env.Setenv("store", s.Addr)

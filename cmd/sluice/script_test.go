@@ -41,7 +41,18 @@ func bounded() {
 	if most, err := time.ParseDuration(os.Getenv(mustEndVariable)); err == nil {
 		time.AfterFunc(most, func() { os.Exit(-1) })
 	}
+	os.Args = withTimeout(os.Args)
 	main()
+}
+
+// withTimeout adds a deadline to the arguments of `sluice call` that have none. Its default, a second, is
+// short for a busy machine.
+func withTimeout(args []string) []string {
+	isCall := len(args) > 1 && args[1] == "call"
+	if !isCall || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--timeout") }) {
+		return args
+	}
+	return append(args, "--timeout=30s")
 }
 
 // leakless are tests that fail if they leave goroutines behind.
@@ -69,6 +80,8 @@ func (l leakless) Run() int {
 //	launch COMMAND...        start a command; no listener is waited for
 //	logged REGEXP            wait until the server logs a line that matches
 //	                         after those that were waited for before
+//	says REGEXP              wait until the server logs a line that matches, if it has
+//	                         not, such as while it started to listen
 //	signal TERM|INT|HUP|KILL send the server a signal
 //	unread                   stop reading the server's log, as a reader that goes away
 //	delete URL               like get, with the method DELETE
@@ -110,6 +123,7 @@ func scripts(without string) testscript.Params {
 			"asked":        asked,
 			"variables":    setVariables,
 			"logged":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).logged(ts, args[0]) },
+			"says":         func(ts *testscript.TestScript, _ bool, args []string) { running(ts).says(ts, args[0]) },
 			"signal":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
 			"unread":       func(ts *testscript.TestScript, _ bool, _ []string) { running(ts).unread(ts) },
 			"delete":       func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodDelete, args[0], "") },
@@ -384,6 +398,14 @@ func (p *daemon) logged(ts *testscript.TestScript, pattern string) {
 	re, err := regexp.Compile(pattern)
 	ts.Check(err)
 	p.next(ts, re)
+}
+
+func (p *daemon) says(ts *testscript.TestScript, pattern string) {
+	re, err := regexp.Compile(pattern)
+	ts.Check(err)
+	if !re.MatchString(p.log.String()) {
+		p.next(ts, re)
+	}
 }
 
 // next returns the next line that matches.
