@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -67,7 +68,38 @@ func render(o Options) ([]byte, error) {
 	if err := moveEndpoints(configured, o.Endpoints); err != nil {
 		return nil, err
 	}
+	if o.Patient && !makePatient(config) {
+		return nil, errors.New("the configuration of Envoy has no rate limit filter")
+	}
 	return json.Marshal(config)
+}
+
+// makePatient does what [Options.Patient] says, and reports whether a rate limit filter was found.
+func makePatient(config any) (found bool) {
+	const patience = "180s"
+	switch c := config.(type) {
+	case list:
+		for _, v := range c {
+			found = makePatient(v) || found
+		}
+	case object:
+		switch kind, _ := c["@type"].(string); {
+		case strings.HasSuffix(kind, ".ratelimit.v3.RateLimit"):
+			c["timeout"], found = patience, true
+		case strings.HasSuffix(kind, ".RateLimitQuotaFilterConfig"): // it waits for no reply
+			found = true
+		}
+		if _, isCheck := c["grpc_health_check"]; isCheck {
+			c["timeout"] = patience
+		}
+		if keepalive, ok := c["connection_keepalive"].(object); ok {
+			keepalive["timeout"] = patience
+		}
+		for _, v := range c {
+			found = makePatient(v) || found
+		}
+	}
+	return found
 }
 
 // moveEndpoints gives endpoints other addresses. It finds all before it moves one,

@@ -66,7 +66,7 @@ func (s *shards) add(t *testing.T, endpoint string) {
 // so a request passes only if a sluice admitted it.
 func shardedConfig(t *testing.T) object {
 	t.Helper()
-	config := patient(t, example(t, "sharded", "envoy.yaml"))
+	config := example(t, "sharded", "envoy.yaml")
 	each(config, func(o object) {
 		if kind, _ := o["@type"].(string); strings.HasSuffix(kind, ".ratelimit.v3.RateLimit") {
 			o["failure_mode_deny"] = true
