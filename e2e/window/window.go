@@ -4,11 +4,10 @@ package window
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"runtime"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/process"
 )
 
 // AwaitHour returns when the hour, and with it every longer window, lasts long enough for
@@ -18,17 +17,8 @@ func AwaitHour(tb testing.TB) {
 	_ = Await(tb.Context(), Margin(), func(left time.Duration) { tb.Logf("waiting %v for the next hour", left) })
 }
 
-// Margin returns a time that is longer than any test that counts takes. On Linux it grows with the number of
-// processes that wait for a processor.
-func Margin() time.Duration {
-	const idle, most = 20 * time.Second, 5 * time.Minute
-	load := 0.0
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		_, _ = fmt.Sscan(string(text), &load) // without a number, the load is 0
-	}
-	each := max(1, load/float64(runtime.NumCPU()))
-	return min(time.Duration(each*float64(idle)), most)
-}
+// Margin returns a time that is longer than any test that counts takes.
+func Margin() time.Duration { return 5 * process.Stretch(4*time.Second) }
 
 // Await returns when the hour lasts longer than margin. If it must wait for the next hour
 // it calls say first. It returns an error if ctx ends before.
