@@ -123,7 +123,7 @@ func (m *manifest) test(t *testing.T, mode string, i *image, uid int) {
 	}
 	m.probe(t)
 	check(t, p.WaitLine(ctx, func(line string) bool { return strings.Contains(line, "\trules loaded\t") }))
-	callArgs := []string{"call"}
+	callArgs := []string{"call", "--timeout", patience.String()}
 	for _, arg := range m.call {
 		callArgs = append(callArgs, strings.ReplaceAll(arg, "$root", root))
 	}
