@@ -100,7 +100,7 @@ var shardedFlags = []string{"--config", "examples/sharded/rules.yaml", "--counte
 
 // errDisturbed is returned if Envoy's statistics show that calls failed or that the set of
 // healthy replicas changed: then no count of requests says anything of sluice.
-var errDisturbed = errors.New("Envoy had no answer to each call from the same replicas")
+var errDisturbed = errors.New("not each call of Envoy was answered, by the same replicas")
 
 // ask sends every user's requests, mixed, from many clients at once. It returns how many
 // of each user passed, or [errDisturbed].
