@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -59,6 +60,10 @@ func withTimeout(args []string) []string {
 type leakless struct{ m *testing.M }
 
 func (l leakless) Run() int {
+	if signal.Ignored(os.Interrupt) {
+		// As where a shell runs the tests in the background: the commands of scripts would ignore it, too.
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	code := l.m.Run()
 	if err := goleak.Find(); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, "tests passed, but left goroutines behind:", err)
