@@ -139,6 +139,9 @@ AS_BUILT = export CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults|^Fuzz
 HOOKED := $(HOOKED)|^Test(Adopt|BatchesAreUsedAgain|Conclude|LeasesOfManyTenants|Model|Oracles|PenaltyOracle)
 
+# Bounds tests that hang. Where 30 processes wait for each core, the longest package takes half an hour.
+BOUND := -timeout 1h
+
 # The tests of each module, two modules at a time: many tests wait for other processes, not for a
 # processor. The largest comes first.
 STAGES := test-in-. test-hooked $(NESTED:%=test-in-%)
@@ -157,12 +160,12 @@ test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(CHROMIUM) $(PRE_COM
 
 .PHONY: $(STAGES)
 $(filter test-in-%,$(STAGES)): test-in-%:
-	@cd $* && go test -count=1 -shuffle=on -p 3 -timeout 15m ./...
+	@cd $* && go test -count=1 -shuffle=on -p 3 $(BOUND) ./...
 test-hooked:
-	@SLUICE_CLOCK_STEPS=250000 go test -count=1 -tags limiterhooks -run '$(HOOKED)' ./limiter
+	@SLUICE_CLOCK_STEPS=250000 go test -count=1 $(BOUND) -tags limiterhooks -run '$(HOOKED)' ./limiter
 
 # The short tier, whose tests wait too. The long one runs one test at a time.
-TORTURE := go test -count=1 -tags torture -timeout 15m -parallel 4 ./e2e/torture
+TORTURE := go test -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/torture
 
 # Tortures that measure memory or need all the machine's speed are left out.
 RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
@@ -178,7 +181,7 @@ test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a
 		echo 'make test-race: the race detector needs a C compiler and CGO_ENABLED=1.' >&2; \
 		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev).' >&2; exit 1; }
 	@$(AS_BUILT); \
-	CGO_ENABLED=1 go test -race -short -count=1 -p 3 -shuffle=on -timeout 15m -tags limiterhooks -skip '$(ALONE)' \
+	CGO_ENABLED=1 go test -race -short -count=1 -p 3 -shuffle=on $(BOUND) -tags limiterhooks -skip '$(ALONE)' \
 		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\|quota$$\)') || exit 1; \
 	$(TORTURE) -run '$(RACED)' -args -raced
 
@@ -191,7 +194,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) test-fips
 	$(MAKE) test-race
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/asked
-	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds' ./quota
+	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUsed' ./quota
 	$(MAKE) test-grpc-go
 	$(MAKE) test-stores
 	$(MAKE) test-clients

@@ -46,7 +46,7 @@ var shown = sync.OnceValues(func() (exposition, error) {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	binary, err := sluice.Build(ctx, root, dir)
 	if err != nil {

@@ -41,7 +41,7 @@ descriptors:
 // SLUICE_ALIKE is how many requests there are, SLUICE_SEED repeats a failure.
 func TestAlike(t *testing.T) {
 	requests, seed := fromEnvironment(t, "SLUICE_ALIKE", 2000), fromEnvironment(t, "SLUICE_SEED", 27)
-	_ = window.Await(t.Context(), time.Duration(requests)*5*time.Millisecond+20*time.Second, func(left time.Duration) { t.Logf("waiting %v for the next hour", left) })
+	_ = window.Await(t.Context(), time.Duration(requests)*5*time.Millisecond+window.Margin(), func(left time.Duration) { t.Logf("waiting %v for the next hour", left) })
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "rules"), 0o750); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestAlike(t *testing.T) {
 	}
 	start := func(name, store string, args ...string) service {
 		if store != "" {
-			args = append(args, "--store-timeout", "1m", "--store-fallback", "error")
+			args = append(args, "--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error")
 		}
 		s, err := sluice.Start(t.Context(), sluice.Options{Binary: programs.sluice, Env: environment(store), Args: args})
 		if err != nil {

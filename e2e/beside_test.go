@@ -57,7 +57,7 @@ func TestBesideRatelimit(t *testing.T) {
 	}
 	ours, err := sluice.Start(t.Context(), sluice.Options{
 		Binary: programs.sluice, Env: environment,
-		Args: []string{"--store-timeout", "1s", "--store-fallback", "error"},
+		Args: []string{"--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error"},
 	})
 	if err != nil {
 		t.Fatal(err)

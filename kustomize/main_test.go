@@ -8,13 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// patience bounds every wait: what has not come by then does not come.
-const patience = 30 * time.Second
+const patience = suite.Patience
 
 // What TestMain made for all tests: sluice, and a directory of this run.
 var binary, scratch string

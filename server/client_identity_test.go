@@ -386,7 +386,7 @@ func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatalf("it never is so that %s", what)

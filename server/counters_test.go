@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -311,7 +313,7 @@ func TestCountersAnswerThisMachineAlone(t *testing.T) {
 // loopback, and that /counters is off for clients of another address.
 func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
 	const warning = "the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone"
-	for addr, want := range map[string]int{"0.0.0.0:0": 1, "[::]:0": 1, "127.0.0.1:0": 0, "[::1]:0": 0, "unix:@" + t.Name(): 0} {
+	for addr, want := range map[string]int{"0.0.0.0:0": 1, "[::]:0": 1, "127.0.0.1:0": 0, "[::1]:0": 0, abstractSocket(t): 0} {
 		core, logs := observer.New(zap.WarnLevel)
 		s := service(t, answer.Settings{}, oneRule)
 		srv := New(Options{DebugAddr: addr}, s, zap.New(core))
@@ -325,19 +327,26 @@ func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
 	}
 }
 
+// abstractSocket returns an address that no other process uses: such names are those of the whole machine.
+func abstractSocket(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("unix:@%s-%d", t.Name(), os.Getpid())
+}
+
 func TestCountersOverAUnixSocket(t *testing.T) {
 	s := service(t, answer.Settings{}, countersRules)
-	serve(t, s, Options{DebugAddr: "unix:@" + t.Name()})
+	addr := abstractSocket(t)
+	serve(t, s, Options{DebugAddr: addr})
 	hitCounter(t, s, "window", "a&b=c", 2, nil)
-	if c := askCounters(t, "unix:@"+t.Name(), CounterQuery{Descriptor: `window=a&b\=c`}).Counters[0]; c.Used != 2 {
+	if c := askCounters(t, addr, CounterQuery{Descriptor: `window=a&b\=c`}).Counters[0]; c.Used != 2 {
 		t.Errorf("the counter is %+v, want 2 used", c)
 	}
 	long := strings.Repeat("ü", 30_000) // of a request of 64 KiB, and six bytes each in a query
 	hitCounter(t, s, "window", long, 3, nil)
-	if c := askCounters(t, "unix:@"+t.Name(), CounterQuery{Descriptor: "window=" + long}).Counters[0]; c.Used != 3 {
+	if c := askCounters(t, addr, CounterQuery{Descriptor: "window=" + long}).Counters[0]; c.Used != 3 {
 		t.Errorf("the counter of a long value is %+v, want 3 used", c)
 	}
-	_, err := (&DebugClient{Addr: "unix:@" + t.Name()}).Counters(t.Context(), CounterQuery{Domain: "d", Descriptor: "window=" + strings.Repeat(long, 10)})
+	_, err := (&DebugClient{Addr: addr}).Counters(t.Context(), CounterQuery{Domain: "d", Descriptor: "window=" + strings.Repeat(long, 10)})
 	if err == nil || !strings.Contains(err.Error(), "the descriptor is longer than what can be asked for") {
 		t.Errorf("the error for what is too long is %v", err)
 	}

@@ -92,7 +92,7 @@ func TestUnixSockets(t *testing.T) {
 	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "s")
-		for _, addr := range []string{"unix://" + path, "unix:@sluice-test-" + filepath.Base(filepath.Dir(path))} {
+		for _, addr := range []string{"unix://" + path, abstractSocket(t)} {
 			t.Run(addr[:6], func(t *testing.T) {
 				r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, GRPCAddr: addr})
 				checkOK(t, r.dial(t))

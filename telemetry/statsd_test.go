@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds what a test waits for; only a broken one waits so long.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // newTestStatsd returns a sender that is ended with the test, and its log.
 func newTestStatsd(t *testing.T, o StatsdOptions) (*Statsd, *Metrics, *observer.ObservedLogs) {

@@ -81,7 +81,7 @@ func receive[T any](t *testing.T, from <-chan T) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 		t.Fatalf("nothing came within a minute")
 		panic("not reached")
 	}
@@ -119,7 +119,7 @@ func set(t *testing.T, s *adstest.Server, version string, resources ...*pb.RateL
 
 func wait(t *testing.T, s *adstest.Server, match func(adstest.Request) bool) adstest.Request {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r, err := s.Wait(ctx, match)
 	if err != nil {

@@ -80,7 +80,7 @@ func storeScripts(s *storetest.Server, without string) testscript.Params {
 
 // awaits runs a command until it succeeds with an output that matches.
 func awaits(ts *testscript.TestScript, output *regexp.Regexp, args []string) {
-	tick := time.NewTicker(patience / 1000)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for end := time.Now().Add(patience); ; <-tick.C {
 		err := ts.Exec(args[0], args[1:]...)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -41,13 +42,28 @@ func bounded() {
 	if most, err := time.ParseDuration(os.Getenv(mustEndVariable)); err == nil {
 		time.AfterFunc(most, func() { os.Exit(-1) })
 	}
+	os.Args = withTimeout(os.Args)
 	main()
+}
+
+// withTimeout adds a deadline to the arguments of `sluice call` that have none. Its default, a second, is
+// short for a busy machine.
+func withTimeout(args []string) []string {
+	isCall := len(args) > 1 && args[1] == "call"
+	if !isCall || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--timeout") }) {
+		return args
+	}
+	return append(args, "--timeout=30s")
 }
 
 // leakless are tests that fail if they leave goroutines behind.
 type leakless struct{ m *testing.M }
 
 func (l leakless) Run() int {
+	if signal.Ignored(os.Interrupt) {
+		// As where a shell runs the tests in the background: the commands of scripts would ignore it, too.
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	code := l.m.Run()
 	if err := goleak.Find(); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, "tests passed, but left goroutines behind:", err)
@@ -69,6 +85,8 @@ func (l leakless) Run() int {
 //	launch COMMAND...        start a command; no listener is waited for
 //	logged REGEXP            wait until the server logs a line that matches
 //	                         after those that were waited for before
+//	says REGEXP              wait until the server logs a line that matches, if it has
+//	                         not, such as while it started to listen
 //	signal TERM|INT|HUP|KILL send the server a signal
 //	unread                   stop reading the server's log, as a reader that goes away
 //	delete URL               like get, with the method DELETE
@@ -77,8 +95,8 @@ func (l leakless) Run() int {
 //	                         the file log
 //	get URL                  print the status and the body of an answer
 //	post URL BODY            the same, with a body to send
-//	taken ADDR               listen on an address, or leave it to a process that does so
-//	                         for long; no two scripts name the same one
+//	taken ADDR               listen on an address, if no other process does, until the script
+//	                         ends; no two scripts name the same one
 //	certificates             make the folders server (for sluice.test), client (for
 //	                         envoy.test) and stranger (for envoy.test, by another
 //	                         authority), each with tls.crt, tls.key and ca.crt
@@ -110,6 +128,7 @@ func scripts(without string) testscript.Params {
 			"asked":        asked,
 			"variables":    setVariables,
 			"logged":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).logged(ts, args[0]) },
+			"says":         func(ts *testscript.TestScript, _ bool, args []string) { running(ts).says(ts, args[0]) },
 			"signal":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
 			"unread":       func(ts *testscript.TestScript, _ bool, _ []string) { running(ts).unread(ts) },
 			"delete":       func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodDelete, args[0], "") },
@@ -169,21 +188,42 @@ func certificates(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
+// take listens on an address until the script ends. If another process has the address, such as another
+// run of the script, take returns at once and listens as soon as that process leaves it.
 func take(ts *testscript.TestScript, _ bool, args []string) {
-	var l net.Listener
-	err := error(syscall.EADDRINUSE)
-	// Another run of the script, which is about to end, may have it.
-	tick := time.NewTicker(patience / 1000)
-	defer tick.Stop()
-	for tries := 0; errors.Is(err, syscall.EADDRINUSE) && tries < 300; tries++ {
-		l, err = net.Listen("tcp", args[0])
-		<-tick.C
-	}
+	l, err := net.Listen("tcp", args[0])
 	if errors.Is(err, syscall.EADDRINUSE) {
+		ts.Defer(takeWhenFree(args[0]))
 		return
 	}
 	ts.Check(err)
 	ts.Defer(func() { l.Close() })
+}
+
+// takeWhenFree returns a function that ends it.
+func takeWhenFree(addr string) (end func()) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			if l, err := net.Listen("tcp", addr); err == nil {
+				<-stop
+				_ = l.Close()
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-done
+	}
 }
 
 func ask(ts *testscript.TestScript, method, url, body string) {
@@ -225,8 +265,11 @@ func receiveStatsd(ts *testscript.TestScript, want *regexp.Regexp) {
 	}
 }
 
-// patience bounds every wait: what has not come by then does not come.
-var patience = 30 * time.Second
+// patience bounds every wait. It ends a script that hangs, and decides nothing else.
+var patience = 3 * time.Minute
+
+// pollInterval is how often a command asks again.
+const pollInterval = 30 * time.Millisecond
 
 // servers holds the server that a script runs, and what it
 // sends StatsD and spans to.
@@ -360,6 +403,14 @@ func (p *daemon) logged(ts *testscript.TestScript, pattern string) {
 	re, err := regexp.Compile(pattern)
 	ts.Check(err)
 	p.next(ts, re)
+}
+
+func (p *daemon) says(ts *testscript.TestScript, pattern string) {
+	re, err := regexp.Compile(pattern)
+	ts.Check(err)
+	if !re.MatchString(p.log.String()) {
+		p.next(ts, re)
+	}
 }
 
 // next returns the next line that matches.

@@ -51,7 +51,7 @@ func TestStoreOutages(t *testing.T) {
 
 // awaitStatus waits until a GET is answered with a status.
 func awaitStatus(ts *testscript.TestScript, _ bool, args []string) {
-	tick := time.NewTicker(patience / 1000)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for end := time.Now().Add(patience); ; <-tick.C {
 		response, err := http.Get(args[1])

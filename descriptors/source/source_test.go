@@ -77,7 +77,7 @@ func run(t *testing.T, s *Files) {
 // passes over updates that are not wanted yet.
 func await(t *testing.T, updates <-chan Update, what string, wanted func(Update) bool) Update {
 	t.Helper()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(3 * time.Minute)
 	for {
 		select {
 		case u := <-updates:

@@ -51,7 +51,7 @@ func awaitRow(t *testing.T, updates <-chan TableUpdate, number int) TableUpdate 
 					return u
 				}
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatalf("no update with %d", number)
 		}
 	}

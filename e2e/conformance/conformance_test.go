@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -135,7 +134,7 @@ func (c *Case) runBy(t *testing.T, flags ...string) (found []string, rlconfig st
 	for name, value := range c.Env {
 		env = append(env, name+"="+value)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append(flags, c.Args...), Env: env})
 	if err != nil {

@@ -56,7 +56,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 			err = closeErr
 		}
 	}()
-	if err := window.Await(ctx, quiet, func(left time.Duration) {
+	if err := window.Await(ctx, max(quiet, window.Margin()), func(left time.Duration) {
 		t.note("waiting %v for the next hour: windows of an hour end with it, and this one must not end within the script ...",
 			left.Round(time.Second))
 	}); err != nil {

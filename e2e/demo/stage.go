@@ -76,7 +76,8 @@ func raise(ctx context.Context, o options) (_ *stage, err error) {
 			"sluice":  {s.sluice.Addr("grpc")},
 			"backend": {s.backend.Addr},
 		},
-		Dir: dir,
+		Dir:     dir,
+		Patient: true,
 	})
 	return s, err
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -31,7 +30,7 @@ const (
 var uids = [...]int{65532, 65534}
 
 // patience bounds every wait.
-const patience = 30 * time.Second
+const patience = suite.Patience
 
 func TestMain(m *testing.M) {
 	if os.Getenv(insideVariable) == "" {
@@ -124,7 +123,7 @@ func (m *manifest) test(t *testing.T, mode string, i *image, uid int) {
 	}
 	m.probe(t)
 	check(t, p.WaitLine(ctx, func(line string) bool { return strings.Contains(line, "\trules loaded\t") }))
-	callArgs := []string{"call"}
+	callArgs := []string{"call", "--timeout", patience.String()}
 	for _, arg := range m.call {
 		callArgs = append(callArgs, strings.ReplaceAll(arg, "$root", root))
 	}

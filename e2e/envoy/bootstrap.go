@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -18,9 +19,13 @@ type (
 	list   = []any
 )
 
+// connectTimeout is the connect_timeout of all clusters. A busy machine may take longer than the second that
+// examples have, and a call that fails for that is not limited.
+const connectTimeout = "60s"
+
 // render returns a copy of the configuration, as JSON, that can run beside any
 // other: every listener and the admin page on a free port of the loopback
-// interface, clusters and endpoints as the options say.
+// interface, clusters and endpoints as the options say, and connectTimeout.
 func render(o Options) ([]byte, error) {
 	var config object
 	if err := yaml.Unmarshal(o.Bootstrap, &config); err != nil {
@@ -30,6 +35,9 @@ func render(o Options) ([]byte, error) {
 	config["admin"] = object{"address": free}
 	static, _ := config["static_resources"].(object)
 	configured := elements(static["clusters"])
+	for _, c := range configured {
+		c["connect_timeout"] = connectTimeout
+	}
 	for name, endpoints := range o.Clusters {
 		at := slices.IndexFunc(configured, func(c object) bool { return c["name"] == name })
 		if at < 0 {
@@ -60,7 +68,38 @@ func render(o Options) ([]byte, error) {
 	if err := moveEndpoints(configured, o.Endpoints); err != nil {
 		return nil, err
 	}
+	if o.Patient && !makePatient(config) {
+		return nil, errors.New("the configuration of Envoy has no rate limit filter")
+	}
 	return json.Marshal(config)
+}
+
+// makePatient does what [Options.Patient] says, and reports whether a rate limit filter was found.
+func makePatient(config any) (found bool) {
+	const patience = "180s"
+	switch c := config.(type) {
+	case list:
+		for _, v := range c {
+			found = makePatient(v) || found
+		}
+	case object:
+		switch kind, _ := c["@type"].(string); {
+		case strings.HasSuffix(kind, ".ratelimit.v3.RateLimit"):
+			c["timeout"], found = patience, true
+		case strings.HasSuffix(kind, ".RateLimitQuotaFilterConfig"): // it waits for no reply
+			found = true
+		}
+		if _, isCheck := c["grpc_health_check"]; isCheck {
+			c["timeout"] = patience
+		}
+		if keepalive, ok := c["connection_keepalive"].(object); ok {
+			keepalive["timeout"] = patience
+		}
+		for _, v := range c {
+			found = makePatient(v) || found
+		}
+	}
+	return found
 }
 
 // moveEndpoints gives endpoints other addresses. It finds all before it moves one,

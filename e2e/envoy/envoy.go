@@ -74,6 +74,10 @@ type Options struct {
 	// host:port). One at which a listener of the same configuration listens is
 	// found without. Optional.
 	Endpoints map[string]string
+	// Patient has Envoy wait for replies, to calls of its rate limit filters, to health checks and to PINGs, so long
+	// that a busy machine does not change what it does. It still notices at once if a process is gone. The
+	// configuration must have a rate limit filter.
+	Patient bool
 	// Workers is how many threads serve requests. Optional; default 2.
 	Workers int
 	// Dir is a directory for Envoy's files; the caller removes it.

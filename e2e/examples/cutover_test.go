@@ -55,7 +55,7 @@ func TestShadowBesideTheOldService(t *testing.T) {
 	rules := []string{"--config", "examples/quickstart"}
 	old := startSluice(t, sluice.Options{Args: rules})
 	shadow := startSluice(t, sluice.Options{Args: append(rules, "--shadow-mode")})
-	e := startEnvoy(t, patient(t, config), map[string]string{
+	e := startEnvoy(t, config, map[string]string{
 		"127.0.0.1:8081": old.Addr("grpc"), "127.0.0.1:18081": shadow.Addr("grpc"),
 	})
 

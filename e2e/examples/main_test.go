@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
@@ -14,8 +13,7 @@ import (
 // root is the repository's root, seen from here.
 const root = "../.."
 
-// patience is how long anything may take before a test fails. Nothing ever needs so long.
-const patience = time.Minute
+const patience = suite.Patience
 
 // sluiceDir holds the sluice that TestMain built for all tests.
 var sluiceDir, sluiceBinary string

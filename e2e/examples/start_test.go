@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v4"
@@ -33,7 +32,7 @@ func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	return s
 }
 
-// startEnvoy runs Envoy with an example's configuration.
+// startEnvoy runs a patient Envoy with an example's configuration.
 func startEnvoy(t *testing.T, config object, endpoints map[string]string) *envoy.Envoy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -46,6 +45,7 @@ func startEnvoy(t *testing.T, config object, endpoints map[string]string) *envoy
 		Binary:    envoyBinary(t),
 		Bootstrap: text,
 		Endpoints: endpoints,
+		Patient:   true,
 		Dir:       shortDir(t),
 	})
 	if err != nil {
@@ -105,28 +105,4 @@ func each(config any, what func(object)) {
 			each(v, what)
 		}
 	}
-}
-
-// patient makes Envoy wait so long for answers that no test passes or fails because one
-// came late. Envoy notices a process that is gone at once all the same. patient returns
-// its argument.
-func patient(t *testing.T, config object) object {
-	t.Helper()
-	filters := 0
-	each(config, func(o object) {
-		switch kind, _ := o["@type"].(string); {
-		case strings.HasSuffix(kind, ".ratelimit.v3.RateLimit"):
-			o["timeout"] = "30s"
-			filters++
-		case strings.HasSuffix(kind, ".RateLimitQuotaFilterConfig"): // waits for nothing
-			filters++
-		}
-		if _, isCheck := o["grpc_health_check"]; isCheck {
-			o["timeout"] = "30s"
-		}
-	})
-	if filters == 0 {
-		t.Fatal("the configuration has no rate limit filter")
-	}
-	return config
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
@@ -71,7 +70,7 @@ func startWith(t *testing.T, rules string, config []byte) (s *stage, dir string)
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	limits, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: []string{"--config", path}})
 	if err != nil {

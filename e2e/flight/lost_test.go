@@ -109,7 +109,7 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 			s.holdAtBackend(t, 2)
 			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_connections") == 0 })
 			s.loseAnother(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // at the backend it would wait
+			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience) // at the backend it would wait
 			defer cancel()
 			if status, err := s.get(ctx, "al", "/"); status != http.StatusTooManyRequests {
 				t.Errorf("a third request gets %d, %v; want it denied", status, err)

@@ -71,7 +71,7 @@ func (s *stage) connections(t *testing.T) int {
 func TestAFirstCallThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := play(t, endRules, nil)
-	s.envoy = s.startEnvoy(t, "timeout: 5s", "timeout: 0.05s")
+	s.envoy = s.startEnvoy(t, "timeout: 180s", "timeout: 0.05s")
 	if err := s.sluice.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func awaitGone(t *testing.T, pid int) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for range 10_000 {
+	for range 200_000 {
 		if !running(pid) {
 			return
 		}

@@ -37,7 +37,7 @@ type listener struct {
 const rateLimitFilter = `
 "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
 domain: d
-timeout: 30s
+timeout: 180s
 failure_mode_deny: true
 enable_x_ratelimit_headers: DRAFT_VERSION_03
 enable_retry_after_header: true
@@ -50,7 +50,7 @@ rate_limit_service:
 const sluiceCluster = `
 name: sluice
 type: STATIC
-connect_timeout: 1s
+connect_timeout: 60s
 circuit_breakers: { thresholds: [{ max_requests: 10000 }] }
 typed_extension_protocol_options:
   envoy.extensions.upstreams.http.v3.HttpProtocolOptions:

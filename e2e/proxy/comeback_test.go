@@ -49,7 +49,7 @@ descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: %d } }]
 `, places))
 	first := startPlain(t, nil, "--config", config)
 	p := startProxy(t, []listener{{
-		rateLimit: []string{"{ timeout: 60s, failure_mode_deny: true }"}, routes: limitedBy(byHeader("x-user", "user")),
+		rateLimit: []string{"{ timeout: 180s, failure_mode_deny: true }"}, routes: limitedBy(byHeader("x-user", "user")),
 	}}, patient+`
 typed_extension_protocol_options:
   envoy.extensions.upstreams.http.v3.HttpProtocolOptions:

@@ -81,7 +81,6 @@ func (w witness) stop(t *testing.T) {
 // patient is fields of the cluster of sluice, for an Envoy that is itself busy with
 // thousands of requests. It may learn late that a connection has been made.
 const patient = `
-connect_timeout: 60s
 circuit_breakers: { thresholds: [{ max_requests: 10000, max_pending_requests: 10000 }] }
 `
 

@@ -117,7 +117,7 @@ func TestManyLongRequestsOfManyEnvoys(t *testing.T) {
 	envoys := make([]*proxy, sized(2, 5))
 	for i := range envoys {
 		envoys[i] = startProxy(t, []listener{{
-			rateLimit: []string{"{ timeout: 60s, failure_mode_deny: true }"},
+			rateLimit: []string{"{ timeout: 180s, failure_mode_deny: true }"},
 			routes:    limitedBy(byHeader("x-user", "first"), byHeader("x-user", "second")),
 		}}, patient, limits)
 		envoys[i].http2.Timeout = suite.Patience

@@ -16,8 +16,8 @@ func TestALimitOnOutcomes(t *testing.T) {
 	store := storetest.Start(t)
 	for name, args := range map[string][]string{
 		"memory":            nil,
-		"store":             {"--store", "redis://" + store.Addr, "--store-timeout", "1s", "--store-fallback", "error"},
-		"ratelimit's names": {"--store", "redis://" + store.Addr, "--store-timeout", "1s", "--store-fallback", "error", "--store-names", "ratelimit"},
+		"store":             {"--store", "redis://" + store.Addr, "--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error"},
+		"ratelimit's names": {"--store", "redis://" + store.Addr, "--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error", "--store-names", "ratelimit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -27,7 +27,7 @@ func TestReplicasShareAStore(t *testing.T) {
 			rules := fmt.Sprintf("domain: d\ndescriptors: [{ key: user, rate_limit: { requests_per_unit: %d, %s } }]", limit, words)
 			args := []string{
 				"--config", writeRules(t, rules), "--store", "redis://" + store.Addr, "--store-prefix", strings.ReplaceAll(name, " ", "-") + ":",
-				"--store-timeout", "1s", "--store-fallback", "error",
+				"--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error",
 			}
 			replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
 			for _, s := range replicas {

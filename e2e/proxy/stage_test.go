@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/backend"
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
@@ -17,8 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// patience is how long anything may take before a test fails. Nothing ever needs so long.
-const patience = 30 * time.Second
+const patience = suite.Patience
 
 // proxy is an Envoy before a backend.
 type proxy struct {

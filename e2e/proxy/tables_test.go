@@ -109,7 +109,7 @@ func TestRowsInAStore(t *testing.T) {
 		}
 		fmt.Fprintf(&rules, "  - {key: rule, value: %s, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 3, algorithm: %[1]s, count_refused: false, table: users%s}}]}\n", name, more)
 	}
-	args := []string{"--config", writeRules(t, rules.String()), "--table", "users=" + table, "--store", "redis://" + store.Addr, "--store-timeout", "1s", "--store-fallback", "error"}
+	args := []string{"--config", writeRules(t, rules.String()), "--table", "users=" + table, "--store", "redis://" + store.Addr, "--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error"}
 	replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
 	var clients []rls.RateLimitServiceClient
 	for _, s := range replicas {

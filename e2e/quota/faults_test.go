@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
@@ -157,8 +158,8 @@ func TestRulesChange(t *testing.T) {
 	s.during(t, "al", []time.Duration{5 * time.Millisecond, 5 * time.Millisecond}, func() {
 		time.Sleep(5 * time.Second)
 		s.write(t, strings.Replace(hundredASecond, "100", "40", 1))
-		suite.Eventually(t, "the lower limit is in force", func() bool { return strings.Contains(s.sluice.Log(), "-> 40/second") })
-		time.Sleep(time.Second) // in which both have said that they have it
+		suite.Eventually(t, "both Envoys have a share of the lower limit", func() bool { b := s.largest(t); return b.confirmed(2, 40) })
+		time.Sleep(process.Stretch(time.Second)) // in which their threads have it
 		from := time.Since(s.begun)
 		time.Sleep(5 * time.Second)
 		s.since(from)

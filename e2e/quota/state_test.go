@@ -27,34 +27,7 @@ func TestStateOfShares(t *testing.T) {
 	for i := range s.envoys {
 		load.Go(func() { s.load(ctx, t, i, "al", 10*time.Millisecond) })
 	}
-	type bucket struct {
-		Rule       string  `json:"rule"`
-		Hash       string  `json:"hash"`
-		Descriptor string  `json:"descriptor"`
-		Limit      float64 `json:"limit_per_second"`
-		InForce    float64 `json:"in_force_per_second"`
-		Lost       float64 `json:"lost_per_second"`
-		LostUntil  string  `json:"lost_until"`
-		Holders    int     `json:"holders"`
-		Shares     []struct {
-			Share     float64 `json:"share_per_second"`
-			Confirmed bool    `json:"confirmed"`
-		} `json:"shares"`
-	}
-	look := func() bucket {
-		var state struct {
-			Quota struct {
-				Largest []bucket `json:"largest"`
-			} `json:"quota"`
-		}
-		if err := json.Unmarshal([]byte(s.debug(t, "/api/v1/state", "")), &state); err != nil {
-			t.Fatal(err)
-		}
-		if len(state.Quota.Largest) == 0 {
-			return bucket{}
-		}
-		return state.Quota.Largest[0]
-	}
+	look := func() bucket { return s.largest(t) }
 	var b bucket
 	suite.Eventually(t, "two shares", func() bool {
 		b = look()
@@ -87,6 +60,49 @@ func TestStateOfShares(t *testing.T) {
 	load.Wait()
 	s.envoys[1].Kill()
 	suite.Eventually(t, "what is lost", func() bool { b := look(); return b.Holders == 1 && b.Lost > 0 && b.LostUntil != "" })
+}
+
+// A bucket is a limit that Envoys divide, as the state of sluice has it.
+type bucket struct {
+	Rule       string  `json:"rule"`
+	Hash       string  `json:"hash"`
+	Descriptor string  `json:"descriptor"`
+	Limit      float64 `json:"limit_per_second"`
+	InForce    float64 `json:"in_force_per_second"`
+	Lost       float64 `json:"lost_per_second"`
+	LostUntil  string  `json:"lost_until"`
+	Holders    int     `json:"holders"`
+	Shares     []struct {
+		Share     float64 `json:"share_per_second"`
+		Confirmed bool    `json:"confirmed"`
+	} `json:"shares"`
+}
+
+// confirmed reports whether n Envoys have shares of a limit, and have confirmed them.
+func (b *bucket) confirmed(n int, limit float64) bool {
+	for _, share := range b.Shares {
+		if !share.Confirmed {
+			return false
+		}
+	}
+	return len(b.Shares) == n && b.Limit == limit && b.InForce < limit*1.0001
+}
+
+// largest returns the largest of them, or none.
+func (s *stage) largest(t *testing.T) bucket {
+	t.Helper()
+	var state struct {
+		Quota struct {
+			Largest []bucket `json:"largest"`
+		} `json:"quota"`
+	}
+	if err := json.Unmarshal([]byte(s.debug(t, "/api/v1/state", "")), &state); err != nil {
+		t.Fatal(err)
+	}
+	if len(state.Quota.Largest) == 0 {
+		return bucket{}
+	}
+	return state.Quota.Largest[0]
 }
 
 // debug asks the debug listener.

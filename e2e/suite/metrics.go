@@ -4,20 +4,22 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
 // Get returns what a page says, or fails the test, also in its cleanup. Its connection ends with it: who counts
 // sluice's files or goroutines does not see it.
-func Get(tb testing.TB, url string) []byte {
+func Get(tb testing.TB, page string) []byte {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), Patience)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page, http.NoBody)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -29,9 +31,22 @@ func Get(tb testing.TB, url string) []byte {
 	defer response.Body.Close() //nolint:errcheck // read only
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
-		tb.Fatalf("%s answers %s, %v: %.500s", url, response.Status, err, text)
+		tb.Fatalf("%s answers %s, %v: %.500s", page, response.Status, err, text)
 	}
 	return text
+}
+
+// EnvoyStats returns the integers among Envoy's own statistics whose names match a pattern.
+func EnvoyStats(tb testing.TB, e *envoy.Envoy, pattern string) map[string]int {
+	tb.Helper()
+	stats := make(map[string]int)
+	for line := range strings.Lines(string(Get(tb, "http://"+e.Admin+"/stats?filter="+url.QueryEscape(pattern)))) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if n, err := strconv.Atoi(value); err == nil {
+			stats[name] = n
+		}
+	}
+	return stats
 }
 
 // A Page is what /metrics says at one moment.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
@@ -38,7 +39,7 @@ func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startReplicasBehind(t, rnd, bootstrap, 2, "2s")
+	return startReplicasBehind(t, rnd, bootstrap, 2, process.Stretch(2*time.Second).String())
 }
 
 // startReplicasBehind starts n sluices behind an Envoy with this configuration.

@@ -6,15 +6,19 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/process"
 )
 
 // AwaitHour returns when the hour, and with it every longer window, lasts long enough for
 // a test.
 func AwaitHour(tb testing.TB) {
 	tb.Helper()
-	const margin = 20 * time.Second // longer than any test that counts takes
-	_ = Await(tb.Context(), margin, func(left time.Duration) { tb.Logf("waiting %v for the next hour", left) })
+	_ = Await(tb.Context(), Margin(), func(left time.Duration) { tb.Logf("waiting %v for the next hour", left) })
 }
+
+// Margin returns a time that is longer than any test that counts takes.
+func Margin() time.Duration { return 5 * process.Stretch(4*time.Second) }
 
 // Await returns when the hour lasts longer than margin. If it must wait for the next hour
 // it calls say first. It returns an error if ctx ends before.

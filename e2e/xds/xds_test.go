@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait.
-const patience = time.Minute
+const patience = suite.Patience
 
 func manage(t *testing.T, o adstest.Options) *adstest.Server {
 	t.Helper()

@@ -127,7 +127,7 @@ func TestConformance(t *testing.T) {
 			for _, pattern := range knownFailing[name] {
 				args = append(args, "--known-failing", pattern)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 			defer cancel()
 			out, err := exec.CommandContext(ctx, runner, append(args, "--", os.Args[0], "-serves", name)...).CombinedOutput()
 			t.Logf("%s", out)

@@ -29,7 +29,7 @@ func TestOwnTransport(t *testing.T) {
 	}
 	c := &config.Config{
 		Host: host, Path: "/", Strict: true, MaxHeaderLen: 4000,
-		Timeout: 30 * time.Second, // none is waited for but by a case that fails
+		Timeout: 3 * time.Minute, // none is waited for but by a case that fails
 	}
 	if c.Port, err = strconv.Atoi(port); err != nil {
 		t.Fatal(err)

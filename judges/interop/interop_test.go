@@ -121,7 +121,7 @@ func TestInterop(t *testing.T) {
 			}()
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 					defer cancel()
 					out, err := exec.CommandContext(ctx, os.Args[0], "-client", "-case", c.name, "-addr", server.Addr).CombinedOutput()
 					if err != nil {

@@ -32,8 +32,7 @@ var update = flag.Bool("update", false, "draw docs/page.png anew")
 
 const root = "../.."
 
-// patience is how long anything may take before a test fails.
-const patience = 60 * time.Second
+const patience = suite.Patience
 
 // evil is what a client sends who hopes that an operator's browser runs it.
 const evil = `<img src=x onerror=alert(1)>`

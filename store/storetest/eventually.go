@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// patience is how long [Eventually] waits. Nothing takes so long, even on a busy machine.
-const patience = time.Minute
+// patience bounds how long [Eventually] waits. It ends a test that hangs and decides nothing else.
+const patience = 3 * time.Minute
 
-// Eventually asks until the answer is yes. If it stays no for a minute, the test ends and says what
-// was awaited.
+// Eventually asks until the answer is yes. If it stays no for [patience], the test ends and says
+// what was awaited.
 func Eventually(tb testing.TB, awaited string, yes func() bool) {
 	tb.Helper()
 	end := time.NewTimer(patience)
