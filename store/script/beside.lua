@@ -20,6 +20,7 @@ local function reserving(x, id)
     holdings[key] = h
   end
   if h.foreign then foreign = key end
+  h.ttl = max(h.ttl, x.ttl)
   x.h, x.held, x.many = h, h.sum, h.many
 end
 

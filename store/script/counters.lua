@@ -218,10 +218,12 @@ local function reservations()
     return sum, many, first, ended
   end
 
+  -- write_held extends the expiry of the key to ttl seconds from now. It never shortens it: earlier reservations may have a
+  -- longer ttl.
   local function write_held(key, sum, first, ended, ttl)
     call('HSET', key, 's', text(sum, first))
     for _, lease in ipairs(ended) do call('HDEL', key, lease) end
-    call('EXPIREAT', key, s + ttl + 2)
+    if call('TTL', key) < ttl + 2 then call('EXPIREAT', key, s + ttl + 2) end
   end
 
   return read_held, write_held, pair, text, now

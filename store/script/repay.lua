@@ -107,7 +107,7 @@ end
 -- ones with when they end and their hits, and the others.
 ops.h = function(key, i)
   local read_held, write_held, pair, joined, now = reservations()
-  local sum, many, first, ended = 0, 0, 9007199254740992, {}
+  local sum, many, first, ended, ttl = 0, 0, 9007199254740992, {}, number(i)
   local summary = call('HGET', key, 's')
   if summary then
     sum, many, first, ended = read_held(key, summary, 0)
@@ -118,6 +118,7 @@ ops.h = function(key, i)
     if number(j + 1) > now and call('HEXISTS', key, ARGV[j]) == 0 then
       call('HSET', key, ARGV[j], joined(number(j + 1), number(j + 2)))
       sum, first = sum + number(j + 2), min(first, number(j + 1))
+      ttl = max(ttl, math.ceil(number(j + 1) / 1000) - s)
     end
   end
   for j = taken, taken + number(i + 2) - 1 do
@@ -127,7 +128,7 @@ ops.h = function(key, i)
       sum = sum - hits
     end
   end
-  write_held(key, sum, first, ended, number(i))
+  write_held(key, sum, first, ended, ttl)
   return {sum}
 end
 
