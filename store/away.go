@@ -110,9 +110,9 @@ func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 			}
 			continue
 		}
-		// Whether it comes in time is for those who wait to say: nobody may be in a hurry now.
+		// Requests that wait have the lane go away when they have waited long enough.
 		err := l.guarded(func() error {
-			return c.Within(ctx, func() error {
+			return c.Within(ctx, l.fleet.patience(), func() error {
 				_, err := l.decideProbe(c, &script.Run{})
 				return err
 			})
@@ -187,7 +187,7 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 			c.Close()
 		}
 	}()
-	err = c.Within(ctx, func() error {
+	err = c.Within(ctx, l.fleet.patience(), func() error {
 		var probe script.Run
 		probe.Clear(0)
 		// The first run may have to bring the script.

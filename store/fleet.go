@@ -75,6 +75,10 @@ func (f *fleet) dialer(server *redis.Server) dialer {
 	return func(ctx context.Context) (*redis.Conn, error) { return redis.Dial(ctx, server, f.timeout) }
 }
 
+// patience is how long a probe and a question for roles wait for a connection's server: never less than a request does, so
+// that a pause which requests outlast does not end the connection.
+func (f *fleet) patience() time.Duration { return max(f.timeout, f.options.Timeout) }
+
 // ask has follow look at once.
 func (f *fleet) ask() {
 	select {

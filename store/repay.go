@@ -30,7 +30,7 @@ func (l *lane) repay(ctx context.Context, c *redis.Conn, until time.Time) (all R
 			}
 			n := piece(owed)
 			left := owed[:n]
-			err := c.Within(ctx, func() (err error) {
+			err := c.Within(ctx, l.fleet.patience(), func() (err error) {
 				left, err = l.charge(c, &f, left, &all)
 				return err
 			})
