@@ -69,6 +69,7 @@ func (l *lane) probe(ctx context.Context) {
 			c.Close()
 			return
 		}
+		l.fleet.store.notifyReached()
 		gone, ok := l.watch(ctx, c)
 		if !ok {
 			return
