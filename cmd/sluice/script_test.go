@@ -324,7 +324,7 @@ func launch(ts *testscript.TestScript, args []string, wait int) {
 	ts.Check(err)
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for name := range strings.FieldsSeq(ts.Getenv("EXPORT") + " PATH HOME TMPDIR GORACE "+patienceVariable) {
+	for name := range strings.FieldsSeq(ts.Getenv("EXPORT") + " PATH HOME TMPDIR GORACE " + patienceVariable) {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	cmd.Stderr = w
