@@ -163,6 +163,9 @@ func (l *lane) trip(c *redis.Conn, f *flight) (err error) {
 func (l *lane) sift(r *cargo) (err error) {
 	r.asks = slices.DeleteFunc(r.asks, func(a *ask) bool {
 		if a.call.Err == nil {
+			if a.call.Negative {
+				l.recount(a)
+			}
 			return false
 		}
 		r.charges -= a.call.Size()
@@ -177,6 +180,14 @@ func (l *lane) sift(r *cargo) (err error) {
 		return true
 	})
 	return err
+}
+
+// recount corrects the counts that a found below 0. Requests that come before it find them below 0, too, and each is counted.
+func (l *lane) recount(a *ask) {
+	again := newAsk()
+	again.call.Recount(&a.call)
+	again.slot = a.slot
+	again.send(l, l.options.Timeout)
 }
 
 // refuse has the fallback decide an ask on a counter whose key another program wrote.

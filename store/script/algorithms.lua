@@ -44,9 +44,9 @@ function make.f()
       c.value, c.most, c.b, c.expires = read(c, 'GET'), MOST, 0, x.expires
       c.was = read_count(c.value)
       c.foreign = c.foreign or not c.was
-      c.a = min(c.was or 0, MOST) -- save brings it back
+      c.a = max(min(c.was or 0, MOST), 0) -- save corrects it
     end,
-    tell = function(c) emit(max(c.a, 0)) end, -- ratelimit's refunds go below 0
+    tell = function(c) emit(c.a) end,
     decide = count,
     undo = uncount,
     save = function(c)

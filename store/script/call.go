@@ -33,8 +33,10 @@ type Call struct {
 	Keys    []string // the counters
 	args    []string // with keys to be numbered: see charge.place
 	Native  bool     // args are commands, and the script is not needed
-	Cost    time.Duration
-	buf     []byte
+	// Negative is true if a count was below 0 before a native command: see Recount.
+	Negative bool
+	Cost     time.Duration
+	buf      []byte
 
 	Found []limiter.State // by the charges, as the reply says
 	Err   error           // why that is not known
@@ -49,6 +51,7 @@ type charge struct {
 	end       limiter.Time // of a fixed window
 	ring      limiter.Ring
 	hits      int64  // of a native command
+	lacks     int64  // hits that Recount adds
 	lease     uint64 // that is proposed
 	hold      int    // into call.keys, of what is reserved beside; 0 for nothing
 	of        int    // into call.args, of its number, or of that of the penalty
@@ -59,7 +62,7 @@ type charge struct {
 func (c *Call) Reset() {
 	clear(c.Keys)
 	clear(c.args)
-	c.charges, c.Keys, c.args, c.Native, c.Cost, c.buf = c.charges[:0], c.Keys[:0], c.args[:0], false, 0, c.buf[:0]
+	c.charges, c.Keys, c.args, c.Native, c.Negative, c.Cost, c.buf = c.charges[:0], c.Keys[:0], c.args[:0], false, false, 0, c.buf[:0]
 }
 
 // Encode makes c the charges of b, whose fixed windows are those of the time now. The name of

@@ -16,7 +16,7 @@ ops.f = function(key, i)
   local value = call('GET', key)
   local was = read_count(value)
   if not was then return end
-  local is = min(min(was, MOST) + number(i), MOST)
+  local is = min(max(min(was, MOST), 0) + number(i), MOST)
   write_count(key, value, was, is, ARGV[i + 1], true)
   return {is}
 end
@@ -125,7 +125,7 @@ ops.h = function(key, i)
     local ends, hits = pair(call('HGET', key, ARGV[j]) or '')
     if ends and ends > now then
       call('HDEL', key, ARGV[j])
-      sum = sum - hits
+      sum = max(sum - hits, 0)
     end
   end
   write_held(key, sum, first, ended, ttl)

@@ -128,7 +128,7 @@ func (r *Run) counted() {
 	said := r.said
 	for _, c := range r.calls {
 		c.Found = c.Found[:0]
-		c.Err = nil
+		c.Err, c.Negative = nil, false
 		for command := range c.commands() {
 			c.counted(command, said[0])
 			said = said[1:]
