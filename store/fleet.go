@@ -21,6 +21,7 @@ type fleet struct {
 	server  *redis.Server
 	timeout time.Duration // of a dial
 	offset  atomic.Int64  // the store's time less ours, in nanoseconds
+	offsets offsetRange   // by the replies so far
 	anew    chan struct{} // has an element if the primaries are to be asked for at once
 	chart   atomic.Pointer[chart]
 	watch   *sentinel.Watch // nil without
@@ -142,7 +143,7 @@ func (f *fleet) learn(now limiter.Time, sent time.Time, trip time.Duration) {
 	if f.options.at != nil { // a test's clock may move meanwhile, and is the store's
 		return
 	}
-	f.offset.Store(int64(now) - sent.Add(trip/2).UnixNano())
+	f.offset.Store(f.offsets.add(now, sent, trip))
 }
 
 // time is the store's time at ours, as far as is known.
