@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,8 @@ const (
 	// A lane that is there is probed each second, so that health and metrics know of a server that
 	// died while nobody asked.
 	steadyProbe = time.Second
+	// One in so many probes measures how fast the server is, by a run of measured charges.
+	measureEvery, measured = 10, 24
 )
 
 // run brings asks to the server until ctx ends, and returns when all that it started has ended.
@@ -90,7 +93,7 @@ func (l *lane) probe(ctx context.Context) {
 func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 	tick := time.NewTicker(steadyProbe)
 	defer tick.Stop()
-	for {
+	for n := 1; ; {
 		select {
 		case <-ctx.Done():
 			return lost{}, false
@@ -114,7 +117,10 @@ func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 		// Requests that wait have the lane go away when they have waited long enough.
 		err := l.guarded(func() error {
 			return c.Within(ctx, l.fleet.patience(), func() error {
-				_, err := l.decideProbe(c, &script.Run{})
+				took, err := l.decideProbe(c, &script.Run{}, 1)
+				if n = (n + 1) % measureEvery; err == nil && n == 0 {
+					l.measure(c, took)
+				}
 				return err
 			})
 		})
@@ -195,9 +201,14 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 		if script.Decides.Run(c, &probe); probe.Err != nil {
 			return probe.Err
 		}
-		took, err := l.decideProbe(c, &probe)
+		took, err := l.decideProbe(c, &probe, 1)
 		if err == nil && took > l.options.Timeout {
 			err = context.DeadlineExceeded
+		}
+		for range len(l.slowness.recent) {
+			if err == nil {
+				l.measure(c, took)
+			}
 		}
 		return err
 	})
@@ -208,16 +219,19 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 	return c, charged, err
 }
 
-// decideProbe has the script decide a charge of the probe's own. So the first charges, too, go by the store's clock.
-func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
-	name := l.probeName()
-	if name == nil {
+// decideProbe has the script decide charges of the probe's own. So the first charges of requests, too, go by the store's clock.
+func (l *lane) decideProbe(c *redis.Conn, probe *script.Run, charges int) (took time.Duration, err error) {
+	first := l.probeName()
+	if first == nil {
 		return 0, nil
 	}
-	var charge script.Call
-	charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
 	probe.Clear(l.options.storeTime())
-	probe.Add(&charge)
+	calls := make([]script.Call, charges)
+	for i, name := 0, first; i < charges; i++ {
+		calls[i].Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
+		probe.Add(&calls[i])
+		name = fmt.Appendf(nil, "%s_%d", first, i)
+	}
 	sent := l.options.Clock()
 	if script.Decides.Run(c, probe); probe.Err != nil {
 		return 0, probe.Err
@@ -225,6 +239,18 @@ func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration
 	took = l.options.Clock().Sub(sent)
 	l.fleet.learn(probe.Reply.Now, sent, took)
 	return took, nil
+}
+
+// measure learns how fast the server is before a large request comes. A small probe took shortTrip just before. If the server
+// does not tell how long a run takes, the difference of the two trips is taken for it. An error here has no effect: the next
+// probe fails, too.
+func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) {
+	var probe script.Run
+	if trip, err := l.decideProbe(c, &probe, measured); err == nil && probe.Cost() > 0 {
+		probe.Read()
+		byTrips := min(trip-shortTrip, mostSlowByTrips*probe.Cost())
+		l.slowness.add(cmp.Or(probe.Reply.Took, byTrips), trip, probe.Cost())
+	}
 }
 
 // probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a

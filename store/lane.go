@@ -33,6 +33,8 @@ type lane struct {
 	dial    dialer
 	fleet   *fleet
 
+	slowness slowness // of the server
+
 	// Guards what follows. Nothing waits or calls the client while it is held.
 	mu      sync.Mutex
 	wake    sync.Cond

@@ -28,7 +28,7 @@ func (l *lane) repay(ctx context.Context, c *redis.Conn, until time.Time) (all R
 				l.nudge()
 				return all, nil
 			}
-			n := piece(owed)
+			n := piece(owed, l.slowness.bound(script.MostRun))
 			left := owed[:n]
 			err := c.Within(ctx, l.fleet.patience(), func() (err error) {
 				left, err = l.charge(c, &f, left, &all)
@@ -48,10 +48,10 @@ func (l *lane) repay(ctx context.Context, c *redis.Conn, until time.Time) (all R
 	}
 }
 
-// piece returns how many debts one run of the script charges: those of one slot.
-func piece(owed []*script.Debt) int {
+// piece returns how many debts one run of the script charges: those of one slot, which are estimated at most.
+func piece(owed []*script.Debt, most time.Duration) int {
 	n, cost := 1, owed[0].Cost()
-	for n < len(owed) && owed[n].Slot == owed[0].Slot && cost+owed[n].Cost() <= script.MostRun {
+	for n < len(owed) && owed[n].Slot == owed[0].Slot && cost+owed[n].Cost() <= most {
 		cost += owed[n].Cost()
 		n++
 	}

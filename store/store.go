@@ -113,11 +113,12 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 		s.tooLarge(now, b, names, w)
 		return true, nil
 	}
-	if s.plain && cost <= s.part {
+	part := s.mostPart(s.fleet, 0)
+	if s.plain && cost <= part {
 		return s.decide(s.fleet, 0, now, b, names, w, false)
 	}
 	r := s.split(now, b, names)
-	r.bulk = cost > s.part
+	r.bulk = cost > part
 	if len(r.parts) == 1 {
 		f, slot := r.parts[0].fleet, r.parts[0].slot
 		r.free()

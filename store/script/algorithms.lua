@@ -1,4 +1,16 @@
--- Stands before decide.lua: what each algorithm reads, decides and writes of a counter. Its state, which charges change,
+-- Stands after counters.lua. elapsed returns microseconds of which only differences mean something: the server's CPU time, or
+-- its clock, where Lua has no other. From Redis 7.2 on the clock stands still during a run.
+local function elapsed()
+  local ok, seconds = pcall(function() return os.clock() end)
+  if ok then return seconds * 1e6 end
+  local t = call('TIME')
+  return t[1] * 1e6 + t[2]
+end
+
+-- began is when a run of many charges began, which says how long it took.
+local began = #ARGV > 96 and elapsed()
+
+-- What each algorithm reads, decides and writes of a counter. Its state, which charges change,
 -- is a, b and u. ops has the functions of each algorithm, by its letter; make makes them when a batch first asks.
 local make, ops, counters, out, pos, request, admitted = {}, {}, {}, {s, n, 0}, 3, 0, 0
 local holdings, read_held, write_held, pair, joined, now = {}

@@ -88,6 +88,7 @@ type reply struct {
 	at       int // of the next value in raw
 	Now      limiter.Time
 	Admitted int64
+	Took     time.Duration // by the server's own words, 0 if it does not say
 	Err      error
 }
 
@@ -96,7 +97,7 @@ var errReply = redis.BadReply("read the script's reply: ends too soon")
 // begin reads what the reply says of all calls. It returns the error that the server answered instead, or why what came is
 // no reply.
 func (r *reply) begin() error {
-	r.at, r.Err = 1, redis.Failed(&r.raw)
+	r.at, r.Took, r.Err = 1, 0, redis.Failed(&r.raw)
 	if r.Err == nil && r.raw.Kind(0) != resp.Array {
 		r.Err = redis.BadReply("read the script's reply: %s, want an array", redis.Shown(&r.raw, 0))
 	}
@@ -125,6 +126,13 @@ func (r *reply) next() int64 {
 		r.Err = redis.BadReply("read the script's reply: element %d is %s, want a number", r.at, redis.Shown(&r.raw, r.at))
 	}
 	return 0
+}
+
+// readTook reads how long the run took, which may follow what the reply says of the calls.
+func (r *reply) readTook() {
+	if r.Left() == 1 && r.is(resp.Integer) {
+		r.Took = time.Duration(min(max(r.next(), 0), int64(time.Hour/time.Microsecond))) * time.Microsecond
+	}
 }
 
 // text returns the next value, which is one.

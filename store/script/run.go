@@ -2,6 +2,7 @@ package script
 
 import (
 	"strings"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -136,6 +137,14 @@ func (r *Run) counted() {
 	}
 }
 
+// Cost estimates how long r takes in the store.
+func (r *Run) Cost() (total time.Duration) {
+	for _, c := range r.calls {
+		total += c.Cost
+	}
+	return total
+}
+
 // Read has each call know what its charges found, or its foreign key.
 func (r *Run) Read() {
 	if r.Native { // they do
@@ -147,4 +156,5 @@ func (r *Run) Read() {
 			return
 		}
 	}
+	r.Reply.readTook()
 }
