@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,8 @@ const (
 	// A lane that is there is probed each second, so that health and metrics know of a server that
 	// died while nobody asked.
 	steadyProbe = time.Second
+	// One in so many probes measures how fast the server is, by a run of measured charges.
+	measureEvery, measured = 10, 24
 )
 
 // run brings asks to the server until ctx ends, and returns when all that it started has ended.
@@ -69,6 +72,7 @@ func (l *lane) probe(ctx context.Context) {
 			c.Close()
 			return
 		}
+		l.fleet.store.notifyReached()
 		gone, ok := l.watch(ctx, c)
 		if !ok {
 			return
@@ -89,7 +93,7 @@ func (l *lane) probe(ctx context.Context) {
 func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 	tick := time.NewTicker(steadyProbe)
 	defer tick.Stop()
-	for {
+	for n := 1; ; {
 		select {
 		case <-ctx.Done():
 			return lost{}, false
@@ -115,10 +119,13 @@ func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 			}
 			continue
 		}
-		// Whether it comes in time is for those who wait to say: nobody may be in a hurry now.
+		// Requests that wait have the lane go away when they have waited long enough.
 		err := l.guarded(func() error {
-			return c.Within(ctx, func() error {
-				_, err := l.decideProbe(c, &script.Run{})
+			return c.Within(ctx, l.fleet.patience(), func() error {
+				took, err := l.decideProbe(c, &script.Run{}, 1)
+				if n = (n + 1) % measureEvery; err == nil && n == 0 {
+					l.measure(c, took)
+				}
 				return err
 			})
 		})
@@ -192,16 +199,21 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 			c.Close()
 		}
 	}()
-	err = c.Within(ctx, func() error {
+	err = c.Within(ctx, l.fleet.patience(), func() error {
 		var probe script.Run
 		probe.Clear(0)
 		// The first run may have to bring the script.
 		if script.Decides.Run(c, &probe); probe.Err != nil {
 			return probe.Err
 		}
-		took, err := l.decideProbe(c, &probe)
+		took, err := l.decideProbe(c, &probe, 1)
 		if err == nil && took > l.options.Timeout {
 			err = context.DeadlineExceeded
+		}
+		for range len(l.slowness.recent) {
+			if err == nil {
+				l.measure(c, took)
+			}
 		}
 		return err
 	})
@@ -212,14 +224,15 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 	return c, charged, err
 }
 
-// decideProbe has the script decide a charge of the probe's own, or nothing if the lane has no slots. So the first charges,
-// too, go by the store's clock.
-func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
+// decideProbe has the script decide charges of the probe's own, or none if the lane has no slots. So the first charges of
+// requests, too, go by the store's clock.
+func (l *lane) decideProbe(c *redis.Conn, probe *script.Run, charges int) (took time.Duration, err error) {
 	probe.Clear(l.options.storeTime())
-	if name := l.probeName(); name != nil {
-		var charge script.Call
-		charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
-		probe.Add(&charge)
+	calls, first := make([]script.Call, charges), l.probeName()
+	for i, name := 0, first; i < charges && first != nil; i++ {
+		calls[i].Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
+		probe.Add(&calls[i])
+		name = fmt.Appendf(nil, "%s_%d", first, i)
 	}
 	sent := l.options.Clock()
 	if script.Decides.Run(c, probe); probe.Err != nil {
@@ -228,6 +241,18 @@ func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration
 	took = l.options.Clock().Sub(sent)
 	l.learn(probe.Reply.Now, sent, took)
 	return took, nil
+}
+
+// measure learns how fast the server is before a large request comes. A small probe took shortTrip just before. If the server
+// does not tell how long a run takes, the difference of the two trips is taken for it. An error here has no effect: the next
+// probe fails, too.
+func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) {
+	var probe script.Run
+	if trip, err := l.decideProbe(c, &probe, measured); err == nil && probe.Cost() > 0 {
+		probe.Read()
+		byTrips := min(trip-shortTrip, mostSlowByTrips*probe.Cost())
+		l.slowness.add(cmp.Or(probe.Reply.Took, byTrips), trip, probe.Cost())
+	}
 }
 
 // probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a

@@ -80,17 +80,17 @@ func (r *split) place(i int, f *fleet, slot uint16, name []byte) *part {
 	all := r.batch.Charges
 	c := &all[i]
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
-	if p := r.seen[id]; p != nil && p.fleet == f && p.slot == slot && p.cost < 2*r.store.part {
+	if p := r.seen[id]; p != nil && p.fleet == f && p.slot == slot && p.cost < 2*r.store.mostPart(f, slot) {
 		p.cost += script.CostOfMore + script.CostOfHits(c.Policy, c.Hits)
 		return p
 	}
-	cost := script.CostOf(c.Policy, c.Hits)
+	cost, most := script.CostOf(c.Policy, c.Hits), r.store.mostPart(f, slot)
 	need := cost
 	if i > 0 && c.Group != all[i-1].Group {
 		for k := i + 1; k < len(all) && all[k].Group == c.Group; k++ {
 			need += script.CostOf(all[k].Policy, all[k].Hits)
 		}
-		if need > r.store.part {
+		if need > most {
 			need = cost
 		}
 	}
@@ -100,12 +100,20 @@ func (r *split) place(i int, f *fleet, slot uint16, name []byte) *part {
 			p = r.parts[n]
 		}
 	}
-	if p == nil || p.cost > 0 && p.cost+need > r.store.part {
+	if p == nil || p.cost > 0 && p.cost+need > most {
 		p = r.more(f, slot, f.timeOf(slot, r.now, c.Policy, name))
 	}
 	p.cost += cost
 	r.seen[id] = p
 	return p
+}
+
+// mostPart is the greatest estimate of a part in a slot of f.
+func (s *Store) mostPart(f *fleet, slot uint16) time.Duration {
+	if l := f.lane(slot); l != nil {
+		return l.slowness.bound(s.part)
+	}
+	return s.part
 }
 
 // more appends a part, whose counters are at the time now.

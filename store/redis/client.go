@@ -19,7 +19,7 @@ import (
 // waits for replies, without looking at a deadline: close ends that.
 type Conn struct {
 	Address string
-	timeout time.Duration // how long a connection may take, handshakes and all: only probes wait for one
+	timeout time.Duration // of a question
 	conn    net.Conn
 	Over    chan struct{} // closed when the connection has ended
 
@@ -51,7 +51,7 @@ func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error)
 		return nil, err
 	}
 	c := New(conn, to.Address, timeout)
-	if err := c.Within(ctx, func() error { return c.greet(ctx, user, password, to.Database) }); err != nil {
+	if err := c.Within(ctx, timeout, func() error { return c.greet(ctx, user, password, to.Database) }); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -98,10 +98,9 @@ func (c *Conn) greet(ctx context.Context, user, password string, database int) e
 	return nil
 }
 
-// Within does what waits for the server, and closes c if that takes longer than a connection may, or
-// ctx ends.
-func (c *Conn) Within(ctx context.Context, do func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+// Within calls do, which waits for the server, and closes c if do takes longer than timeout, or ctx ends.
+func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, c.Close)
 	err := do()

@@ -192,7 +192,7 @@ func (r *reply) excess(k limiter.Bucket) uint64 {
 	if k.Step == 0 {
 		return 0
 	}
-	return uint64(math.Ceil(beyond.float()/step.float() - 1e-9))
+	return uint64(min(max(math.Ceil(beyond.float()/step.float()-1e-9), 0), mostHits)) // the server may lie
 }
 
 // Owed appends d in the words of repay.lua. It reports false if d's window is over.

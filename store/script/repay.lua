@@ -16,7 +16,7 @@ ops.f = function(key, i)
   local value = call('GET', key)
   local was = read_count(value)
   if not was then return end
-  local is = min(min(was, MOST) + number(i), MOST)
+  local is = min(max(min(was, MOST), 0) + number(i), MOST)
   write_count(key, value, was, is, ARGV[i + 1], true)
   return {is}
 end
@@ -107,7 +107,7 @@ end
 -- ones with when they end and their hits, and the others.
 ops.h = function(key, i)
   local read_held, write_held, pair, joined, now = reservations()
-  local sum, many, first, ended = 0, 0, 9007199254740992, {}
+  local sum, many, first, ended, ttl = 0, 0, 9007199254740992, {}, number(i)
   local summary = call('HGET', key, 's')
   if summary then
     sum, many, first, ended = read_held(key, summary, 0)
@@ -118,16 +118,17 @@ ops.h = function(key, i)
     if number(j + 1) > now and call('HEXISTS', key, ARGV[j]) == 0 then
       call('HSET', key, ARGV[j], joined(number(j + 1), number(j + 2)))
       sum, first = sum + number(j + 2), min(first, number(j + 1))
+      ttl = max(ttl, math.ceil(number(j + 1) / 1000) - s)
     end
   end
   for j = taken, taken + number(i + 2) - 1 do
     local ends, hits = pair(call('HGET', key, ARGV[j]) or '')
     if ends and ends > now then
       call('HDEL', key, ARGV[j])
-      sum = sum - hits
+      sum = max(sum - hits, 0)
     end
   end
-  write_held(key, sum, first, ended, number(i))
+  write_held(key, sum, first, ended, ttl)
   return {sum}
 end
 
