@@ -173,7 +173,7 @@ func (c *Call) Recount(of *Call) {
 func (c *Call) GiveBack(of *Call) bool {
 	c.Reset()
 	for i := range of.charges {
-		if at := of.charges[i]; of.Native && at.counted {
+		if at := of.charges[i]; of.Native && at.counted && at.hits > 0 {
 			key, _ := c.counter(c.text([]byte(of.Name(i))))
 			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, place: len(c.args) + 1, end: at.end})
 			c.args = append(c.args, "f", "", "u", c.number(at.hits), "0", "0") // it makes no key, so no expiry is needed
