@@ -56,19 +56,21 @@ func (l *accounts) less(name []byte, hits uint64) {
 	}
 }
 
-// forget drops what a counter owes that is reset.
-func (l *accounts) forget(name string) {
+// drop removes and returns what a counter owes, nil if that is nothing.
+func (l *accounts) drop(name string) *script.Debt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dropLocked(name)
+	return l.dropLocked(name)
 }
 
-// dropLocked drops what a counter owes.
-func (l *accounts) dropLocked(name string) {
-	if d := l.debts[name]; d != nil {
+// dropLocked is drop for a caller that has the lock.
+func (l *accounts) dropLocked(name string) *script.Debt {
+	d := l.debts[name]
+	if d != nil {
 		l.leases -= d.Leases()
 		delete(l.debts, name)
 	}
+	return d
 }
 
 // gave reports whether a lease of a counter has been given back already, which the store does not know yet.
@@ -101,6 +103,18 @@ func (l *accounts) take(has func(slot uint16) bool) (all []*script.Debt) {
 	}
 	slices.SortFunc(all, func(a, b *script.Debt) int { return cmp.Compare(a.Slot, b.Slot) })
 	return all
+}
+
+// owes reports whether the counters of some slots owe something.
+func (l *accounts) owes(has func(slot uint16) bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range l.debts {
+		if has(d.Slot) {
+			return true
+		}
+	}
+	return false
 }
 
 // putBack is for debts that were taken and could not be charged.
