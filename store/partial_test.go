@@ -10,6 +10,61 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
+// A key that another program wrote costs the limit on its counter alone: what the fallback decides of the others of a request
+// counts in the store, whether the caller still waits for that or not.
+func TestForeignKeysLeaveOtherLimits(t *testing.T) {
+	t.Parallel()
+	const limit, requests = 5, 20
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	o := &told{}
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute})
+	other := runStore(t, Options{Server: at(srv), Fallback: Error})
+	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+	for n, p := range []*limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true}, // by commands, the others by the script
+		{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow},
+		{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: limit},
+		{Algorithm: limiter.Concurrency, Limit: limit, Window: time.Hour},
+	} {
+		loose := *much
+		loose.CountRefused = p.CountRefused
+		bad, good := hit(uint64(2*n+1), &loose), hit(uint64(2*n+2), p)
+		good.Group = 1
+		srv.Must("RPUSH", keyOf(&bad), "x")
+		var c, there caller
+		passed, counted := 0, 0
+		counts := func() bool { return there.used(t, other, good) == counted && s.owing() == 0 }
+		for range requests {
+			if err := c.ask(s, bad, good); err != nil {
+				t.Fatal(err)
+			}
+			if !c.b.Decisions[1].Over {
+				passed++
+			}
+			if counted++; !p.CountRefused {
+				counted = min(counted, limit)
+			}
+			storetest.Eventually(t, "the hit counts in the store", counts)
+			c.used(t, s, good) // which says so to this replica
+		}
+		if passed != limit {
+			t.Errorf("algorithm %d: %d of %d requests passed a limit of %d", p.Algorithm, passed, requests, limit)
+		}
+		if _, err := reset(other, p, c.names[0]); err != nil {
+			t.Fatal(err)
+		}
+		c.used(t, s, good)
+		c.startLate(t, s, r, replied, func() bool { return true }, bad, good)
+		r.resolve(t, s, replied)
+		counted = 1
+		storetest.Eventually(t, "a hit counts whose caller does not wait for the store", counts)
+	}
+	if want := uint64(4 * (requests + 1)); o.forgot != want {
+		t.Errorf("%d hits were forgotten, want the %d on keys that another program wrote", o.forgot, want)
+	}
+}
+
 // A request that is answered with an error, since one of two stores or primaries is away, holds nothing in the other, and its
 // hits come back that count only if it is admitted.
 func TestPartsOfAFailedRequest(t *testing.T) {

@@ -20,6 +20,7 @@ type Store struct {
 	perSecond *fleet        // nil without
 	plain     bool          // all counters are in one slot
 	part      time.Duration // mostPart but in tests
+	flushing  time.Duration // mostFlushing but in tests
 	full      full
 	foreign   atomic.Int64 // when Log.Foreign was called last, in nanoseconds since 1970
 }
@@ -43,7 +44,7 @@ func New(options Options) (*Store, error) {
 	if options.Table != nil {
 		options.Table.Mirror()
 	}
-	s := &Store{options: options, part: script.MostPart}
+	s := &Store{options: options, part: script.MostPart, flushing: mostFlushing}
 	s.fleet = newFleet(s, &s.options.Server, options.DialTimeout)
 	s.plain = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.PerSecond != nil {
