@@ -32,33 +32,75 @@ func (l *lane) run(ctx context.Context) {
 	for n := range senders {
 		all.Go(func() { l.send(n) })
 	}
-	l.probe(ctx)
-	l.close()
+	c := l.probe(ctx)
+	l.close(context.WithoutCancel(ctx), c)
 	all.Wait()
 }
 
-// close ends the lane's senders and timer. Who still waits gets the fallback.
-func (l *lane) close() {
+// close ends the lane's senders and timer. Who still waits gets the fallback. What is owed is charged, if that can be done
+// soon. The connection c is the last one, nil if there was none.
+func (l *lane) close(ctx context.Context, c *redis.Conn) {
 	l.mu.Lock()
-	c := l.client
+	failed := l.client != c
 	l.closed = true
 	waiting := l.emptyLocked()
 	l.wake.Broadcast()
 	l.mu.Unlock()
 	l.fallBack(waiting)
+	if failed && c != nil {
+		c.Close()
+	}
+	l.flush(ctx, c)
+}
+
+// mostFlushing is how long a lane takes to end at most while something is owed, half of it for replies that are yet to
+// come.
+const mostFlushing = 2 * time.Second
+
+// flush charges what is owed by the connection c, or by another if it fails or is nil. It closes it.
+func (l *lane) flush(ctx context.Context, c *redis.Conn) {
+	until := clock().Add(l.fleet.store.flushing)
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	if c != nil { // the replies tell what is owed
+		late := time.AfterFunc(l.fleet.store.flushing/2, c.Close)
+		l.ground()
+		late.Stop()
+	}
+	for ; ctx.Err() == nil && l.fleet.owed.owes(l.has); c = nil {
+		err := l.guarded(func() (err error) {
+			if c == nil {
+				if c, err = l.dial(ctx); err != nil {
+					return err
+				}
+			}
+			_, err = l.repay(ctx, c, until)
+			return err
+		})
+		if err == nil {
+			break
+		}
+		if c != nil {
+			c.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(firstProbe):
+		}
+	}
 	if c != nil {
 		c.Close()
 	}
 }
 
 // probe is the lane's prober: whenever the lane is away it looks for the server until one answers in
-// time. Only it dials.
-func (l *lane) probe(ctx context.Context) {
+// time. Until it ends, only it dials. It returns the connection that it had then, which may have failed; nil without one.
+func (l *lane) probe(ctx context.Context) *redis.Conn {
 	wait := time.Duration(0)
 	for {
 		c, ok := l.reach(ctx, wait)
 		if !ok {
-			return
+			return nil
 		}
 		since := clock()
 		l.mu.Lock()
@@ -69,13 +111,12 @@ func (l *lane) probe(ctx context.Context) {
 		}
 		l.mu.Unlock()
 		if closed {
-			c.Close()
-			return
+			return c
 		}
 		l.fleet.store.notifyReached()
 		gone, ok := l.watch(ctx, c)
 		if !ok {
-			return
+			return c
 		}
 		l.options.observe().Failed(string(gone.why.Kind))
 		l.options.Log.away(l.shard, gone.why)

@@ -43,8 +43,7 @@ func TestProbesRest(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			l.probe(ctx)
-			l.close()
+			l.close(t.Context(), l.probe(ctx))
 			synctest.Wait()
 			t.Logf("%s: %d connections in a minute", name, dials)
 			if most := int(time.Minute/(mostProbe*3/4)) + 10; dials > most || dials < 30 {

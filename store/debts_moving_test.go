@@ -23,8 +23,8 @@ func (s *Store) owe(tb testing.TB, charge limiter.Charge, hits uint64) {
 	s.fleet.owes(Allow, now, &b, 0, name, string(name), redis.SlotOf(name), &caller{})
 }
 
-// inSlots returns n counters of charge's kind in slots from first to last, in the order of their slots.
-func inSlots(charge func(n uint64) limiter.Charge, n int, first, last uint16) (all []limiter.Charge) {
+// countersIn returns n counters of charge's kind in slots from first to last, in the order of their slots.
+func countersIn(charge func(n uint64) limiter.Charge, n int, first, last uint16) (all []limiter.Charge) {
 	for id := uint64(1); len(all) < n; id++ {
 		c := charge(id)
 		if slot := redis.SlotOf(nameOf("s1", &c)); slot >= first && slot <= last {
@@ -70,7 +70,7 @@ func TestDebtsOfMovingSlots(t *testing.T) {
 			o := &told{}
 			s := runStore(t, Options{Server: nodes(all), Observer: o})
 			storetest.Eventually(t, "up", s.Up)
-			charges := inSlots(fixed, 6, 0, redis.Slots/2-1)
+			charges := countersIn(fixed, 6, 0, redis.Slots/2-1)
 			slot := newMovingSlot(t, all, nameOf("s1", &charges[0]))
 			tt.prepare(slot, counter(&charges[0]))
 			for i := range charges {
@@ -103,7 +103,7 @@ func TestDebtsOfAStuckSlot(t *testing.T) {
 	o := &told{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o})
 	storetest.Eventually(t, "up", s.Up)
-	charges := inSlots(func(n uint64) limiter.Charge { return hit(n, much) }, 5, 0, redis.Slots/2-1)
+	charges := countersIn(func(n uint64) limiter.Charge { return hit(n, much) }, 5, 0, redis.Slots/2-1)
 	slot := newMovingSlot(t, all, nameOf("s1", &charges[0]))
 	slot.begin()
 	slot.to.Kill()

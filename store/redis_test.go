@@ -89,6 +89,15 @@ func (c *caller) Decided(err error) { c.decided <- err }
 func (c *caller) ask(s *Store, charges ...limiter.Charge) error { return c.askWithin(s, 0, charges...) }
 
 func (c *caller) askWithin(s *Store, budget time.Duration, charges ...limiter.Charge) error {
+	done, err := c.begin(s, budget, charges...)
+	if !done {
+		err = <-c.decided
+	}
+	return err
+}
+
+// begin begins a request, and reports whether that is decided at once.
+func (c *caller) begin(s *Store, budget time.Duration, charges ...limiter.Charge) (done bool, err error) {
 	if c.decided == nil {
 		c.decided = make(chan error, 1)
 	}
@@ -106,11 +115,7 @@ func (c *caller) askWithin(s *Store, budget time.Duration, charges ...limiter.Ch
 	if c.clock != nil {
 		now = c.clock
 	}
-	done, err := s.Decide(limiter.Time(now().UnixNano()), &c.b, c.names, c)
-	if !done {
-		err = <-c.decided
-	}
-	return err
+	return s.Decide(limiter.Time(now().UnixNano()), &c.b, c.names, c)
 }
 
 // reset resets the counter of a name.

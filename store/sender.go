@@ -204,16 +204,16 @@ func (l *lane) refuse(a *ask, why *script.ForeignError) {
 		l.open.remove(a)
 	}
 	l.mu.Unlock()
+	if back := newAsk(); back.call.GiveBack(&a.call) { // of a request that needed no script
+		back.slot = a.slot
+		back.send(l, l.options.Timeout)
+	}
+	l.fleet.leftAlone(a, why.Key)
 	switch {
 	case !mine:
 	case a.strict:
 		l.options.answer(a.waiter, why)
 	default:
-		if back := newAsk(); back.call.GiveBack(&a.call) { // of a request that needed no script
-			back.slot = a.slot
-			back.send(l, l.options.Timeout)
-		}
-		l.fleet.settled(counted, a) // the store could not be charged later either
 		l.fallBack([]*ask{a})
 	}
 }

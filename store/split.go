@@ -202,10 +202,14 @@ func (r *split) conclude() {
 		}
 	}
 	w := r.waiter
-	if err == nil && !r.store.options.guard(func() {
+	switch {
+	case err != nil:
+		r.giveBack()
+	case !r.store.options.guard(func() {
 		r.together()
 		r.adopt()
-	}) {
+	}):
+		r.giveBack()
 		f := r.store.fleet
 		name := func(i int) string {
 			return script.LeaseName(r.batch.Charges[i].Policy, r.where[i].part.names[r.where[i].charge])
@@ -214,6 +218,16 @@ func (r *split) conclude() {
 	}
 	r.free()
 	w.Decided(err)
+}
+
+// giveBack has those parts that were decided give back what they took on the condition that the request is admitted:
+// another part has failed.
+func (r *split) giveBack() {
+	for _, at := range slices.Backward(r.where) {
+		if p := at.part; p.err == nil && !p.batch.Decisions[at.charge].Denied {
+			r.store.options.guard(at.deny)
+		}
+	}
 }
 
 // together makes the decisions of the request from those of the parts, as if they had been decided

@@ -69,13 +69,29 @@ func (s *Server) connect(ctx context.Context, timeout time.Duration) (net.Conn, 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if s.TLS == nil {
-		return (&net.Dialer{}).DialContext(ctx, s.Network, s.Address)
+		conn, err := (&net.Dialer{}).DialContext(ctx, s.Network, s.Address)
+		if err == nil {
+			discardAtClose(conn)
+		}
+		return conn, err
 	}
 	config, err := s.TLS.config(s.host())
 	if err != nil {
 		return nil, err
 	}
-	return (&tls.Dialer{Config: config}).DialContext(ctx, s.Network, s.Address)
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, s.Network, s.Address)
+	if secure, ok := conn.(*tls.Conn); ok && err == nil {
+		discardAtClose(secure.NetConn())
+	}
+	return conn, err
+}
+
+// discardAtClose has the system forget what it has not delivered of conn when that is closed. Otherwise it would send commands
+// again after the connection was given up, so that a later connection may have been there before them.
+func discardAtClose(conn net.Conn) {
+	if c, ok := conn.(*net.TCPConn); ok {
+		_ = c.SetLinger(0)
+	}
 }
 
 // greet says who this is, and which database is meant.

@@ -290,11 +290,24 @@ local function places()
     return true
   end
 
+  -- stray frees what a request holds that proposed a lease, of which no caller has what the store gave it: that lease, or,
+  -- if it had been given back before, the next one. A caller may have the lease itself, which is negative then.
+  local function stray(key, lease, seal)
+    local nonce = floor((math.abs(lease) - 536870912) / 256)
+    while true do
+      local member = lease_of(nonce, seal)
+      local score = tonumber(call('ZSCORE', key, member) or 0)
+      if score > now and (lease > 0 or member ~= text(-lease)) then call('ZREM', key, member) end
+      if score >= -now then return end
+      nonce = (nonce + 1) % 1048576
+    end
+  end
+
   -- write_places drops what was free by itself, and says when all will be.
   local function write_places(key, window)
     call('ZREMRANGEBYSCORE', key, -now, now)
     call('EXPIREAT', key, s + window + 2)
   end
 
-  return read_places, is_lease, take, free, write_places, hold, count
+  return read_places, is_lease, take, free, write_places, hold, count, stray
 end
