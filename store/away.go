@@ -22,7 +22,7 @@ const (
 	// A lane that is there is probed each second, so that health and metrics know of a server that
 	// died while nobody asked.
 	steadyProbe = time.Second
-	// One in so many probes measures how fast the server is, by a run of measured charges.
+	// One in measureEvery probes measures how fast the server is, by a run of measured charges.
 	measureEvery, measured = 10, 24
 )
 
@@ -163,7 +163,7 @@ func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 		// Requests that wait have the lane go away when they have waited long enough.
 		err := l.guarded(func() error {
 			return c.Within(ctx, l.fleet.patience(), func() error {
-				took, err := l.decideProbe(c, &script.Run{}, 1)
+				took, err := l.decideProbe(c, &script.Run{}, probePolicy, 1)
 				if n = (n + 1) % measureEvery; err == nil && n == 0 {
 					l.measure(c, took)
 				}
@@ -247,7 +247,7 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 		if script.Decides.Run(c, &probe); probe.Err != nil {
 			return probe.Err
 		}
-		took, err := l.decideProbe(c, &probe, 1)
+		took, err := l.decideProbe(c, &probe, probePolicy, 1)
 		if err == nil && took > l.options.Timeout {
 			err = context.DeadlineExceeded
 		}
@@ -265,15 +265,18 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 	return c, charged, err
 }
 
-// decideProbe has the script decide charges of the probe's own, or none if the lane has no slots. So the first charges of
-// requests, too, go by the store's clock.
-func (l *lane) decideProbe(c *redis.Conn, probe *script.Run, charges int) (took time.Duration, err error) {
+// decideProbe has the script decide a charge on each of some counters of the probe's own, or none if the lane has no slots. So the
+// first charges of requests, too, go by the store's clock.
+func (l *lane) decideProbe(c *redis.Conn, probe *script.Run, p *limiter.Policy, counters int) (took time.Duration, err error) {
 	probe.Clear(l.options.storeTime())
-	calls, first := make([]script.Call, charges), l.probeName()
-	for i, name := 0, first; i < charges && first != nil; i++ {
-		calls[i].Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
+	calls, at := make([]script.Call, counters), l.time(limiter.Time(l.options.Clock().UnixNano()))
+	for i, name := 0, l.probeName(); i < counters && name != nil; i++ {
+		each := name
+		if counters > 1 { // new ones, which take the store longest
+			each = fmt.Appendf(nil, "%s_%d_%d_", name, at, i)
+		}
+		calls[i].Encode(at, &limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: 1}}}, [][]byte{each}, 0)
 		probe.Add(&calls[i])
-		name = fmt.Appendf(nil, "%s_%d", first, i)
 	}
 	sent := l.options.Clock()
 	if script.Decides.Run(c, probe); probe.Err != nil {
@@ -289,7 +292,7 @@ func (l *lane) decideProbe(c *redis.Conn, probe *script.Run, charges int) (took 
 // probe fails, too.
 func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) {
 	var probe script.Run
-	if trip, err := l.decideProbe(c, &probe, measured); err == nil && probe.Cost() > 0 {
+	if trip, err := l.decideProbe(c, &probe, measuredPolicy, measured); err == nil && probe.Cost() > 0 {
 		probe.Read()
 		byTrips := min(trip-shortTrip, mostSlowByTrips*probe.Cost())
 		l.slowness.add(cmp.Or(probe.Reply.Took, byTrips), trip, probe.Cost())
@@ -297,7 +300,7 @@ func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) {
 }
 
 // probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a
-// server that takes no writes shows it. It expires two seconds later. On a cluster it is in one of the
+// server that takes no writes shows it. It expires two seconds later, as do those that measure. On a cluster it is in one of the
 // lane's slots; without any there is none.
 func (l *lane) probeName() []byte {
 	in := func(slot uint16) bool { return l.fleet.server.Nodes == nil || l.has(slot) }
@@ -311,4 +314,8 @@ func (l *lane) probeName() []byte {
 	return name
 }
 
-var probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
+var (
+	probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
+	// measuredPolicy is that of which the estimate has the least margin.
+	measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Second}
+)

@@ -19,12 +19,12 @@ const (
 )
 
 // A slowness is how many times longer than estimated a server takes for scripts: see package script for the estimates. It is the
-// least of the last runs, so a single slow run changes nothing, and a single fast one ends it.
+// median of the last runs, so three slow runs change nothing, and after four others they are forgotten.
 type slowness struct {
 	percent atomic.Int64 // 0 stands for 100
 
 	mu     sync.Mutex
-	recent [4]float64 // 0 if there were fewer runs
+	recent [7]float64 // 0 if there were fewer runs
 	next   int
 }
 
@@ -37,7 +37,9 @@ func (s *slowness) add(took, trip, estimate time.Duration) {
 	defer s.mu.Unlock()
 	s.recent[s.next] = float64(took) / float64(estimate)
 	s.next = (s.next + 1) % len(s.recent)
-	s.percent.Store(int64(100 * min(max(slices.Min(s.recent[:]), 1), mostSlow)))
+	sorted := s.recent
+	slices.Sort(sorted[:])
+	s.percent.Store(int64(100 * min(max(sorted[len(sorted)/2], 1), mostSlow)))
 }
 
 // bound returns the estimate of what takes the server as long as most.

@@ -22,10 +22,10 @@ func TestSlowness(t *testing.T) {
 	}{
 		"no run":                       {nil, time.Millisecond},
 		"faster than estimated":        {repeat(10, run{time.Millisecond / 2, long}), time.Millisecond},
-		"one slow run":                 {[]run{{100 * time.Millisecond, long}}, time.Millisecond},
+		"three slow runs":              {repeat(3, run{100 * time.Millisecond, long}), time.Millisecond},
 		"one slow run among others":    {slices.Insert(repeat(9, run{time.Millisecond, long}), 6, run{time.Second, long}), time.Millisecond},
 		"a server four times slower":   {repeat(4, run{4 * time.Millisecond, long}), time.Millisecond / 4},
-		"a server that was slow":       {append(repeat(100, run{4 * time.Millisecond, long}), run{2 * time.Millisecond, long}), time.Millisecond / 2},
+		"a server that was slow":       {append(repeat(100, run{4 * time.Millisecond, long}), repeat(4, run{time.Millisecond, long})...), time.Millisecond},
 		"a server that says too much":  {repeat(4, run{math.MaxInt64, 2 * time.Millisecond}), time.Millisecond / 2},
 		"a server that is never ready": {repeat(4, run{math.MaxInt64, math.MaxInt64}), time.Millisecond / mostSlow},
 		"no time":                      {repeat(4, run{0, long}), time.Millisecond},
@@ -89,12 +89,12 @@ func TestRunsSayHowLongTheyTook(t *testing.T) {
 // TestSlowServersGetShorterRuns has a server be four times slower than estimated, and one that is as slow as can be. Runs and parts
 // of large requests are so much shorter by estimate, and each has a charge at least.
 func TestSlowServersGetShorterRuns(t *testing.T) {
-	for _, times := range []time.Duration{4, 1000} {
+	for _, times := range []int{4, 1000} {
 		l := awaken(t)
 		for range len(l.slowness.recent) {
-			l.slowness.add(times*time.Second, time.Hour, time.Second)
+			l.slowness.add(time.Duration(times)*time.Second, time.Hour, time.Second)
 		}
-		slower := min(times, mostSlow)
+		slower := time.Duration(min(times, mostSlow))
 		asks := 0
 		for range 1000 {
 			queued(l, 5*time.Microsecond, false)

@@ -225,7 +225,7 @@ func (r *reply) ring(m *message, c *Call, at *charge, s *limiter.State) {
 		return
 	}
 	s.Number, s.Counts = r.advance(at, told, s.Counts)
-	s.Counts[0] = uint32(min(max(newest, 0), math.MaxUint32)) //nolint:gosec // as above
+	s.Counts[0] = uint32(min(max(newest, 0), math.MaxUint32))
 }
 
 // advance returns the ring that told is at the time of the reply.

@@ -84,8 +84,8 @@ const (
 	inMemory    = "counters are in this process's memory"
 	byItself    = "requests that come at once share a message to the store, and all shards are asked at once"
 	lookedFor   = "a start waits for the store for a second at most: it is looked for each half second, and until it answers `--store-fallback` decides"
-	noTokens    = "sluice gets no tokens from AWS: have another program write `user:token` to the file of REDIS_AUTH_FILE, which each new connection reads anew"
-	noTokens1s  = "the same, with REDIS_PERSECOND_AUTH_FILE"
+	notSigned   = "sluice gets no tokens from AWS: have another program write `user:token` to the file of REDIS_AUTH_FILE, which each new connection reads anew"
+	notSigned1s = "sluice gets no tokens from AWS: have another program write `user:token` to the file of REDIS_PERSECOND_AUTH_FILE"
 	notMemcache = "memcached cannot be the store: it runs no scripts"
 	notCounted  = "unless BACKEND_TYPE is memory, or --store names a store: limits would mean something else"
 )
@@ -238,15 +238,15 @@ var sections = []section{
 		{"REDIS_STARTUP_INITIAL_INTERVAL", aDuration, "1s", "", accepted, lookedFor},
 		{"REDIS_STARTUP_MAX_INTERVAL", aDuration, "30s", "", accepted, lookedFor},
 		{"REDIS_STARTUP_MAX_ELAPSED_TIME", aDuration, "0", "", accepted, "a start waits for the store for a second at most, and does not fail without it: until it answers, `--store-fallback` decides"},
-		{"REDIS_AWS_IAM_AUTH", aBool, "false", "", accepted, noTokens},
-		{"REDIS_AWS_IAM_CACHE_NAME", aString, "", "", accepted, noTokens},
-		{"REDIS_AWS_IAM_USER_ID", aString, "", "", accepted, noTokens},
-		{"REDIS_AWS_IAM_SERVERLESS", aBool, "false", "", accepted, noTokens},
-		{"REDIS_AWS_IAM_REGION", aString, "", "", accepted, noTokens},
-		{"REDIS_PERSECOND_AWS_IAM_AUTH", aBool, "false", "", accepted, noTokens1s},
-		{"REDIS_PERSECOND_AWS_IAM_CACHE_NAME", aString, "", "", accepted, noTokens1s},
-		{"REDIS_PERSECOND_AWS_IAM_USER_ID", aString, "", "", accepted, noTokens1s},
-		{"REDIS_PERSECOND_AWS_IAM_SERVERLESS", aBool, "false", "", accepted, noTokens1s},
+		{"REDIS_AWS_IAM_AUTH", aBool, "false", "", accepted, notSigned},
+		{"REDIS_AWS_IAM_CACHE_NAME", aString, "", "", accepted, notSigned},
+		{"REDIS_AWS_IAM_USER_ID", aString, "", "", accepted, notSigned},
+		{"REDIS_AWS_IAM_SERVERLESS", aBool, "false", "", accepted, notSigned},
+		{"REDIS_AWS_IAM_REGION", aString, "", "", accepted, notSigned},
+		{"REDIS_PERSECOND_AWS_IAM_AUTH", aBool, "false", "", accepted, notSigned1s},
+		{"REDIS_PERSECOND_AWS_IAM_CACHE_NAME", aString, "", "", accepted, notSigned1s},
+		{"REDIS_PERSECOND_AWS_IAM_USER_ID", aString, "", "", accepted, notSigned1s},
+		{"REDIS_PERSECOND_AWS_IAM_SERVERLESS", aBool, "false", "", accepted, notSigned1s},
 		{"REDIS_HOST", aString, "", "", accepted | unread, "envoyproxy/ratelimit does not read it either: name the store by REDIS_URL=host:port"},
 		{"REDIS_PORT", aString, "", "", accepted | unread, "envoyproxy/ratelimit does not read it either: name the store by REDIS_URL=host:port"},
 		{"REDIS_PASSWORD", aString, "", "", accepted | unread | secret, "envoyproxy/ratelimit does not read it either: use REDIS_AUTH_FILE, or REDIS_AUTH"},
