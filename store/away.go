@@ -74,7 +74,9 @@ func (l *lane) flush(ctx context.Context, c *redis.Conn) {
 					return err
 				}
 			}
-			_, err = l.repay(ctx, c, until)
+			if _, err = l.repay(ctx, c, until); err == nil {
+				err = l.follow(ctx, c)
+			}
 			return err
 		})
 		if err == nil {
