@@ -18,9 +18,11 @@ type ask struct {
 	since  time.Time
 	until  time.Time // when the fallback decides at the latest
 
-	sent  bool           // since some sender has taken it
-	fate  fate           // guarded by fleet.fates, as is what follows
-	debts []*script.Debt // what the fallback has decided, while nobody knows the fate
+	sent    bool           // since some sender has taken it
+	fate    fate           // guarded by fleet.fates, as are debts, strays and foreign
+	debts   []*script.Debt // what the fallback has decided, while the fate is not known
+	strays  []stray        // leases that the store may hold, likewise
+	foreign string         // a key that another program wrote, because of which the store has left the ask alone
 
 	slot   uint16 // of a cluster, to which its keys belong
 	alone  bool   // not in one run with others
@@ -32,13 +34,20 @@ type ask struct {
 	prev, next *ask
 }
 
+// A stray is a charge that takes something under a lease, whose caller got the fallback, and maybe another lease from it.
+type stray struct {
+	charge int
+	has    uint64 // the caller's lease, 0 for none
+	debt   *script.Debt
+}
+
 // A fate is what has become of an ask whose caller got the fallback.
 type fate uint8
 
 const (
-	underWay  fate = iota // nobody knows
+	underWay  fate = iota // not known yet
 	counted               // the store has decided it
-	uncounted             // it was not sent or not decided, or its connection has ended
+	uncounted             // it was not sent or not decided, or its connection has ended without a reply
 )
 
 // A keeper is a waiter that has its ask, which the store has decided at a time of its own clock, until it frees it.
@@ -54,7 +63,7 @@ var free = sync.Pool{New: func() any { return &ask{} }}
 func newAsk() *ask {
 	a, _ := free.Get().(*ask)
 	a.strict, a.call.Ahead = false, 0
-	a.sent, a.fate, a.debts = false, underWay, nil
+	a.sent, a.fate, a.debts, a.strays, a.foreign = false, underWay, nil, nil, ""
 	a.slot, a.alone, a.asking, a.hops, a.bulk = 0, false, false, 0, false
 	return a
 }

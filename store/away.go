@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -21,6 +22,8 @@ const (
 	// A lane that is there is probed each second, so that health and metrics know of a server that
 	// died while nobody asked.
 	steadyProbe = time.Second
+	// One in measureEvery probes measures how fast the server is, by a run of measured charges.
+	measureEvery, measured = 10, 24
 )
 
 // run brings asks to the server until ctx ends, and returns when all that it started has ended.
@@ -29,33 +32,77 @@ func (l *lane) run(ctx context.Context) {
 	for n := range senders {
 		all.Go(func() { l.send(n) })
 	}
-	l.probe(ctx)
-	l.close()
+	c := l.probe(ctx)
+	l.close(context.WithoutCancel(ctx), c)
 	all.Wait()
 }
 
-// close ends the lane's senders and timer. Who still waits gets the fallback.
-func (l *lane) close() {
+// close ends the lane's senders and timer. Who still waits gets the fallback. What is owed is charged, if that can be done
+// soon. The connection c is the last one, nil if there was none.
+func (l *lane) close(ctx context.Context, c *redis.Conn) {
 	l.mu.Lock()
-	c := l.client
+	failed := l.client != c
 	l.closed = true
 	waiting := l.emptyLocked()
 	l.wake.Broadcast()
 	l.mu.Unlock()
 	l.fallBack(waiting)
+	if failed && c != nil {
+		c.Close()
+	}
+	l.flush(ctx, c)
+}
+
+// mostFlushing is how long a lane takes to end at most while something is owed, half of it for replies that are yet to
+// come.
+const mostFlushing = 2 * time.Second
+
+// flush charges what is owed by the connection c, or by another if it fails or is nil. It closes it.
+func (l *lane) flush(ctx context.Context, c *redis.Conn) {
+	until := clock().Add(l.fleet.store.flushing)
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	if c != nil { // the replies tell what is owed
+		late := time.AfterFunc(l.fleet.store.flushing/2, c.Close)
+		l.ground()
+		late.Stop()
+	}
+	for ; ctx.Err() == nil && l.fleet.owed.owes(l.has); c = nil {
+		err := l.guarded(func() (err error) {
+			if c == nil {
+				if c, err = l.dial(ctx); err != nil {
+					return err
+				}
+			}
+			if _, err = l.repay(ctx, c, until); err == nil {
+				err = l.follow(ctx, c)
+			}
+			return err
+		})
+		if err == nil {
+			break
+		}
+		if c != nil {
+			c.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(firstProbe):
+		}
+	}
 	if c != nil {
 		c.Close()
 	}
 }
 
 // probe is the lane's prober: whenever the lane is away it looks for the server until one answers in
-// time. Only it dials.
-func (l *lane) probe(ctx context.Context) {
+// time. Until it ends, only it dials. It returns the connection that it had then, which may have failed; nil without one.
+func (l *lane) probe(ctx context.Context) *redis.Conn {
 	wait := time.Duration(0)
 	for {
 		c, ok := l.reach(ctx, wait)
 		if !ok {
-			return
+			return nil
 		}
 		since := clock()
 		l.mu.Lock()
@@ -66,12 +113,12 @@ func (l *lane) probe(ctx context.Context) {
 		}
 		l.mu.Unlock()
 		if closed {
-			c.Close()
-			return
+			return c
 		}
+		l.fleet.store.notifyReached()
 		gone, ok := l.watch(ctx, c)
 		if !ok {
-			return
+			return c
 		}
 		l.options.observe().Failed(string(gone.why.Kind))
 		l.options.Log.away(l.shard, gone.why)
@@ -89,7 +136,7 @@ func (l *lane) probe(ctx context.Context) {
 func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 	tick := time.NewTicker(steadyProbe)
 	defer tick.Stop()
-	for {
+	for n := 1; ; {
 		select {
 		case <-ctx.Done():
 			return lost{}, false
@@ -115,10 +162,13 @@ func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 			}
 			continue
 		}
-		// Whether it comes in time is for those who wait to say: nobody may be in a hurry now.
+		// Requests that wait have the lane go away when they have waited long enough.
 		err := l.guarded(func() error {
-			return c.Within(ctx, func() error {
-				_, err := l.decideProbe(c, &script.Run{})
+			return c.Within(ctx, l.fleet.patience(), func() error {
+				took, err := l.decideProbe(c, &script.Run{}, probePolicy, 1)
+				if n = (n + 1) % measureEvery; err == nil && n == 0 {
+					l.measure(c, took)
+				}
 				return err
 			})
 		})
@@ -192,16 +242,21 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 			c.Close()
 		}
 	}()
-	err = c.Within(ctx, func() error {
+	err = c.Within(ctx, l.fleet.patience(), func() error {
 		var probe script.Run
 		probe.Clear(0)
 		// The first run may have to bring the script.
 		if script.Decides.Run(c, &probe); probe.Err != nil {
 			return probe.Err
 		}
-		took, err := l.decideProbe(c, &probe)
+		took, err := l.decideProbe(c, &probe, probePolicy, 1)
 		if err == nil && took > l.options.Timeout {
 			err = context.DeadlineExceeded
+		}
+		for range len(l.slowness.recent) {
+			if err == nil {
+				l.measure(c, took)
+			}
 		}
 		return err
 	})
@@ -212,14 +267,18 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 	return c, charged, err
 }
 
-// decideProbe has the script decide a charge of the probe's own, or nothing if the lane has no slots. So the first charges,
-// too, go by the store's clock.
-func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
+// decideProbe has the script decide a charge on each of some counters of the probe's own, or none if the lane has no slots. So the
+// first charges of requests, too, go by the store's clock.
+func (l *lane) decideProbe(c *redis.Conn, probe *script.Run, p *limiter.Policy, counters int) (took time.Duration, err error) {
 	probe.Clear(l.options.storeTime())
-	if name := l.probeName(); name != nil {
-		var charge script.Call
-		charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
-		probe.Add(&charge)
+	calls, at := make([]script.Call, counters), l.time(limiter.Time(l.options.Clock().UnixNano()))
+	for i, name := 0, l.probeName(); i < counters && name != nil; i++ {
+		each := name
+		if counters > 1 { // new ones, which take the store longest
+			each = fmt.Appendf(nil, "%s_%d_%d_", name, at, i)
+		}
+		calls[i].Encode(at, &limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: 1}}}, [][]byte{each}, 0)
+		probe.Add(&calls[i])
 	}
 	sent := l.options.Clock()
 	if script.Decides.Run(c, probe); probe.Err != nil {
@@ -230,8 +289,20 @@ func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration
 	return took, nil
 }
 
+// measure learns how fast the server is before a large request comes. A small probe took shortTrip just before. If the server
+// does not tell how long a run takes, the difference of the two trips is taken for it. An error here has no effect: the next
+// probe fails, too.
+func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) {
+	var probe script.Run
+	if trip, err := l.decideProbe(c, &probe, measuredPolicy, measured); err == nil && probe.Cost() > 0 {
+		probe.Read()
+		byTrips := min(trip-shortTrip, mostSlowByTrips*probe.Cost())
+		l.slowness.add(cmp.Or(probe.Reply.Took, byTrips), trip, probe.Cost())
+	}
+}
+
 // probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a
-// server that takes no writes shows it. It expires two seconds later. On a cluster it is in one of the
+// server that takes no writes shows it. It expires two seconds later, as do those that measure. On a cluster it is in one of the
 // lane's slots; without any there is none.
 func (l *lane) probeName() []byte {
 	in := func(slot uint16) bool { return l.fleet.server.Nodes == nil || l.has(slot) }
@@ -245,4 +316,8 @@ func (l *lane) probeName() []byte {
 	return name
 }
 
-var probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
+var (
+	probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
+	// measuredPolicy is that of which the estimate has the least margin.
+	measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Second}
+)

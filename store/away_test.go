@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,13 +43,82 @@ func TestProbesRest(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			l.probe(ctx)
-			l.close()
+			l.close(t.Context(), l.probe(ctx))
 			synctest.Wait()
 			t.Logf("%s: %d connections in a minute", name, dials)
 			if most := int(time.Minute/(mostProbe*3/4)) + 10; dials > most || dials < 30 {
 				t.Errorf("%s: %d connections in a minute, want 30 to %d", name, dials, most)
 			}
+		})
+	}
+}
+
+// TestProbesWaitAsLongAsRequests has a server pause for less than the store timeout, and then for longer, with a dial timeout
+// that is much shorter. The first pause is not an outage, neither for the steady probe nor for roles.
+func TestProbesWaitAsLongAsRequests(t *testing.T) {
+	for name, dialTimeout := range map[string]time.Duration{"a short dial timeout": 10 * time.Millisecond, "a long one": time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			o := &told{}
+			const timeout = 10 * time.Second
+			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: timeout, DialTimeout: dialTimeout, Fallback: Deny, Observer: o})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pauses := make(chan time.Duration, 3) // before replies to probes, and to the question for a role; then it is silent
+			pauses <- 0
+			pauses <- timeout / 2
+			pauses <- timeout / 2
+			close(pauses)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l := s.fleet.lane(0)
+			l.dial = func(context.Context) (*redis.Conn, error) {
+				mine, theirs := net.Pipe()
+				go func() {
+					defer theirs.Close()
+					for r := bufio.NewReader(theirs); ; {
+						command, err := commandOf(r)
+						if err != nil {
+							return
+						}
+						if l.up() {
+							pause, more := <-pauses
+							if !more {
+								pause = time.Hour
+							}
+							select {
+							case <-time.After(pause):
+							case <-ctx.Done():
+							}
+						}
+						reply := "*3\r\n:1795342320\r\n:1\r\n:0\r\n"
+						if slices.Contains(command, "s1{role:shop}") {
+							reply = "$1\r\na\r\n"
+						}
+						_, _ = io.WriteString(theirs, reply)
+					}
+				}()
+				return redis.New(mine, "", dialTimeout), nil
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				s.Run(ctx)
+			}()
+			time.Sleep(2*steadyProbe + 100*time.Millisecond) // the second probe waits
+			if got := holdOne(t, s, "a", "shop", time.Second); got != "a" {
+				t.Errorf("%s: %q has the role, want the one that the server names after its pause", name, got)
+			}
+			time.Sleep(2 * steadyProbe)
+			if n := o.failures(redis.Timeout); n > 0 || !s.Up() {
+				t.Errorf("%s: %d failures in two pauses of half the store timeout, up is %v", name, n, s.Up())
+			}
+			time.Sleep(steadyProbe + max(timeout, dialTimeout))
+			if synctest.Wait(); o.failures(redis.Timeout) == 0 {
+				t.Errorf("%s: a server that does not answer probes is not seen to fail", name)
+			}
+			cancel()
+			<-done
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
 // Cancel gives back what charges of b hold that wait or have a lease, of a batch that Decide decided and whose caller
@@ -41,6 +42,36 @@ type answer chan error
 func (d answer) Decided(err error)       { d <- err }
 func (answer) Exceeded(int) func(uint64) { return nil }
 
+// A resetting is the waiter of a reset. It has what the counter owes until the store has decided, whether the caller waits
+// for that or not: hits before a reset must not be charged after it.
+type resetting struct {
+	answer
+	store *Store
+	fleet *fleet
+	names [2]string
+	owed  []*script.Debt
+}
+
+// begin takes what the counter owes.
+func (r *resetting) begin() {
+	for _, name := range r.names {
+		if d := r.fleet.owed.drop(name); d != nil {
+			r.owed = append(r.owed, d)
+		}
+	}
+}
+
+// Decided implements [limiter.Waiter].
+func (r *resetting) Decided(err error) {
+	if err == nil {
+		r.begin() // what was owed meanwhile
+		r.store.full.forget()
+	} else {
+		r.fleet.forgot(r.fleet.owed.putBack(r.owed))
+	}
+	r.answer.Decided(err)
+}
+
 // Reset makes the counter of charge i of a batch as new at the time now, and returns what was used of it. The name of a fixed
 // window lacks its start: the current one is reset. It returns [ErrAway] if the store is away.
 func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
@@ -50,22 +81,18 @@ func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, 
 	a := newAsk()
 	a.call.Encode(f.timeOf(slot, now, p, name), b, [][]byte{name}, s.options.Jitter)
 	a.call.Zero()
-	key, held := strings.Clone(a.call.Name(0)), strings.Clone(a.call.LeaseName(0))
-	decided := make(answer, 1)
-	a.now, a.batch, a.waiter, a.strict, a.slot = now, b, decided, true, slot
-	if !a.send(f.lane(slot), s.options.Timeout) {
-		return 0, ErrAway
+	r := &resetting{answer: make(answer, 1), store: s, fleet: f, names: [2]string{strings.Clone(a.call.Name(0)), strings.Clone(a.call.LeaseName(0))}}
+	a.now, a.batch, a.waiter, a.strict, a.slot = now, b, r, true, slot
+	if r.begin(); !a.send(f.lane(slot), s.options.Timeout) {
+		r.Decided(ErrAway)
 	}
 	select {
-	case err = <-decided:
+	case err = <-r.answer:
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
 	if err != nil {
 		return 0, err
 	}
-	f.owed.forget(key)
-	f.owed.forget(held)
-	s.full.forget() // whoever resets a counter sees it at once
 	return b.Decisions[0].Before, nil
 }

@@ -82,7 +82,8 @@
 //   - A waiter is told once, and has its answer within its deadline or [Options.Timeout], whatever the server does.
 //   - Hits that a caller was granted are in the store, or owed to it, or counted as forgotten. Hits of a connection that
 //     ended without a reply may count twice.
-//   - A lane makes at most two messages at a time, and a run takes the store a millisecond at most, by an estimate.
+//   - A lane makes at most two messages at a time, and a run takes the store a millisecond at most, by an estimate that
+//     follows the server's speed (slowness.go).
 //   - A key of another program costs the requests on its counter alone: they get the fallback, and the key stays.
 //
 // # Concurrency

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -130,4 +131,48 @@ func TestOneReadAndWrite(t *testing.T) {
 	if r.Reply.Admitted != 200 {
 		t.Errorf("%d charges admitted, want 200", r.Reply.Admitted)
 	}
+}
+
+// TestReservationsOutliveAnEditedTTL lowers the ttl of a rule while a reservation runs: the reservation stays until its own end,
+// also if the replica with the new rule was without the store meanwhile.
+func TestReservationsOutliveAnEditedTTL(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}})
+	storetest.Eventually(t, "up", s.Up)
+	of := func(ttl time.Duration) *limiter.Policy {
+		return &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: 100, Reserve: limiter.NewReserve(10, ttl, false)}
+	}
+	long, short := of(time.Hour), of(time.Second)
+	var c caller
+	lives := func(when string) {
+		t.Helper()
+		left, err := strconv.Atoi(srv.Must("TTL", string(c.names[0])+"h"))
+		if err != nil || left < 3000 || left > 3602 {
+			t.Errorf("%s the reservations' key lives for %d more seconds, %v; want an hour", when, left, err)
+		}
+	}
+	if c.reserve(t, s, long, 10) == 0 {
+		t.Fatal("nothing can be reserved")
+	}
+	lives("after a reservation of an hour")
+	second := c.reserve(t, s, short, 10)
+	lives("after one of a second")
+	c.settle(t, s, short, second, 1)
+	lives("after its end")
+	r.cut(true)
+	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	if c.reserve(t, s, short, 10) == 0 {
+		t.Error("nothing can be reserved without the store")
+	}
+	r.cut(false)
+	storetest.Eventually(t, "back", s.Up)
+	lives("after an outage")
+	if c.reserve(t, s, long, 10) == 0 {
+		t.Fatal("nothing more can be reserved")
+	}
+	srv.Must("PERSIST", string(c.names[0])+"h")
+	c.reserve(t, s, long, 10)
+	lives("if something took its end away")
 }

@@ -77,6 +77,10 @@ func (f *fleet) dialer(server *redis.Server) dialer {
 	return func(ctx context.Context) (*redis.Conn, error) { return redis.Dial(ctx, server, f.timeout) }
 }
 
+// patience is how long a probe and a question for roles wait for a connection's server: never less than a request does, so
+// that a pause which requests outlast does not end the connection.
+func (f *fleet) patience() time.Duration { return max(f.timeout, f.options.Timeout) }
+
 // ask has follow look at once.
 func (f *fleet) ask() {
 	select {
@@ -144,7 +148,7 @@ func (l *lane) learn(now limiter.Time, sent time.Time, trip time.Duration) {
 	if f.options.at != nil { // a test's clock may move meanwhile, and is the store's
 		return
 	}
-	offset := int64(now) - sent.Add(trip/2).UnixNano()
+	offset := l.offsets.add(now, sent, trip)
 	if l.offset.Store(offset); !f.goBy() && !f.learned.Load() {
 		f.offset.Store(offset)
 	}

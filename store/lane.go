@@ -34,6 +34,9 @@ type lane struct {
 	dial    dialer
 	fleet   *fleet
 	offset  atomic.Int64 // the server's time less ours, in nanoseconds, or unknown
+	offsets offsetRange  // by the replies so far
+
+	slowness slowness // of the server
 
 	// Guards what follows. Nothing waits or calls the client while it is held.
 	mu      sync.Mutex

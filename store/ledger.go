@@ -130,13 +130,16 @@ func (l *accounts) less(name []byte, hits uint64) {
 	}
 }
 
-// forget drops what a counter owes that is reset.
-func (l *accounts) forget(name string) {
+// drop removes and returns what a counter owes, nil if that is nothing.
+func (l *accounts) drop(name string) *script.Debt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.debts[name]; a != nil {
-		l.dropLocked(a)
+	a := l.debts[name]
+	if a == nil {
+		return nil
 	}
+	l.dropLocked(a)
+	return &a.Debt
 }
 
 // dropLocked drops what a counter owes.
@@ -189,6 +192,18 @@ func (l *accounts) take(has func(slot uint16) bool) (all []*script.Debt) {
 	}
 	slices.SortFunc(all, func(a, b *script.Debt) int { return cmp.Compare(a.Slot, b.Slot) })
 	return all
+}
+
+// owes reports whether the counters of some slots owe something.
+func (l *accounts) owes(has func(slot uint16) bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for slot := range l.slots {
+		if has(slot) {
+			return true
+		}
+	}
+	return false
 }
 
 // putBack is for debts that were taken and could not be charged. They are older than what their counters owe by now.

@@ -22,8 +22,9 @@ type Options struct {
 	// long as that leaves room. A store that says nothing for as long is away.
 	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Longest wait for the store; a call waits less where its own deadline is nearer. A store that says nothing for as long is away, and --store-fallback holds for all."`
 	// DialTimeout is how long a connection may take, handshakes and all, and PerSecondDialTimeout one
-	// to PerSecond. 0 means a second.
-	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take. No request waits for one."`
+	// to PerSecond. 0 means a second. Questions to Sentinels, and to a cluster for its primaries, wait as long. Probes wait for the
+	// longer of it and Timeout.
+	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take, and a question to Sentinel or a cluster for the primaries. No request waits for either."`
 	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"The same of --store-per-second."`
 	// Fallback decides while the store is away.
 	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all."`

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -118,7 +120,7 @@ func TestForgottenDebts(t *testing.T) {
 	foreign := hit(2, much)
 	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &foreign)))
 	srv.Must("RPUSH", key, "x")
-	s.fleet.owed.forget(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
+	s.fleet.owed.drop(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)
 	for n, want := range map[uint64]int{1: 1, 3: 0, 4: 1} {
@@ -321,5 +323,68 @@ func TestOwingAllocates(t *testing.T) {
 		}); n != 0 {
 			t.Errorf("algorithm %d: %v allocations", p.Algorithm, n)
 		}
+	}
+}
+
+// keyOf returns the key of a charge that a caller asks for.
+func keyOf(c *limiter.Charge) string {
+	name := nameOf("s1", c)
+	if c.Policy.Algorithm != limiter.FixedWindow {
+		name = append(name, 'x')
+	}
+	return string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), c.Policy, name))
+}
+
+// A reset drops what was owed on the counter when the store has made it, whether its caller still waits for that or not; and
+// one that the store does not make drops nothing.
+func TestResetWhoseCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute, DialTimeout: time.Minute})
+	storetest.Eventually(t, "up", s.Up)
+	var c caller
+	charge := hit(1, much)
+	owe := func() {
+		at := limiter.Time(time.Now().UnixNano())
+		c.b.Reset()
+		c.b.Charges = append(c.b.Charges, charge)
+		if err := s.options.fallBack(at, &c.b); err != nil {
+			t.Fatal(err)
+		}
+		s.fleet.owes(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
+	}
+	if err := c.ask(s, charge); err != nil {
+		t.Fatal(err)
+	}
+	owe()
+	r.silence(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := &limiter.Batch{Charges: []limiter.Charge{charge}}
+	if _, err := s.Reset(ctx, limiter.Time(time.Now().UnixNano()), b, [][]byte{nameOf("s1", &charge)}, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("a reset whose caller has given up: %v", err)
+	}
+	r.silence(false)
+	storetest.Eventually(t, "it is reset", func() bool { return c.used(t, s, charge) == 0 })
+	lane := s.fleet.lane(0)
+	storetest.Eventually(t, "its reply has been read", func() bool {
+		lane.mu.Lock()
+		defer lane.mu.Unlock()
+		return lane.flying == 0
+	})
+	if n := s.owing(); n != 0 {
+		t.Errorf("%d counters owe hits of before the reset", n)
+	}
+	r.cut(true)
+	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	owe()
+	if _, err := reset(s, much, nameOf("s1", &charge)); !errors.Is(err, ErrAway) || s.owing() != 1 {
+		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.owing(), ErrAway)
+	}
+	r.cut(false)
+	storetest.Eventually(t, "up again", s.Up)
+	if got := c.used(t, s, charge); got != 1 {
+		t.Errorf("%d hits are charged, want the one that was not reset", got)
 	}
 }

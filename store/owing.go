@@ -78,7 +78,7 @@ func (s *Store) owes(by Fallback, decided bool, now limiter.Time, b *limiter.Bat
 }
 
 // owesAsk notes what a owes, which the fallback has decided at the time now of the store's clock, or may
-// owe while nobody knows what has become of it.
+// owe while its fate is not known.
 func (f *fleet) owesAsk(now limiter.Time, a *ask, decided bool) {
 	by := f.options.Fallback
 	if !decided {
@@ -86,28 +86,75 @@ func (f *fleet) owesAsk(now limiter.Time, a *ask, decided bool) {
 	}
 	f.fates.Lock()
 	defer f.fates.Unlock()
-	if a.fate != uncounted && (a.sent || a.fate == counted) {
-		for i := range a.batch.Charges {
-			c, d := &a.batch.Charges[i], &script.Debt{}
-			if back := c.Refund && c.Policy.Leases(); !back && !by.owes() || back && !script.IsLease(a.call.LeaseName(i), c.Hits) ||
-				!d.Set(now, a.batch, i, by == Local) {
-				continue
-			}
-			d.Exceeded = a.waiter.Exceeded(i)
-			if d.Name, d.Slot = strings.Clone(a.call.Name(i)), a.slot; d.Leases() > 0 {
-				d.Name = strings.Clone(a.call.LeaseName(i))
-			}
-			a.debts = append(a.debts, d)
-		}
+	if a.sent {
+		a.addStrays(now, decided)
+	}
+	if a.sent && a.fate != uncounted {
+		a.addDebts(now, by)
 		if a.fate == counted {
 			f.settleLocked(counted, a)
 		}
 		return
 	}
 	for i := range a.batch.Charges {
+		if a.foreign != "" && a.debtName(i) == a.foreign {
+			f.forgot(a.lost(by, i))
+			continue
+		}
 		f.owes(by, now, a.batch, i, []byte(a.call.Name(i)), a.call.LeaseName(i), a.slot, a.waiter)
 	}
+	f.settleLocked(uncounted, a)
 	f.nudge(a.slot)
+}
+
+// addDebts adds what by has admitted of a.
+func (a *ask) addDebts(now limiter.Time, by Fallback) {
+	for i := range a.batch.Charges {
+		c, d := &a.batch.Charges[i], &script.Debt{}
+		if back := c.Refund && c.Policy.Leases(); !back && !by.owes() || back && !script.IsLease(a.call.LeaseName(i), c.Hits) ||
+			!d.Set(now, a.batch, i, by == Local) {
+			continue
+		}
+		d.Exceeded = a.waiter.Exceeded(i)
+		d.Name, d.Slot = strings.Clone(a.debtName(i)), a.slot
+		a.debts = append(a.debts, d)
+	}
+}
+
+// addStrays adds the leases that the store may give a, which was sent.
+func (a *ask) addStrays(now limiter.Time, decided bool) {
+	for i := range a.batch.Charges {
+		c := &a.batch.Charges[i]
+		if c.Refund || c.Hits == 0 || !c.Reserve && c.Policy.Algorithm != limiter.Concurrency {
+			continue
+		}
+		s := stray{charge: i, debt: script.NewStray(now, a.batch, i)}
+		if decided {
+			s.has = a.batch.Lease(i)
+		}
+		s.debt.Name, s.debt.Slot = strings.Clone(a.call.LeaseName(i)), a.slot
+		a.strays = append(a.strays, s)
+	}
+}
+
+// debtName returns the name by which charge i is owed.
+func (a *ask) debtName(i int) string {
+	if c := &a.batch.Charges[i]; c.Reserve || c.Refund && c.Policy.Leases() {
+		return a.call.LeaseName(i)
+	}
+	return a.call.Name(i)
+}
+
+// lost returns how many hits of charge i, which by has decided, the store cannot be charged with.
+func (a *ask) lost(by Fallback, i int) uint64 {
+	switch c := &a.batch.Charges[i]; {
+	case c.Refund || !by.owes():
+		return 0
+	case by == Local:
+		return a.batch.Decisions[i].Charged
+	default:
+		return c.Hits
+	}
 }
 
 // settled says what has become of asks, some of which the fallback may have decided.
@@ -119,17 +166,37 @@ func (f *fleet) settled(what fate, asks ...*ask) {
 	}
 }
 
-// settleLocked says what has become of a. A place that the fallback has given is owed if the store had none left.
+// leftAlone notes that the store has not decided a because another program wrote a key.
+func (f *fleet) leftAlone(a *ask, key string) {
+	f.fates.Lock()
+	defer f.fates.Unlock()
+	a.sent, a.foreign, a.strays = false, key, nil
+	a.debts = slices.DeleteFunc(a.debts, func(d *script.Debt) bool {
+		if d.Name == key {
+			f.forgot(d.Hits)
+		}
+		return d.Name == key
+	})
+	f.settleLocked(uncounted, a)
+}
+
+// settleLocked says what has become of a. A place that the fallback has given is owed if the store had none left, and one
+// that the store has given, or may have, is returned if the caller has not got its lease.
 func (f *fleet) settleLocked(what fate, a *ask) {
 	a.fate = what
 	if what == counted {
-		a.debts = slices.DeleteFunc(a.debts, func(d *script.Debt) bool { return a.call.Err != nil || !d.Unheld(&a.call) })
+		a.debts = slices.DeleteFunc(a.debts, func(d *script.Debt) bool { return !d.Unheld(&a.call) })
+	}
+	for i := range a.strays {
+		if s := &a.strays[i]; s.debt.Strays(&a.call, s.charge, what == counted, s.has) {
+			a.debts = append(a.debts, s.debt)
+		}
 	}
 	if len(a.debts) > 0 {
 		f.forgot(f.owed.putBack(a.debts))
 		f.nudge(a.slot)
 	}
-	a.debts = nil
+	a.debts, a.strays = nil, nil
 }
 
 // forgot counts hits that the ledger has no room for.

@@ -181,6 +181,7 @@ func (f *fleet) keepTo(all []redis.NodeSlots) {
 	if !slices.Equal(spans, f.chart.Load().spans) {
 		f.chart.Store(&chart{spans})
 		f.goBy()
+		f.store.notifyReached()
 		for l := range wanted { // what is owed follows its slots
 			l.nudge()
 		}

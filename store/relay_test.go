@@ -16,6 +16,7 @@ type relay struct {
 	mu      sync.Mutex
 	goes    sync.Cond
 	held    bool
+	silent  bool
 	waits   int // connections that have something to bring meanwhile
 	open    map[net.Conn]bool
 	ended   bool
@@ -63,6 +64,14 @@ func (r *relay) hold(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held = yes
+	r.goes.Broadcast()
+}
+
+// silence keeps back what the server says from now on, or lets it go on. What the store says goes on.
+func (r *relay) silence(yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.silent = yes
 	r.goes.Broadcast()
 }
 
@@ -134,13 +143,13 @@ func (r *relay) serve(raw net.Conn, to string, config *tls.Config, onlyTLS bool)
 		return
 	}
 	var back sync.WaitGroup
-	back.Go(func() { r.copies(c, s) })
-	r.copies(s, c)
+	back.Go(func() { r.copies(c, s, func() bool { return r.held || r.silent }) })
+	r.copies(s, c, func() bool { return r.held })
 	back.Wait()
 }
 
-// copies brings what from says to the other, and ends both.
-func (r *relay) copies(to, from net.Conn) {
+// copies brings what from says to the other unless it is kept back, and ends both.
+func (r *relay) copies(to, from net.Conn, kept func() bool) {
 	defer to.Close()
 	defer from.Close()
 	b := make([]byte, 64<<10)
@@ -149,7 +158,7 @@ func (r *relay) copies(to, from net.Conn) {
 		if n > 0 {
 			r.mu.Lock()
 			r.waits++
-			for r.held && !r.ended {
+			for kept() && !r.ended {
 				r.goes.Wait()
 			}
 			r.waits--

@@ -32,7 +32,7 @@ func (l *lane) repay(ctx context.Context, c *redis.Conn, until time.Time) (all R
 				l.nudge()
 				return all, nil
 			}
-			n := piece(owed)
+			n := piece(owed, l.slowness.bound(script.MostRun))
 			left, err := l.charge(ctx, c, &f, owed[:n], false, &all)
 			owed = owed[n:]
 			switch {
@@ -117,10 +117,10 @@ func (l *lane) chargeFollowing(ctx context.Context, c *redis.Conn, f *script.Run
 	return false, nil
 }
 
-// piece returns how many debts one run of the script charges: those of one slot.
-func piece(owed []*script.Debt) int {
+// piece returns how many debts one run of the script charges: those of one slot, which are estimated at most.
+func piece(owed []*script.Debt, most time.Duration) int {
 	n, cost := 1, owed[0].Cost()
-	for n < len(owed) && owed[n].Slot == owed[0].Slot && cost+owed[n].Cost() <= script.MostRun {
+	for n < len(owed) && owed[n].Slot == owed[0].Slot && cost+owed[n].Cost() <= most {
 		cost += owed[n].Cost()
 		n++
 	}
@@ -131,7 +131,7 @@ func piece(owed []*script.Debt) int {
 // returns those that were not charged, as far as is known.
 func (l *lane) charge(ctx context.Context, c *redis.Conn, f *script.Run, owed []*script.Debt, asking bool, all *Repaid) (left []*script.Debt, err error) {
 	left = owed
-	err = c.Within(ctx, func() (err error) {
+	err = c.Within(ctx, l.fleet.patience(), func() (err error) {
 		left, err = l.chargeNow(c, f, owed, asking, all)
 		return err
 	})

@@ -17,7 +17,7 @@ const mostHolder = 100
 // answer of each role the store has answered for, who had it before: "" is nobody. Of others nothing is known: they may
 // be held or not. A role that the store forgets, as when it restarts without its data, is anybody's.
 //
-// Hold waits for the store for as long as [Options.DialTimeout].
+// Hold waits for the store for as long as the longer of [Options.Timeout] and [Options.DialTimeout].
 func (s *Store) Hold(holder string, length time.Duration, roles []string, answer func(i int, before string)) {
 	if holder == "" || len(holder) > mostHolder {
 		return
@@ -53,7 +53,7 @@ func (l *lane) hold(holder string, milliseconds int, all []*script.Role) {
 	}
 	// If it fails the prober looks after the connection. Nobody calls it back: requests use it, too.
 	_ = l.guarded(func() error {
-		return c.Within(context.Background(), func() error { return script.Hold(c, holder, milliseconds, all) })
+		return c.Within(context.Background(), l.fleet.patience(), func() error { return script.Hold(c, holder, milliseconds, all) })
 	})
 	for _, q := range all {
 		if q.Err == nil || q.Err == ErrAway { //nolint:errorlint // it is what Hold has set

@@ -24,9 +24,9 @@ func (l *lane) take(sender int, batch []*ask) ([]*ask, *redis.Conn) {
 	if l.closed {
 		return nil, nil
 	}
-	room := script.MostRun
+	room, part := l.slowness.bound(script.MostRun), l.slowness.bound(script.MostPart)
 	if len(l.bulk) > 0 {
-		room -= script.MostPart
+		room -= part
 	}
 	batch, room = l.move(batch, &l.queue, room)
 	since := clock() // a large request's parts wait for each other, not for the store
@@ -34,7 +34,7 @@ func (l *lane) take(sender int, batch []*ask) ([]*ask, *redis.Conn) {
 		since = batch[0].since
 	}
 	if len(l.bulk) > 0 {
-		batch, _ = l.move(batch, &l.bulk, room+script.MostPart)
+		batch, _ = l.move(batch, &l.bulk, room+part)
 	}
 	l.sending[sender] = since
 	l.flying++
@@ -141,6 +141,7 @@ func (l *lane) trip(c *redis.Conn, f *flight) (err error) {
 			r.Reply.Now = l.time(limiter.Time(l.options.Clock().UnixNano()))
 		case r.Err == nil:
 			l.learn(r.Reply.Now, sent, trip)
+			l.slowness.add(r.Reply.Took, trip, r.Cost())
 		case elsewhere:
 			l.redirect(r.asks, where)
 			continue
@@ -166,6 +167,9 @@ func (l *lane) sift(r *cargo) (err error) {
 			if a.call.Bare {
 				l.expire(a)
 			}
+			if a.call.Negative {
+				l.recount(a)
+			}
 			return false
 		}
 		r.charges -= a.call.Size()
@@ -182,6 +186,14 @@ func (l *lane) sift(r *cargo) (err error) {
 	return err
 }
 
+// recount corrects the counts that a found below 0. Requests that come before it find them below 0, too, and each is counted.
+func (l *lane) recount(a *ask) {
+	again := newAsk()
+	again.call.Recount(&a.call)
+	again.slot = a.slot
+	again.send(l, l.options.Timeout)
+}
+
 // refuse has the fallback decide an ask on a counter whose key another program wrote.
 func (l *lane) refuse(a *ask, why *script.ForeignError) {
 	l.options.observe().Failed(string(redis.Script))
@@ -192,16 +204,16 @@ func (l *lane) refuse(a *ask, why *script.ForeignError) {
 		l.open.remove(a)
 	}
 	l.mu.Unlock()
+	if back := newAsk(); back.call.GiveBack(&a.call) { // of a request that needed no script
+		back.slot = a.slot
+		back.send(l, l.options.Timeout)
+	}
+	l.fleet.leftAlone(a, why.Key)
 	switch {
 	case !mine:
 	case a.strict:
 		l.options.answer(a.waiter, why)
 	default:
-		if back := newAsk(); back.call.GiveBack(&a.call) { // of a request that needed no script
-			back.slot = a.slot
-			back.send(l, l.options.Timeout)
-		}
-		l.fleet.settled(counted, a) // the store could not be charged later either
 		l.fallBack([]*ask{a})
 	}
 }

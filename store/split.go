@@ -80,17 +80,17 @@ func (r *split) place(i int, f *fleet, slot uint16, name []byte) *part {
 	all := r.batch.Charges
 	c := &all[i]
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
-	if p := r.seen[id]; p != nil && p.fleet == f && p.slot == slot && p.cost < 2*r.store.part {
+	if p := r.seen[id]; p != nil && p.fleet == f && p.slot == slot && p.cost < 2*r.store.mostPart(f, slot) {
 		p.cost += script.CostOfMore + script.CostOfHits(c.Policy, c.Hits)
 		return p
 	}
-	cost := script.CostOf(c.Policy, c.Hits)
+	cost, most := script.CostOf(c.Policy, c.Hits), r.store.mostPart(f, slot)
 	need := cost
 	if i > 0 && c.Group != all[i-1].Group {
 		for k := i + 1; k < len(all) && all[k].Group == c.Group; k++ {
 			need += script.CostOf(all[k].Policy, all[k].Hits)
 		}
-		if need > r.store.part {
+		if need > most {
 			need = cost
 		}
 	}
@@ -100,12 +100,20 @@ func (r *split) place(i int, f *fleet, slot uint16, name []byte) *part {
 			p = r.parts[n]
 		}
 	}
-	if p == nil || p.cost > 0 && p.cost+need > r.store.part {
+	if p == nil || p.cost > 0 && p.cost+need > most {
 		p = r.more(f, slot, f.timeOf(slot, r.now, c.Policy, name))
 	}
 	p.cost += cost
 	r.seen[id] = p
 	return p
+}
+
+// mostPart is the greatest estimate of a part in a slot of f.
+func (s *Store) mostPart(f *fleet, slot uint16) time.Duration {
+	if l := f.lane(slot); l != nil {
+		return l.slowness.bound(s.part)
+	}
+	return s.part
 }
 
 // more appends a part, whose counters are at the time now.
@@ -194,10 +202,14 @@ func (r *split) conclude() {
 		}
 	}
 	w := r.waiter
-	if err == nil && !r.store.options.guard(func() {
+	switch {
+	case err != nil:
+		r.giveBack()
+	case !r.store.options.guard(func() {
 		r.together()
 		r.adopt()
-	}) {
+	}):
+		r.giveBack()
 		f := r.store.fleet
 		name := func(i int) string {
 			return script.LeaseName(r.batch.Charges[i].Policy, r.where[i].part.names[r.where[i].charge])
@@ -206,6 +218,16 @@ func (r *split) conclude() {
 	}
 	r.free()
 	w.Decided(err)
+}
+
+// giveBack has those parts that were decided give back what they took on the condition that the request is admitted:
+// another part has failed.
+func (r *split) giveBack() {
+	for _, at := range slices.Backward(r.where) {
+		if p := at.part; p.err == nil && !p.batch.Decisions[at.charge].Denied {
+			r.store.options.guard(at.deny)
+		}
+	}
 }
 
 // together makes the decisions of the request from those of the parts, as if they had been decided

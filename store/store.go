@@ -20,8 +20,10 @@ type Store struct {
 	perSecond *fleet        // nil without
 	plain     bool          // all counters are in one slot
 	part      time.Duration // mostPart but in tests
+	flushing  time.Duration // mostFlushing but in tests
 	full      full
-	foreign   atomic.Int64 // when Log.Foreign was called last, in nanoseconds since 1970
+	reached   chan struct{} // has an element if a primary was reached, or the slots were told, since Await looked
+	foreign   atomic.Int64  // when Log.Foreign was called last, in nanoseconds since 1970
 }
 
 // New returns a store, which is away until [Store.Run] has reached its server.
@@ -43,7 +45,7 @@ func New(options Options) (*Store, error) {
 	if options.Table != nil {
 		options.Table.Mirror()
 	}
-	s := &Store{options: options, part: script.MostPart}
+	s := &Store{options: options, part: script.MostPart, flushing: mostFlushing, reached: make(chan struct{}, 1)}
 	s.fleet = newFleet(s, &s.options.Server, options.DialTimeout)
 	s.plain = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.PerSecond != nil {
@@ -78,6 +80,27 @@ func (s *Store) Shards() map[string]bool {
 // Up reports whether the store answers.
 func (s *Store) Up() bool { return s.fleet.up() && (s.perSecond == nil || s.perSecond.up()) }
 
+// Await waits until every primary has answered, or ctx ends, and reports whether all have. Run must run, and only one caller may
+// wait at a time.
+func (s *Store) Await(ctx context.Context) bool {
+	for !s.Up() {
+		select {
+		case <-s.reached:
+		case <-ctx.Done():
+			return s.Up()
+		}
+	}
+	return true
+}
+
+// notifyReached has Await look again.
+func (s *Store) notifyReached() {
+	select {
+	case s.reached <- struct{}{}:
+	default:
+	}
+}
+
 // Decide decides b, or begins to and reports false: then it calls w.Decided once, maybe before it
 // returns, and has b and names until then. names are those of b's charges; the name of a fixed window lacks
 // the window's start. It decides within [Options.Timeout], or
@@ -91,11 +114,12 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 		s.tooLarge(now, b, names, w)
 		return true, nil
 	}
-	if s.plain && cost <= s.part {
+	part := s.mostPart(s.fleet, 0)
+	if s.plain && cost <= part {
 		return s.decide(s.fleet, 0, now, b, names, w, false)
 	}
 	r := s.split(now, b, names)
-	r.bulk = cost > s.part
+	r.bulk = cost > part
 	if len(r.parts) == 1 {
 		f, slot := r.parts[0].fleet, r.parts[0].slot
 		r.free()

@@ -62,6 +62,7 @@ var troubles = []struct {
 	{"table_rejected", "table", "a table does not load", []string{"table loaded"}},
 	{"table_not_saved", "table", "a table cannot be saved", []string{"a table is saved again"}},
 	{"store_away", "store", "the store is away", []string{"the store is back"}},
+	{"store_not_reached", "", "the store was not reached before the start", []string{"the store was reached"}},
 	{"management_server_away", "", "no connection to the management server", []string{"connected to the management server"}},
 	{"tls_files_rejected", "cert", "TLS files do not load", []string{"TLS files loaded", "the TLS files are back at what is in use"}},
 	{"token_file_rejected", "", "the token file does not load", []string{"token file loaded", "the token file is back at what is in use"}},

@@ -66,6 +66,7 @@ func storeScripts(s *storetest.Server, without string) testscript.Params {
 	}
 	setup := p.Setup
 	p.Setup = func(env *testscript.Env) error {
+		defer env.Setenv(patienceVariable, "") // the store is there
 		env.Setenv("store", s.Addr)
 		env.Setenv("socket", filepath.Join(s.Dir, "store.sock"))
 		for name, seconds := range map[string]int64{

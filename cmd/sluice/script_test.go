@@ -37,12 +37,18 @@ func TestMain(m *testing.M) {
 // mustEndVariable tells a program for how long it may run; see [exits].
 const mustEndVariable = "SCRIPT_MUST_END"
 
+// patienceVariable tells a program how long it waits for a store at the start.
+const patienceVariable = "SCRIPT_STORE_PATIENCE"
+
 // bounded is main for as long as the script that runs it allows.
 func bounded() {
 	if most, err := time.ParseDuration(os.Getenv(mustEndVariable)); err == nil {
 		time.AfterFunc(most, func() { os.Exit(-1) })
 	}
 	os.Args = withTimeout(os.Args)
+	if wait, err := time.ParseDuration(os.Getenv(patienceVariable)); err == nil {
+		storePatience = wait
+	}
 	main()
 }
 
@@ -149,6 +155,7 @@ func scripts(without string) testscript.Params {
 			// The race detector lets a program sleep for a second when it ends, and
 			// the scripts start hundreds.
 			env.Setenv("GORACE", "atexit_sleep_ms=10")
+			env.Setenv(patienceVariable, "1ms") // many name a store that is not there
 			return nil
 		},
 	}
@@ -360,7 +367,7 @@ func launch(ts *testscript.TestScript, args []string, wait int) {
 	ts.Check(err)
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for name := range strings.FieldsSeq(ts.Getenv("EXPORT") + " PATH HOME TMPDIR GORACE") {
+	for name := range strings.FieldsSeq(ts.Getenv("EXPORT") + " PATH HOME TMPDIR GORACE " + patienceVariable) {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	cmd.Stderr = w

@@ -190,6 +190,11 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, 
 		options.Roles = r.shared
 		options.Name, _ = os.Hostname() // it is for people
 	}
+	if r.shared != nil {
+		if s.Store.await(ctx, group, r.shared.Await, r.logger); ctx.Err() != nil {
+			return nil
+		}
+	}
 	srv := server.New(options, r.service, r.logger)
 	if err := srv.Listen(ctx); err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -160,6 +162,30 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 	var err error
 	shared, err = store.New(options)
 	return shared, err
+}
+
+// storePatience is how long a start waits for the first answer of the store. Only tests change it.
+var storePatience = time.Second
+
+// await waits until reached, which is [store.Store.Await], reports that every primary has answered, or ctx ends, and for
+// storePatience at most. So a healthy store decides the first requests, too. If it does not answer in time the log says so, and
+// again when it does.
+func (f *storeFlags) await(ctx context.Context, group *errgroup.Group, reached func(context.Context) bool, logger *zap.Logger) {
+	within, cancel := context.WithTimeout(ctx, storePatience)
+	defer cancel()
+	if reached(within) || ctx.Err() != nil {
+		return
+	}
+	began := time.Now()
+	logger.Error("the store was not reached before the start: the fallback decides until it answers",
+		zap.Duration("within", storePatience), zap.String("fallback", string(f.Fallback)),
+		zap.String("remedy", "check that the store runs at the address of --store, and that this host may connect to it"))
+	group.Go(func() error {
+		if reached(ctx) {
+			logger.Info("the store was reached", zap.Duration("after", storePatience+time.Since(began)))
+		}
+		return nil
+	})
 }
 
 // log has what an operator should know of a store logged.

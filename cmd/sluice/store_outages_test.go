@@ -41,6 +41,7 @@ func TestStoreOutages(t *testing.T) {
 			p.Cmds["await"] = awaitStatus
 			setup := p.Setup
 			p.Setup = func(env *testscript.Env) error {
+				defer env.Setenv(patienceVariable, "") // the store is there, or not on purpose
 				env.Setenv("store", srv.Addr)
 				return setup(env)
 			}

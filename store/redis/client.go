@@ -19,7 +19,7 @@ import (
 // waits for replies, without looking at a deadline: close ends that.
 type Conn struct {
 	Address string
-	timeout time.Duration // how long a connection may take, handshakes and all: only probes wait for one
+	timeout time.Duration // of a question
 	conn    net.Conn
 	Over    chan struct{} // closed when the connection has ended
 
@@ -51,7 +51,7 @@ func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error)
 		return nil, err
 	}
 	c := New(conn, to.Address, timeout)
-	if err := c.Within(ctx, func() error { return c.greet(ctx, user, password, to.Database) }); err != nil {
+	if err := c.Within(ctx, timeout, func() error { return c.greet(ctx, user, password, to.Database) }); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -69,13 +69,29 @@ func (s *Server) connect(ctx context.Context, timeout time.Duration) (net.Conn, 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if s.TLS == nil {
-		return (&net.Dialer{}).DialContext(ctx, s.Network, s.Address)
+		conn, err := (&net.Dialer{}).DialContext(ctx, s.Network, s.Address)
+		if err == nil {
+			discardAtClose(conn)
+		}
+		return conn, err
 	}
 	config, err := s.TLS.config(s.host())
 	if err != nil {
 		return nil, err
 	}
-	return (&tls.Dialer{Config: config}).DialContext(ctx, s.Network, s.Address)
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, s.Network, s.Address)
+	if secure, ok := conn.(*tls.Conn); ok && err == nil {
+		discardAtClose(secure.NetConn())
+	}
+	return conn, err
+}
+
+// discardAtClose has the system forget what it has not delivered of conn when that is closed. Otherwise it would send commands
+// again after the connection was given up, so that a later connection may have been there before them.
+func discardAtClose(conn net.Conn) {
+	if c, ok := conn.(*net.TCPConn); ok {
+		_ = c.SetLinger(0)
+	}
 }
 
 // greet says who this is, and which database is meant.
@@ -98,10 +114,9 @@ func (c *Conn) greet(ctx context.Context, user, password string, database int) e
 	return nil
 }
 
-// Within does what waits for the server, and closes c if that takes longer than a connection may, or
-// ctx ends.
-func (c *Conn) Within(ctx context.Context, do func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+// Within calls do, which waits for the server, and closes c if do takes longer than timeout, or ctx ends.
+func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, c.Close)
 	err := do()

@@ -24,7 +24,7 @@ const MostPrimaries = 500
 func (c *Conn) Question(ctx context.Context, most resp.Limits, args ...string) (*resp.Reply, error) {
 	r := &resp.Reply{}
 	r.Reset(most)
-	err := c.Within(ctx, func() error {
+	err := c.Within(ctx, c.timeout, func() error {
 		x := c.Begin()
 		defer c.Free(x)
 		x.Ask(r, args...)

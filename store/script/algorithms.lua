@@ -1,4 +1,16 @@
--- Stands before decide.lua: what each algorithm reads, decides and writes of a counter. Its state, which charges change,
+-- Stands after counters.lua. elapsed returns microseconds of which only differences mean something: the server's CPU time, or
+-- its clock, where Lua has no other. From Redis 7.2 on the clock stands still during a run.
+local function elapsed()
+  local ok, seconds = pcall(function() return os.clock() end)
+  if ok then return seconds * 1e6 end
+  local t = call('TIME')
+  return t[1] * 1e6 + t[2]
+end
+
+-- began is when a run of many charges began, which says how long it took.
+local began = #ARGV > 96 and elapsed()
+
+-- What each algorithm reads, decides and writes of a counter. Its state, which charges change,
 -- is a, b and u. ops has the functions of each algorithm, by its letter; make makes them when a batch first asks.
 local make, ops, counters, out, pos, request, admitted = {}, {}, {}, {s, n, 0}, 3, 0, 0
 local holdings, read_held, write_held, pair, joined, now = {}
@@ -44,9 +56,9 @@ function make.f()
       c.value, c.most, c.b, c.expires = read(c, 'GET'), MOST, 0, x.expires
       c.was = read_count(c.value)
       c.foreign = c.foreign or not c.was
-      c.a = min(c.was or 0, MOST) -- save brings it back
+      c.a = max(min(c.was or 0, MOST), 0) -- save corrects it
     end,
-    tell = function(c) emit(max(c.a, 0)) end, -- ratelimit's refunds go below 0
+    tell = function(c) emit(c.a) end,
     decide = count,
     undo = uncount,
     save = function(c)

@@ -20,6 +20,7 @@ local function reserving(x, id)
     holdings[key] = h
   end
   if h.foreign then foreign = key end
+  h.ttl = max(h.ttl, x.ttl)
   x.h, x.held, x.many = h, h.sum, h.many
 end
 
@@ -102,7 +103,7 @@ local function settle(x, xs)
   if not ends or ends <= now then return end
   x.settled, x.lease = hits, tonumber(x.brought)
   call('HDEL', h.key, x.brought)
-  h.sum, h.many, h.changed = h.sum - hits, h.many - 1, true
+  h.sum, h.many, h.changed = max(h.sum - hits, 0), max(h.many - 1, 0), true
   for _, cost in ipairs(xs) do
     if cost.c == x.c and not cost.done and (cost.act == 't' or cost.act == 'c' or cost.act == 'k') then
       cost.room, cost.done = true, true

@@ -34,8 +34,10 @@ type Call struct {
 	args    []string // with keys to be numbered: see charge.place
 	Native  bool     // args are commands, and the script is not needed
 	Ahead   int64    // seconds by which the server's clock, which keys expire by, is ahead of the counters': set before they are encoded
-	Cost    time.Duration
-	buf     []byte
+	// Negative is true if a count was below 0 before a native command: see Recount.
+	Negative bool
+	Cost     time.Duration
+	buf      []byte
 
 	Found []limiter.State // by the charges, as the reply says
 	Err   error           // why that is not known
@@ -52,6 +54,7 @@ type charge struct {
 	ring      limiter.Ring
 	hits      int64  // of a native command
 	counted   bool   // the store has counted these, as the last reply says
+	lacks     int64  // hits that Recount adds
 	lease     uint64 // that is proposed
 	hold      int    // into call.keys, of what is reserved beside; 0 for nothing
 	of        int    // into call.args, of its number, or of that of the penalty
@@ -62,7 +65,7 @@ type charge struct {
 func (c *Call) Reset() {
 	clear(c.Keys)
 	clear(c.args)
-	c.charges, c.Keys, c.args, c.Native, c.Cost, c.buf = c.charges[:0], c.Keys[:0], c.args[:0], false, 0, c.buf[:0]
+	c.charges, c.Keys, c.args, c.Native, c.Negative, c.Cost, c.buf = c.charges[:0], c.Keys[:0], c.args[:0], false, false, 0, c.buf[:0]
 	c.Found, c.Err, c.Bare = c.Found[:0], nil, false
 }
 

@@ -8,7 +8,8 @@ import (
 
 // While the store runs a script it does nothing else. So a run is bounded by how long it takes, as
 // estimated here, and not by how many charges it has: a log of 4,096 hits takes as long as a hundred
-// fixed windows. The figures are those of a Redis 7.0, with a margin: see TestCostTable.
+// fixed windows. The figures are those of a Redis 7.0 on one machine, with a margin: see TestCostTable. Package store divides what a
+// run may take by how much slower its server is.
 const (
 	// MostRun is what one run takes at most, but for a counter that takes more by itself.
 	MostRun = time.Millisecond

@@ -47,14 +47,18 @@ local function current(ls, ln)
   return at + 1
 end
 
-local function stamp(text) return tonumber(text:sub(1, -10)) or 0, tonumber(text:sub(-9)) or 0 end
+-- stamp returns the time of an element of a log, 0 and 0 if it is not a log's, and none that reply.go could not read.
+local function stamp(text)
+  if #text > 19 or not text:find('^%d+$') then return 0, 0 end
+  return min(tonumber(text:sub(1, -10)) or 0, 9223372035), tonumber(text:sub(-9))
+end
 
 -- Making a function costs a run of a script more than calling one. So those of an algorithm are made when a counter of
 -- its is there.
 
 -- fixed returns how fixed windows are read and written.
 local function fixed()
-  -- read_count returns what a fixed window has counted. INCRBY may go beyond MOST.
+  -- read_count returns what a fixed window has counted. INCRBY may go beyond MOST, and other programs below 0.
   local function read_count(value)
     if not value then return 0 end
     if #value <= 18 and (value == '0' or value:find('^-?[1-9]%d*$')) then return tonumber(value) end
@@ -78,6 +82,7 @@ local function bucket()
   -- read_tat returns the TAT of a bucket, 0 and 0 of an empty one, and of one whose clock was set back.
   local function read_tat(value)
     if not value then return 0, 0 end
+    if #value > 24 or not value:find('^%d+%.?%d*$') then return end
     local dot = value:find('.', 1, true) or #value + 1
     local ts, tn = tonumber(value:sub(1, dot - 10)), tonumber(value:sub(dot - 9))
     if not ts or not tn then return end
@@ -150,7 +155,7 @@ local function log()
   -- and whether it is a log's.
   local function read_newest(key, window)
     local last = call('LINDEX', key, -1)
-    if not tonumber(last) or #last < 10 then return nil, nil, false end
+    if #last < 10 or #last > 19 or not last:find('^%d+$') then return nil, nil, false end
     local ls, ln = stamp(last)
     if later(ls, ln, s + window + LATE, n) then return nil, nil, true end
     return ls, ln, true
@@ -191,9 +196,10 @@ end
 local function reservations()
   local now = s * 1000 + floor(n / 1e6)
 
+  -- pair returns two numbers that are exact, nothing of a value that has others.
   local function pair(value)
     local a, b = (value or ''):match('^(%d+) (%d+)$')
-    return tonumber(a), tonumber(b)
+    if a and #a <= 16 and #b <= 16 then return tonumber(a), tonumber(b) end
   end
 
   local function text(a, b) return format('%.0f %.0f', a, b) end
@@ -218,10 +224,12 @@ local function reservations()
     return sum, many, first, ended
   end
 
+  -- write_held extends the expiry of the key to ttl seconds from now. It never shortens it: earlier reservations may have a
+  -- longer ttl.
   local function write_held(key, sum, first, ended, ttl)
     call('HSET', key, 's', text(sum, first))
     for _, lease in ipairs(ended) do call('HDEL', key, lease) end
-    call('EXPIREAT', key, s + ttl + 2)
+    if call('TTL', key) < ttl + 2 then call('EXPIREAT', key, s + ttl + 2) end
   end
 
   return read_held, write_held, pair, text, now
@@ -282,11 +290,24 @@ local function places()
     return true
   end
 
+  -- stray frees what a request holds that proposed a lease, of which no caller has what the store gave it: that lease, or,
+  -- if it had been given back before, the next one. A caller may have the lease itself, which is negative then.
+  local function stray(key, lease, seal)
+    local nonce = floor((math.abs(lease) - 536870912) / 256)
+    while true do
+      local member = lease_of(nonce, seal)
+      local score = tonumber(call('ZSCORE', key, member) or 0)
+      if score > now and (lease > 0 or member ~= text(-lease)) then call('ZREM', key, member) end
+      if score >= -now then return end
+      nonce = (nonce + 1) % 1048576
+    end
+  end
+
   -- write_places drops what was free by itself, and says when all will be.
   local function write_places(key, window)
     call('ZREMRANGEBYSCORE', key, -now, now)
     call('EXPIREAT', key, s + window + 2)
   end
 
-  return read_places, is_lease, take, free, write_places, hold, count
+  return read_places, is_lease, take, free, write_places, hold, count, stray
 end

@@ -8,7 +8,8 @@
 --
 -- The reply is the time, how many charges were admitted, and for each request what its counters were before it; then for
 -- each charge what it reserved or settled, the penalty before it, of a log one time more, and of places a lease. A request
--- with a key that some other program wrote changes nothing, and has -1 and the number of the key in place of all that.
+-- with a key that some other program wrote changes nothing, and has -1 and the number of the key in place of all that. Last in the
+-- reply of a run of many charges are the microseconds that it took, if the server can tell.
 
 -- parse reads the charge at pos, and tells what its counter is before this request.
 local function parse()
@@ -261,4 +262,8 @@ for _, h in pairs(holdings) do
   if h.changed then write_held(h.key, h.sum, h.first, h.ended, h.ttl) end
 end
 out[3] = admitted
+if began then
+  local took = floor(elapsed() - began)
+  if took > 0 then emit(took) end
+end
 return out

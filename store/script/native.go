@@ -118,6 +118,7 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 		c.Err = cmp.Or(c.Err, err)
 	case said.Kind(0) == resp.Integer:
 		number, at.counted = said.Int(0), true
+		c.checkSign(command[1], at, number)
 	case said.Text(0) != "": // of a look
 		var ours bool
 		if number, ours = readCount(said.Text(0)); !ours && c.Err == nil {
@@ -136,6 +137,36 @@ func (c *Call) Expire(of *Call) {
 			c.args = append(c.args, "EXPIREAT", c.text([]byte(command[1])), c.text([]byte(command[2])))
 		}
 	}
+}
+
+// mostBelow is how far a count may be below 0: read_count of counters.lua reads no more digits.
+const mostBelow = 1e17 - 1
+
+// checkSign notes a count that was below 0 before INCRBY made it number. A count may be negative if another program wrote it. It
+// is taken for 0, and Recount corrects it.
+func (c *Call) checkSign(key string, at *charge, number int64) {
+	switch at.lacks = 0; {
+	case number >= at.hits:
+	case number < -mostBelow:
+		c.Err = cmp.Or[error](c.Err, &ForeignError{key, errForeign})
+	default:
+		c.Negative = true
+		at.lacks = min(at.hits, at.hits-number)
+	}
+}
+
+// Recount makes c what corrects the counts that of, a native call, found negative: the script sets them to 0, and adds the hits
+// that they lack then.
+func (c *Call) Recount(of *Call) {
+	c.Reset()
+	for i := range of.charges {
+		if at := of.charges[i]; at.lacks > 0 {
+			key, _ := c.counter(c.text([]byte(of.Name(i))))
+			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, place: len(c.args) + 1, end: at.end})
+			c.args = append(c.args, "f", "", "c", c.number(at.lacks), "0", c.number(int64(at.end+outlives)/int64(time.Second)))
+		}
+	}
+	c.Cost = time.Duration(len(c.charges)) * costOfFixed
 }
 
 // GiveBack makes c what gives back the hits that of, a native call, has counted. It reports false if those are none.

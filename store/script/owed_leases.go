@@ -7,11 +7,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A hold is a place, or a reservation, that a replica gave while it was without the store.
+// A hold is a place, or a reservation, that a replica gave while it was without the store, or that the store may hold
+// although no caller has its lease.
 type hold struct {
 	lease uint64
 	hits  uint64 // 1 of a place
 	end   int64  // when it is free by itself at the latest, in milliseconds since 1970
+	kept  bool   // of a stray place: its caller has the lease, but not the next one, which the store may have given
 }
 
 // mostLeases is how many leases a counter is owed at most of either kind, and pieceOfLeases how many in one run.
@@ -26,7 +28,7 @@ func ofLease(c *limiter.Charge) bool {
 }
 
 // Leases is how many leases d has.
-func (d *Debt) Leases() int { return len(d.taken) + len(d.given) }
+func (d *Debt) Leases() int { return len(d.taken) + len(d.given) + len(d.strays) }
 
 // Gave reports whether d has a lease that was given back.
 func (d *Debt) Gave(lease uint64) bool {
@@ -48,15 +50,44 @@ func (d *Debt) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 	if c.Policy.Reserve != nil {
 		d.Policy, d.reserved = *c.Policy.Reserve.Hold(), true
 	}
-	end := (now + limiter.Time(d.Policy.Window) + limiter.Time(time.Millisecond) - 1) / limiter.Time(time.Millisecond)
 	if d.Hits = 0; c.Refund {
-		d.given = append(d.given, hold{c.Hits, 0, int64(end)})
+		d.given = append(d.given, hold{lease: c.Hits, end: d.end(now)})
 		return true
 	}
 	lease := b.Lease(i)
-	d.taken = append(d.taken, hold{lease, b.Decisions[i].Charged, int64(end)})
+	d.taken = append(d.taken, hold{lease: lease, hits: b.Decisions[i].Charged, end: d.end(now)})
 	d.sum()
 	return lease > 0
+}
+
+// end returns when a lease of the time now is free by itself.
+func (d *Debt) end(now limiter.Time) int64 {
+	return int64((now + limiter.Time(d.Policy.Window) + limiter.Time(time.Millisecond) - 1) / limiter.Time(time.Millisecond))
+}
+
+// NewStray returns a debt for charge i of b, which takes something under a lease. Which lease is to be returned is known
+// when [Debt.Strays] has reported true. The time now is later than the charge was sent.
+func NewStray(now limiter.Time, b *limiter.Batch, i int) *Debt {
+	c := &b.Charges[i]
+	d := &Debt{Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now}
+	d.Policy.Penalty, d.Policy.Reserve = nil, nil
+	if c.Policy.Reserve != nil {
+		d.Policy, d.reserved = *c.Policy.Reserve.Hold(), true
+	}
+	d.strays = []hold{{end: d.end(now)}}
+	return d
+}
+
+// Strays reports whether the store may hold something for charge i of c that its caller, which has another lease or none
+// (0), does not have. If the store has not replied, the charge is taken to have the lease that it proposed.
+func (d *Debt) Strays(c *Call, i int, replied bool, has uint64) bool {
+	s := &d.strays[0]
+	if s.lease = c.Lease(i); replied {
+		s.lease = c.Found[i].Lease
+		return s.lease != 0 && s.lease != has
+	}
+	s.kept = s.lease == has
+	return !s.kept || !d.reserved
 }
 
 // sum makes the hits of d those of its leases.
@@ -83,12 +114,12 @@ func (d *Debt) addLeases(other *Debt) (forgotten uint64) {
 			d.given = append(d.given, back)
 		}
 	}
-	d.taken = slices.DeleteFunc(d.taken, ended(d.at))
-	late := max(0, len(d.taken)-mostLeases)
-	for _, h := range d.taken[:late] {
+	d.strays = append(d.strays, other.strays...)
+	d.dropEnded(d.at)
+	for _, h := range d.taken[:max(0, len(d.taken)-mostLeases)] {
 		forgotten += h.hits
 	}
-	d.taken, d.given = d.taken[late:], d.given[max(0, len(d.given)-mostLeases):]
+	d.taken, d.given, d.strays = newest(d.taken), newest(d.given), newest(d.strays)
 	d.sum()
 	return forgotten
 }
@@ -98,16 +129,25 @@ func ended(now limiter.Time) func(h hold) bool {
 	return func(h hold) bool { return h.end <= int64(now)/int64(time.Millisecond) }
 }
 
-// DropEnded drops the leases of d that have ended by themselves.
-func (d *Debt) DropEnded(now limiter.Time) {
-	d.taken, d.given = slices.DeleteFunc(d.taken, ended(now)), slices.DeleteFunc(d.given, ended(now))
+// newest returns the mostLeases newest of all.
+func newest(all []hold) []hold { return all[max(0, len(all)-mostLeases):] }
+
+// dropEnded drops what is free by itself at the time now.
+func (d *Debt) dropEnded(now limiter.Time) {
+	d.taken, d.strays = slices.DeleteFunc(d.taken, ended(now)), slices.DeleteFunc(d.strays, ended(now))
 	d.sum()
+}
+
+// DropEnded drops the leases of d that have ended by themselves, also those that were given back.
+func (d *Debt) DropEnded(now limiter.Time) {
+	d.given = slices.DeleteFunc(d.given, ended(now))
+	d.dropEnded(now)
 }
 
 // leasesEnd returns when the last lease of d has ended by itself.
 func (d *Debt) leasesEnd() limiter.Time {
 	end := int64(0)
-	for _, all := range [...][]hold{d.taken, d.given} {
+	for _, all := range [...][]hold{d.taken, d.given, d.strays} {
 		for _, h := range all {
 			end = max(end, h.end)
 		}
@@ -118,10 +158,11 @@ func (d *Debt) leasesEnd() limiter.Time {
 // Pieces returns d in as many debts as it takes runs.
 func (d *Debt) Pieces() (all []*Debt) {
 	for d.Leases() > pieceOfLeases {
-		piece := *d
-		piece.taken = d.taken[:min(len(d.taken), pieceOfLeases)]
-		piece.given = d.given[:min(len(d.given), pieceOfLeases-len(piece.taken))]
-		d.taken, d.given = d.taken[len(piece.taken):], d.given[len(piece.given):]
+		piece := *d // strays first: they depend on what is written of the taken ones
+		piece.strays = d.strays[:min(len(d.strays), pieceOfLeases)]
+		piece.taken = d.taken[:min(len(d.taken), pieceOfLeases-len(piece.strays))]
+		piece.given = d.given[:min(len(d.given), pieceOfLeases-len(piece.strays)-len(piece.taken))]
+		d.strays, d.taken, d.given = d.strays[len(piece.strays):], d.taken[len(piece.taken):], d.given[len(piece.given):]
 		piece.sum()
 		d.sum()
 		all = append(all, &piece)
@@ -134,14 +175,19 @@ func (d *Debt) Unheld(c *Call) bool {
 	return len(d.taken) > 0 && !slices.ContainsFunc(c.Found, func(s limiter.State) bool { return s.Lease == d.taken[0].lease })
 }
 
-// owedLeases appends the leases of d: for how long they hold, how many were taken and how many given back, the taken ones
-// with when they end and, of reservations, their hits, and the others.
+// owedLeases appends the leases of d: for how long they hold, how many were taken, given back and are strays, the taken ones
+// with when they end and, of reservations, their hits, and the others. Places also have what their leases are made of,
+// and a stray place whose caller has the lease is negative.
 func (c *Call) owedLeases(d *Debt) {
 	letter := forms[limiter.Concurrency].letter
 	if d.reserved {
 		letter = "h"
 	}
-	c.args = append(c.args, letter, "", c.number(int64(d.Policy.Window/time.Second)), c.number(int64(len(d.taken))), c.number(int64(len(d.given))))
+	c.args = append(c.args, letter, "", c.number(int64(d.Policy.Window/time.Second)), c.number(int64(len(d.taken))),
+		c.number(int64(len(d.given))), c.number(int64(len(d.strays))))
+	if !d.reserved {
+		c.args = append(c.args, c.number(int64(sealOf(d.Name)))) //nolint:gosec // small
+	}
 	for _, h := range d.taken {
 		c.args = append(c.args, c.number(int64(h.lease)), c.number(h.end)) //nolint:gosec // a lease
 		if d.reserved {
@@ -150,5 +196,12 @@ func (c *Call) owedLeases(d *Debt) {
 	}
 	for _, h := range d.given {
 		c.args = append(c.args, c.number(int64(h.lease))) //nolint:gosec // a lease
+	}
+	for _, h := range d.strays {
+		lease := int64(h.lease) //nolint:gosec // a lease
+		if h.kept {
+			lease = -lease
+		}
+		c.args = append(c.args, c.number(lease))
 	}
 }

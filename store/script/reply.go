@@ -88,6 +88,7 @@ type reply struct {
 	at       int // of the next value in raw
 	Now      limiter.Time
 	Admitted int64
+	Took     time.Duration // by the server's own words, 0 if it does not say
 	Err      error
 }
 
@@ -96,7 +97,7 @@ var errReply = redis.BadReply("read the script's reply: ends too soon")
 // begin reads what the reply says of all calls. It returns the error that the server answered instead, or why what came is
 // no reply.
 func (r *reply) begin() error {
-	r.at, r.Err = 1, redis.Failed(&r.raw)
+	r.at, r.Took, r.Err = 1, 0, redis.Failed(&r.raw)
 	if r.Err == nil && r.raw.Kind(0) != resp.Array {
 		r.Err = redis.BadReply("read the script's reply: %s, want an array", redis.Shown(&r.raw, 0))
 	}
@@ -127,6 +128,13 @@ func (r *reply) next() int64 {
 	return 0
 }
 
+// readTook reads how long the run took, which may follow what the reply says of the calls.
+func (r *reply) readTook() {
+	if r.Left() == 1 && r.is(resp.Integer) {
+		r.Took = time.Duration(min(max(r.next(), 0), int64(time.Hour/time.Microsecond))) * time.Microsecond
+	}
+}
+
 // text returns the next value, which is one.
 func (r *reply) text() string {
 	r.at++
@@ -136,8 +144,8 @@ func (r *reply) text() string {
 // time returns the next two numbers, seconds and nanoseconds, as a time.
 func (r *reply) time() limiter.Time {
 	seconds, nanos := r.next(), r.next()
-	if seconds > math.MaxInt64/int64(time.Second)-1 || seconds < 0 {
-		r.Err = fmt.Errorf("read the script's reply: %d seconds since 1970 are no time", seconds)
+	if seconds > math.MaxInt64/int64(time.Second)-1 || seconds < 0 || nanos < 0 || nanos >= int64(time.Second) {
+		r.Err = fmt.Errorf("read the script's reply: %d seconds and %d nanoseconds since 1970 are not a time", seconds, nanos)
 		return 0
 	}
 	return limiter.Time(seconds*int64(time.Second) + nanos)
@@ -187,7 +195,7 @@ func (r *reply) counter(m *message, c *Call, at *charge, s *limiter.State) {
 	case limiter.SlidingLog:
 		s.Hits, s.Time = uint64(max(r.next(), 0)), r.time()
 	case limiter.TokenBucket, limiter.LeakyBucket:
-		seconds, parts := r.next(), r.next()
+		seconds, parts := min(max(r.next(), 0), math.MaxInt64/int64(time.Second)-1), min(max(r.next(), 0), partsOfSecond-1)
 		s.Time = limiter.Time(seconds*int64(time.Second) + parts/16)
 		s.Sixteenths = uint8(parts & 15)
 	case limiter.Concurrency:
@@ -217,7 +225,7 @@ func (r *reply) ring(m *message, c *Call, at *charge, s *limiter.State) {
 		return
 	}
 	s.Number, s.Counts = r.advance(at, told, s.Counts)
-	s.Counts[0] = uint32(newest) //nolint:gosec // what a count holds
+	s.Counts[0] = uint32(min(max(newest, 0), math.MaxUint32))
 }
 
 // advance returns the ring that told is at the time of the reply.
@@ -250,7 +258,11 @@ func parseRing(text string, k int64) (s limiter.State, err error) {
 		return s, fmt.Errorf("%d bytes: a window with %d sub-windows has %d", len(text), k, 8+4*(k+1))
 	}
 	b := []byte(text)
-	s.Number = int64(math.Float64frombits(binary.LittleEndian.Uint64(b)))
+	number := math.Float64frombits(binary.LittleEndian.Uint64(b))
+	if !(number >= 0 && number <= 1<<53) { // or no number
+		return s, fmt.Errorf("the sub-window %v: must be 0 to 2^53", number)
+	}
+	s.Number = int64(number)
 	for x := s.Number; x >= s.Number-k; x-- {
 		slot := (x%(k+1) + k + 1) % (k + 1)
 		s.Counts = append(s.Counts, binary.LittleEndian.Uint32(b[8+4*slot:]))

@@ -2,6 +2,7 @@ package script
 
 import (
 	"strings"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -127,12 +128,20 @@ func (r *Run) appendNative(x *redis.Exchange) {
 func (r *Run) counted() {
 	said := r.said
 	for _, c := range r.calls {
-		c.Found, c.Err, c.Bare = c.Found[:0], nil, false
+		c.Found, c.Err, c.Bare, c.Negative = c.Found[:0], nil, false, false
 		for command := range c.commands() {
 			c.counted(command, said[0])
 			said = said[1:]
 		}
 	}
+}
+
+// Cost estimates how long r takes in the store.
+func (r *Run) Cost() (total time.Duration) {
+	for _, c := range r.calls {
+		total += c.Cost
+	}
+	return total
 }
 
 // Read has each call know what its charges found, or its foreign key.
@@ -146,4 +155,5 @@ func (r *Run) Read() {
 			return
 		}
 	}
+	r.Reply.readTook()
 }

@@ -84,7 +84,7 @@ func Read(environ, flags []string, given map[string]bool) (*Environment, error) 
 // read takes the value of a variable if it is set, and good.
 func (e *Environment) read(v *Variable) {
 	text := e.all[v.Name]
-	if text == "" {
+	if text == "" || v.is(unread) && strings.Contains(text, "://") { // Kubernetes sets REDIS_PORT for a Service of that name
 		return
 	}
 	if err := v.check(text); err != nil {

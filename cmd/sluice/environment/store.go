@@ -55,7 +55,7 @@ func (e *Environment) withoutStore(why string) {
 
 // ofStore reports whether v says something of a store.
 func (v *Variable) ofStore() bool {
-	return strings.HasPrefix(v.Name, "REDIS_") || strings.HasPrefix(v.Name, "MEMCACHE_") ||
+	return strings.HasPrefix(v.Name, "REDIS_") && !v.is(unread) || strings.HasPrefix(v.Name, "MEMCACHE_") ||
 		slices.Contains([]string{"CACHE_KEY_PREFIX", "EXPIRATION_JITTER_MAX_SECONDS", "LOCAL_CACHE_SIZE_IN_BYTES"}, v.Name)
 }
 

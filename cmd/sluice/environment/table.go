@@ -37,6 +37,8 @@ const (
 	excused
 	// secret says that its value is never printed.
 	secret
+	// unread says that no version of envoyproxy/ratelimit reads it. Its note says what to use instead, whatever the others say.
+	unread
 )
 
 func (v *Variable) is(t traits) bool { return v.traits&t != 0 }
@@ -81,7 +83,9 @@ func (v *Variable) needs() string {
 const (
 	inMemory    = "counters are in this process's memory"
 	byItself    = "requests that come at once share a message to the store, and all shards are asked at once"
-	lookedFor   = "no start waits for the store: it is looked for each half second, and until it answers `--store-fallback` decides"
+	lookedFor   = "a start waits for the store for a second at most: it is looked for each half second, and until it answers `--store-fallback` decides"
+	notSigned   = "sluice gets no tokens from AWS: have another program write `user:token` to the file of REDIS_AUTH_FILE, which each new connection reads anew"
+	notSigned1s = "sluice gets no tokens from AWS: have another program write `user:token` to the file of REDIS_PERSECOND_AUTH_FILE"
 	notMemcache = "memcached cannot be the store: it runs no scripts"
 	notCounted  = "unless BACKEND_TYPE is memory, or --store names a store: limits would mean something else"
 )
@@ -154,6 +158,8 @@ var sections = []section{
 		{"LIMIT_REQUEST_REMAINING_HEADER", aString, "RateLimit-Remaining", "request-remaining-header", excused, ""},
 		{"LIMIT_REQUEST_RESET_HEADER", aString, "RateLimit-Reset", "request-reset-header", excused, ""},
 		{"RESPONSE_DYNAMIC_METADATA", aBool, "false", "dynamic-metadata", 0, ""},
+		{"ENABLE_NEGATIVE_HITS", aBool, "false", "", accepted, "always so: `is_negative_hits` gives hits back"},
+		{"SOFT_BREACH_HEADER_RATIO", aFloat64, "", "", accepted, "proposed there. Use LIMIT_RESPONSE_HEADERS_ENABLED, whose header says how much remains, or a second limit in shadow mode"},
 	}},
 	{"Logs", []Variable{
 		{"LOG_LEVEL", aString, "WARN", "log-level", 0, "unset: info"},
@@ -166,6 +172,7 @@ var sections = []section{
 		{"PROMETHEUS_PATH", aString, "/metrics", "metrics-path", 0, ""},
 		{"PROMETHEUS_MAPPER_YAML", aString, "", "", accepted | joins, "metrics are not translated from statsd: they have the names of envoyproxy/ratelimit's own mapping, and a warning says which of this one are missing"},
 		{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", aBool, "false", "response-time-milliseconds", 0, ""},
+		{"DESCRIPTOR_KEY_CONFIG", aString, "", "", accepted, "proposed there. The series of overrides are bounded without it: at most 1,000 rules with values of requests have their own, and the rest share `other`"},
 		{"SANITIZE_DESCRIPTOR_METRIC_DOTS", aBool, "false", "sanitize-metric-dots", 0, "domains keep their dots, as there"},
 		{"USE_STATSD", aBool, "true", "", 0, "unset: off, unless STATSD_HOST or STATSD_PORT is set"},
 		{"USE_DOG_STATSD", aBool, "false", "", 0, ""},
@@ -230,7 +237,19 @@ var sections = []section{
 		{"REDIS_PERSECOND_TIMEOUT", aDuration, "10s", "store-per-second-dial-timeout", joins | excused, "while REDIS_PERSECOND is true, as REDIS_TIMEOUT"},
 		{"REDIS_STARTUP_INITIAL_INTERVAL", aDuration, "1s", "", accepted, lookedFor},
 		{"REDIS_STARTUP_MAX_INTERVAL", aDuration, "30s", "", accepted, lookedFor},
-		{"REDIS_STARTUP_MAX_ELAPSED_TIME", aDuration, "0", "", accepted, "a start neither waits for the store nor fails without it: until it answers, `--store-fallback` decides"},
+		{"REDIS_STARTUP_MAX_ELAPSED_TIME", aDuration, "0", "", accepted, "a start waits for the store for a second at most, and does not fail without it: until it answers, `--store-fallback` decides"},
+		{"REDIS_AWS_IAM_AUTH", aBool, "false", "", accepted, notSigned},
+		{"REDIS_AWS_IAM_CACHE_NAME", aString, "", "", accepted, notSigned},
+		{"REDIS_AWS_IAM_USER_ID", aString, "", "", accepted, notSigned},
+		{"REDIS_AWS_IAM_SERVERLESS", aBool, "false", "", accepted, notSigned},
+		{"REDIS_AWS_IAM_REGION", aString, "", "", accepted, notSigned},
+		{"REDIS_PERSECOND_AWS_IAM_AUTH", aBool, "false", "", accepted, notSigned1s},
+		{"REDIS_PERSECOND_AWS_IAM_CACHE_NAME", aString, "", "", accepted, notSigned1s},
+		{"REDIS_PERSECOND_AWS_IAM_USER_ID", aString, "", "", accepted, notSigned1s},
+		{"REDIS_PERSECOND_AWS_IAM_SERVERLESS", aBool, "false", "", accepted, notSigned1s},
+		{"REDIS_HOST", aString, "", "", accepted | unread, "envoyproxy/ratelimit does not read it either: name the store by REDIS_URL=host:port"},
+		{"REDIS_PORT", aString, "", "", accepted | unread, "envoyproxy/ratelimit does not read it either: name the store by REDIS_URL=host:port"},
+		{"REDIS_PASSWORD", aString, "", "", accepted | unread | secret, "envoyproxy/ratelimit does not read it either: use REDIS_AUTH_FILE, or REDIS_AUTH"},
 		{"MEMCACHE_MAX_IDLE_CONNS", anInt, "2", "", accepted, notMemcache},
 		{"MEMCACHE_SRV_REFRESH", aDuration, "0", "", accepted, notMemcache},
 		{"MEMCACHE_TLS", aBool, "false", "", accepted, notMemcache},

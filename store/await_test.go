@@ -1,0 +1,46 @@
+package store
+
+import (
+	"context"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// TestAwait waits for the store after a start: once all primaries have answered, the store decides the very first requests. While
+// one does not answer, the wait lasts until its context ends.
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	one, all := storetest.Start(t), storetest.StartCluster(t, 3, false)
+	behind := newRelay(t, one.Addr, nil, false)
+	behind.cut(true)
+	for name, server := range map[string]redis.Server{"one server": {Network: "tcp", Address: behind.addr}, "a cluster": nodes(all)} {
+		o := &told{}
+		s := runStore(t, Options{Server: server, Fallback: Deny, Observer: o})
+		ended, end := context.WithCancel(t.Context())
+		if name == "one server" {
+			go end()
+			if s.Await(ended) {
+				t.Errorf("%s: was reached without a connection", name)
+			}
+			behind.cut(false)
+		}
+		end()
+		if !s.Await(t.Context()) || !s.Up() {
+			t.Errorf("%s: was not reached", name)
+		}
+		var c caller
+		charges := make([]limiter.Charge, 60) // in the slots of all primaries
+		for i := range charges {
+			charges[i] = hit(uint64(i+1), plenty)
+		}
+		if err := c.ask(s, charges...); err != nil {
+			t.Fatal(err)
+		}
+		if fallback, _ := o.decisions(); fallback > 0 || c.b.Denied {
+			t.Errorf("%s: the fallback decided %d charges of the first request", name, fallback)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package store
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A rangeTest is a store whose clock is ahead, and replies of it.
+type rangeTest struct {
+	offsets offsetRange
+	ahead   time.Duration
+	now     time.Time
+}
+
+// reply has a reply come of a request that took there and back, and returns the error of the estimate.
+func (t *rangeTest) reply(there, back time.Duration) time.Duration {
+	at := limiter.Time(t.now.Add(there + t.ahead).Truncate(time.Microsecond).UnixNano())
+	estimate := t.offsets.add(at, t.now, there+back)
+	t.now = t.now.Add(there + back)
+	return (time.Duration(estimate) - t.ahead).Abs()
+}
+
+// TestLateRepliesMoveNothing has single replies that are late by half a second either way.
+func TestLateRepliesMoveNothing(t *testing.T) {
+	x := rangeTest{ahead: time.Hour, now: time.Unix(1_900_000_000, 0)}
+	const quick, slow = 100 * time.Microsecond, 500 * time.Millisecond
+	for n := range 100 {
+		there, back := quick, quick
+		switch n % 10 {
+		case 0: // also the first of all
+			there = slow
+		case 5:
+			back = slow
+		}
+		off := x.reply(there, back)
+		if n > 0 && off > 2*time.Millisecond {
+			t.Fatalf("reply %d, %v there and %v back: the estimate is wrong by %v", n, there, back, off)
+		}
+		x.now = x.now.Add(time.Second)
+	}
+}
+
+// TestClockSteps sets either clock, by little and by much: the next reply shows it.
+func TestClockSteps(t *testing.T) {
+	x := rangeTest{now: time.Unix(1_900_000_000, 0)}
+	for range 100 {
+		x.reply(100*time.Microsecond, 100*time.Microsecond)
+	}
+	for _, step := range []time.Duration{time.Hour, -time.Hour, 50 * time.Millisecond, -50 * time.Millisecond, 100 * 365 * 24 * time.Hour, 5 * time.Millisecond} {
+		x.ahead += step
+		x.now = x.now.Add(time.Second)
+		x.reply(100*time.Microsecond, 100*time.Microsecond)
+		if off := x.reply(100*time.Microsecond, 100*time.Microsecond); off > 3*time.Millisecond {
+			t.Errorf("after a step of %v the estimate is wrong by %v", step, off)
+		}
+	}
+}
+
+// TestOffsetsOfDriftingClocks has trips of any length, clocks that drift apart, and steps. From ten replies after a step on, the
+// estimate is wrong by no more than the shortest trip of the last ten, and what the clocks have drifted since.
+func TestOffsetsOfDriftingClocks(t *testing.T) {
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		x := rangeTest{ahead: time.Duration(random.Int64N(int64(time.Hour))), now: time.Unix(1_900_000_000, 0)}
+		drift := (random.Float64() - 0.5) / 5000 // up to 100 µs a second
+		var trips []time.Duration
+		for n := range 2000 {
+			if random.IntN(300) == 0 {
+				x.ahead += time.Duration((random.Float64() - 0.5) * math.Pow(10, 9+3*random.Float64()))
+				trips = trips[:0]
+			}
+			there, back := time.Duration(random.ExpFloat64()*1e6), time.Duration(random.ExpFloat64()*1e6)
+			if random.IntN(10) == 0 {
+				there *= 500
+			}
+			pause := time.Duration(random.Int64N(int64(time.Second)))
+			off := x.reply(there, back)
+			trips = append(trips, there+back)
+			shortest := time.Hour
+			for _, trip := range trips[max(0, len(trips)-10):] {
+				shortest = min(shortest, trip)
+			}
+			if most := shortest + 10*time.Second/driftParts*2; len(trips) >= 10 && off > most {
+				t.Fatalf("seed %d, reply %d: the estimate is wrong by %v, want %v at most", seed, n, off, most)
+			}
+			x.now = x.now.Add(pause)
+			x.ahead += time.Duration(drift * float64(pause))
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A key that another program wrote costs the limit on its counter alone: what the fallback decides of the others of a request
+// counts in the store, whether the caller still waits for that or not.
+func TestForeignKeysLeaveOtherLimits(t *testing.T) {
+	t.Parallel()
+	const limit, requests = 5, 20
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	o := &told{}
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute})
+	other := runStore(t, Options{Server: at(srv), Fallback: Error})
+	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+	for n, p := range []*limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true}, // by commands, the others by the script
+		{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow},
+		{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: limit},
+		{Algorithm: limiter.Concurrency, Limit: limit, Window: time.Hour},
+	} {
+		loose := *much
+		loose.CountRefused = p.CountRefused
+		bad, good := hit(uint64(2*n+1), &loose), hit(uint64(2*n+2), p)
+		good.Group = 1
+		srv.Must("RPUSH", keyOf(&bad), "x")
+		var c, there caller
+		passed, counted := 0, 0
+		counts := func() bool { return there.used(t, other, good) == counted && s.owing() == 0 }
+		for range requests {
+			if err := c.ask(s, bad, good); err != nil {
+				t.Fatal(err)
+			}
+			if !c.b.Decisions[1].Over {
+				passed++
+			}
+			if counted++; !p.CountRefused {
+				counted = min(counted, limit)
+			}
+			storetest.Eventually(t, "the hit counts in the store", counts)
+			c.used(t, s, good) // which says so to this replica
+		}
+		if passed != limit {
+			t.Errorf("algorithm %d: %d of %d requests passed a limit of %d", p.Algorithm, passed, requests, limit)
+		}
+		if _, err := reset(other, p, c.names[0]); err != nil {
+			t.Fatal(err)
+		}
+		c.used(t, s, good)
+		c.startLate(t, s, r, replied, func() bool { return true }, bad, good)
+		r.resolve(t, s, replied)
+		counted = 1
+		storetest.Eventually(t, "a hit counts whose caller does not wait for the store", counts)
+	}
+	if want := uint64(4 * (requests + 1)); o.forgot != want {
+		t.Errorf("%d hits were forgotten, want the %d on keys that another program wrote", o.forgot, want)
+	}
+}
+
+// A request that is answered with an error, since one of two stores or primaries is away, holds nothing in the other, and its
+// hits come back that count only if it is admitted.
+func TestPartsOfAFailedRequest(t *testing.T) {
+	t.Parallel()
+	first, second := storetest.Start(t), storetest.Start(t)
+	seconds := at(second)
+	cluster := storetest.StartCluster(t, 2, false)
+	for name, tt := range map[string]struct {
+		to   Options
+		gone *storetest.Server
+		lost limiter.Charge // whose counter is there
+	}{
+		"stores":    {Options{Server: at(first), PerSecond: &seconds}, second, hit(1, plenty)},
+		"primaries": {Options{Server: nodes(cluster)}, cluster[1], inSlots(new(uint64), much, redis.Slots/2, redis.Slots)},
+	} {
+		tt.to.Fallback = Error
+		s := runStore(t, tt.to)
+		storetest.Eventually(t, "up", s.Up)
+		tt.gone.Kill()
+		var c caller
+		storetest.Eventually(t, "away", func() bool {
+			_ = c.ask(s, tt.lost)
+			return !s.Up()
+		})
+		var number uint64
+		for kind, p := range map[string]*limiter.Policy{
+			"place":          spot(1, 3).Policy,
+			"reservation":    reserving(true)[0],
+			"window":         {Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
+			"sliding window": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3},
+			"log":            {Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow},
+			"bucket":         {Algorithm: limiter.TokenBucket, Limit: 1, Window: limiter.MaxWindow, Burst: 9},
+			"counts refused": {Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3, CountRefused: true},
+		} {
+			part := inSlots(&number, p, 0, redis.Slots/2)
+			part.Reserve, part.Hits = part.Policy.Reserve != nil, 2
+			want := uint64(0)
+			if part.Policy.CountRefused {
+				want = 2 * part.Hits
+			}
+			gone := tt.lost
+			for _, gone.Group = range []int32{0, 1} { // as one group, and as two
+				if err := c.ask(s, part, gone); !errors.Is(err, ErrAway) {
+					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrAway)
+				}
+			}
+			storetest.Eventually(t, name+", "+kind+": what was taken has come back", func() bool { return c.holds(t, s, part) == want })
+		}
+		if n := s.owing(); n > 0 {
+			t.Errorf("%s: %d counters owe something", name, n)
+		}
+	}
+}
+
+// inSlots returns a hit of the next counter after a number in one of some slots.
+func inSlots(number *uint64, p *limiter.Policy, from, to int) limiter.Charge {
+	for {
+		*number++
+		c := hit(*number, p)
+		if slot := int(redis.SlotOf(nameOf("s1", &c))); slot >= from && slot < to {
+			return c
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/script"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// TestSlowness has servers that are slow, slow for once, and lie about their time.
+func TestSlowness(t *testing.T) {
+	const estimate, long = time.Millisecond, time.Hour
+	type run struct{ took, trip time.Duration }
+	repeat := func(n int, r run) []run { return slices.Repeat([]run{r}, n) }
+	for name, tt := range map[string]struct {
+		runs []run
+		want time.Duration // of a millisecond
+	}{
+		"no run":                       {nil, time.Millisecond},
+		"faster than estimated":        {repeat(10, run{time.Millisecond / 2, long}), time.Millisecond},
+		"three slow runs":              {repeat(3, run{100 * time.Millisecond, long}), time.Millisecond},
+		"one slow run among others":    {slices.Insert(repeat(9, run{time.Millisecond, long}), 6, run{time.Second, long}), time.Millisecond},
+		"a server four times slower":   {repeat(4, run{4 * time.Millisecond, long}), time.Millisecond / 4},
+		"a server that was slow":       {append(repeat(100, run{4 * time.Millisecond, long}), repeat(4, run{time.Millisecond, long})...), time.Millisecond},
+		"a server that says too much":  {repeat(4, run{math.MaxInt64, 2 * time.Millisecond}), time.Millisecond / 2},
+		"a server that is never ready": {repeat(4, run{math.MaxInt64, math.MaxInt64}), time.Millisecond / mostSlow},
+		"no time":                      {repeat(4, run{0, long}), time.Millisecond},
+		"a time below 0":               {repeat(4, run{math.MinInt64, long}), time.Millisecond},
+		"a trip below 0":               {repeat(4, run{time.Second, -1}), time.Millisecond},
+	} {
+		var s slowness
+		for _, r := range tt.runs {
+			s.add(r.took, r.trip, 0)
+			s.add(r.took, r.trip, estimate)
+			s.add(r.took, r.trip, -estimate)
+		}
+		if got := s.bound(time.Millisecond); got != tt.want {
+			t.Errorf("%s: a run of a millisecond is estimated at %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestRunsSayHowLongTheyTook has the script decide runs of any length: the large ones say how long they took, which is more for
+// more charges, and no longer than the trip.
+func TestRunsSayHowLongTheyTook(t *testing.T) {
+	t.Parallel()
+	for _, binary := range storetest.Binaries(t) {
+		c := newClient(t, storetest.StartBinary(t, binary))
+		if err := warm(c); err != nil {
+			t.Fatal(err)
+		}
+		least := map[int]time.Duration{}
+		for range 5 {
+			for _, n := range []int{1, 30, 600} {
+				var call script.Call
+				charges := many(1, n, ringOf60, 3)
+				var names [][]byte
+				for i := range charges {
+					names = append(names, nameOf("s1", &charges[i]))
+				}
+				call.Encode(0, &limiter.Batch{Charges: charges}, names, 0)
+				var r script.Run
+				r.Clear(0)
+				r.Add(&call)
+				began := clock()
+				script.Decides.Run(c, &r)
+				trip := clock().Sub(began)
+				if r.Read(); r.Err != nil || call.Err != nil || r.Reply.Left() != 0 {
+					t.Fatal(r.Err, call.Err, r.Reply.Left())
+				}
+				if took := r.Reply.Took; least[n] == 0 || took < least[n] {
+					least[n] = took
+				}
+				if r.Reply.Took > trip {
+					t.Logf("%s: %d charges took %v of CPU time in %v", binary, n, r.Reply.Took, trip) // more than one thread
+				}
+			}
+		}
+		if least[1] != 0 || least[30] < 0 || least[600] != 0 && least[600] <= least[30] {
+			t.Errorf("%s: by their replies runs took %v", binary, least)
+		}
+	}
+}
+
+// TestSlowServersGetShorterRuns has a server be four times slower than estimated, and one that is as slow as can be. Runs and parts
+// of large requests are so much shorter by estimate, and each has a charge at least.
+func TestSlowServersGetShorterRuns(t *testing.T) {
+	for _, times := range []int{4, 1000} {
+		l := awaken(t)
+		for range len(l.slowness.recent) {
+			l.slowness.add(time.Duration(times)*time.Second, time.Hour, time.Second)
+		}
+		slower := time.Duration(min(times, mostSlow))
+		asks := 0
+		for range 1000 {
+			queued(l, 5*time.Microsecond, false)
+		}
+		for asks < 1000 {
+			batch, _ := l.take(0, nil)
+			if most := int(script.MostRun / slower / (5 * time.Microsecond)); len(batch) == 0 || len(batch) > most {
+				t.Fatalf("%d times slower: a run of %d asks, want 1 to %d", times, len(batch), most)
+			}
+			asks += len(batch)
+		}
+		charges := many(1, 300, ringOf60, 3)
+		var names [][]byte
+		for i := range charges {
+			names = append(names, nameOf("s1", &charges[i]))
+		}
+		r := l.fleet.store.split(0, &limiter.Batch{Charges: charges}, names)
+		for _, p := range r.parts {
+			if n := len(p.batch.Charges); n == 0 || n > 1 && p.cost > script.MostPart/slower {
+				t.Errorf("%d times slower: a part of %d charges is estimated at %v", times, n, p.cost)
+			}
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A fate of a request whose caller has the fallback's answer.
+type fateOfLate string
+
+const (
+	replied   fateOfLate = "the reply comes"
+	replyLost fateOfLate = "the store runs it, and the connection ends without a reply"
+	neverRun  fateOfLate = "the connection ends before the store runs it"
+)
+
+// startLate has s decide charges whose deadline comes before the reply, which does not come before the relay lets it. Unless
+// it is never run, it waits until the store has run it. It returns the lease that the caller has of the first, 0 for none.
+func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how fateOfLate, hasRun func() bool, charges ...limiter.Charge) uint64 {
+	tb.Helper()
+	lane := s.fleet.lane(0)
+	r.hold(how == neverRun)
+	r.silence(true)
+	if done, err := c.begin(s, 0, charges...); done || err != nil {
+		tb.Fatal(done, err)
+	}
+	storetest.Eventually(tb, "it is sent", func() bool {
+		lane.mu.Lock()
+		defer lane.mu.Unlock()
+		return lane.flying > 0
+	})
+	if how != neverRun {
+		storetest.Eventually(tb, "the store has run it", hasRun)
+	}
+	lane.mu.Lock()
+	late := lane.lateLocked(clock().Add(time.Hour))
+	lane.mu.Unlock()
+	lane.fallBack(late)
+	if err := <-c.decided; err != nil {
+		if !errors.Is(err, ErrAway) {
+			tb.Fatal(err)
+		}
+		return 0
+	}
+	return c.b.Lease(0)
+}
+
+// resolve lets the fate of a late request of s come.
+func (r *relay) resolve(tb testing.TB, s *Store, how fateOfLate) {
+	tb.Helper()
+	if how != replied {
+		r.cut(true)
+		storetest.Eventually(tb, "away", func() bool { return !s.Up() })
+	}
+	r.hold(false)
+	r.silence(false)
+	if how != replied {
+		r.cut(false)
+	}
+}
+
+// What the store holds for a request whose deadline came before the reply is the caller's if the fallback has given the
+// lease, and free if it has not, whatever becomes of the request: places and reservations, with each fallback.
+func TestLateStartsHoldNothing(t *testing.T) {
+	t.Parallel()
+	for _, fallback := range []Fallback{Local, Error, Allow, Deny} {
+		t.Run(string(fallback), func(t *testing.T) {
+			t.Parallel()
+			srv := storetest.Start(t)
+			r := newRelay(t, srv.Addr, nil, false)
+			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: fallback, Timeout: time.Minute, DialTimeout: time.Minute})
+			other := runStore(t, Options{Server: at(srv), Fallback: Deny})
+			storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+			var c, o caller
+			counter := uint64(0)
+			for _, how := range []fateOfLate{replied, replyLost, neverRun} {
+				for _, full := range []bool{false, true} { // as this replica was told last
+					for kind, charge := range starts() {
+						counter++
+						charge.ID = hit(counter, charge.Policy).ID
+						text := fmt.Sprintf("%s, %s, full %v", how, kind, full)
+						held := func() uint64 { return o.holds(t, other, charge) }
+						if full {
+							lease := o.take(t, other, charge)
+							c.holds(t, s, charge)
+							o.end(t, other, charge, lease)
+						}
+						lease := c.startLate(t, s, r, how, func() bool { return held() > 0 }, charge)
+						if want := fallback == Local && !full; (lease > 0) != want {
+							t.Fatalf("%s: the fallback gave the lease %d, want one: %v", text, lease, want)
+						}
+						r.resolve(t, s, how)
+						storetest.Eventually(t, text+": up", s.Up)
+						if lease > 0 {
+							storetest.Eventually(t, text+": what the caller has is held", func() bool { return held() == charge.Hits && s.owing() == 0 })
+							c.end(t, s, charge, lease)
+						}
+						storetest.Eventually(t, text+": nothing is held", func() bool { return held() == 0 && s.owing() == 0 })
+					}
+				}
+			}
+		})
+	}
+}
+
+// starts are charges that take all there is.
+func starts() map[string]limiter.Charge {
+	all := map[string]limiter.Charge{"place": spot(1, 1)}
+	for n, p := range reserving(true) {
+		charge := hit(1, p)
+		charge.Hits, charge.Reserve = p.Capacity(), true
+		all[fmt.Sprintf("reservation %d", n)] = charge
+	}
+	return all
+}
+
+// holds returns what is held of a counter.
+func (c *caller) holds(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
+	tb.Helper()
+	charge.Hits = 0
+	if err := c.ask(s, charge); err != nil {
+		tb.Fatal(err)
+	}
+	return c.b.Decisions[0].Before
+}
+
+// end brings a lease back, of a request that has cost nothing.
+func (c *caller) end(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) {
+	tb.Helper()
+	charge.Hits, charge.Refund, charge.Reserve = lease, true, false
+	if err := c.ask(s, charge); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// A store that ends gives back first what the store holds for callers that have been denied, over the connection that it
+// has or another.
+func TestLateStartsAndTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, how := range []fateOfLate{replied, replyLost} {
+		srv := storetest.Start(t)
+		r := newRelay(t, srv.Addr, nil, false)
+		s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: Deny, Timeout: time.Minute, DialTimeout: time.Minute})
+		s.flushing = time.Minute
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.Run(ctx)
+		}()
+		other := runStore(t, Options{Server: at(srv), Fallback: Deny})
+		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+		var c, o caller
+		all := starts()
+		for _, kind := range []string{"place", "reservation 0"} { // as many as are under way at once
+			charge := all[kind]
+			if lease := c.startLate(t, s, r, how, func() bool { return o.holds(t, other, charge) > 0 }, charge); lease > 0 {
+				t.Fatal("the fallback gave a lease")
+			}
+		}
+		cancel()
+		storetest.Eventually(t, "it is ending", func() bool { return !s.Up() })
+		r.resolve(t, s, how)
+		<-ended
+		for kind, charge := range all {
+			if held := o.holds(t, other, charge); held > 0 {
+				t.Errorf("%s: %d held of %s after the end", how, held, kind)
+			}
+		}
+	}
+}
+
+// A place that the fallback has given, and that was given back to another replica before the store could have it held, is
+// not held after the store has run the start, which then proposes a lease that is taken.
+func TestLateStartsThatEndedElsewhere(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute, DialTimeout: time.Minute})
+	other := runStore(t, Options{Server: at(srv), Fallback: Deny})
+	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+	var c, o caller
+	for n, how := range []fateOfLate{replied, replyLost} {
+		charge := spot(uint64(n+1), 2)
+		first := o.take(t, other, charge) // so that the counter is there
+		lease := c.startLate(t, s, r, neverRun, nil, charge)
+		if lease == 0 {
+			t.Fatal("the fallback gave no lease")
+		}
+		if o.give(t, other, charge, lease) {
+			t.Fatal("the store held the place of a start that it has not seen")
+		}
+		r.hold(false) // the store runs the start, and its reply is kept back
+		storetest.Eventually(t, "the store has run the start", func() bool { return o.holds(t, other, charge) == 2 })
+		r.resolve(t, s, how)
+		storetest.Eventually(t, "up again", s.Up)
+		storetest.Eventually(t, string(how)+": the other place alone is held", func() bool { return o.holds(t, other, charge) == 1 && s.owing() == 0 })
+		if !o.give(t, other, charge, first) {
+			t.Errorf("%s: another's place was freed", how)
+		}
+	}
+}
