@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -22,8 +21,8 @@ const (
 	// A lane that is there is probed each second, so that health and metrics know of a server that
 	// died while nobody asked.
 	steadyProbe = time.Second
-	// One in measureEvery probes measures how fast the server is, by a run of measured charges.
-	measureEvery, measured = 10, 24
+	// One in measureEvery probes is followed by a measurement of how fast the server is.
+	measureEvery = 10
 )
 
 // run brings asks to the server until ctx ends, and returns when all that it started has ended.
@@ -117,9 +116,9 @@ func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 		// Requests that wait have the lane go away when they have waited long enough.
 		err := l.guarded(func() error {
 			return c.Within(ctx, l.fleet.patience(), func() error {
-				took, err := l.decideProbe(c, &script.Run{}, probePolicy, 1)
+				took, err := l.decideProbe(c, &script.Run{})
 				if n = (n + 1) % measureEvery; err == nil && n == 0 {
-					l.measure(c, took)
+					_ = l.measure(c, took)
 				}
 				return err
 			})
@@ -201,14 +200,11 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 		if script.Decides.Run(c, &probe); probe.Err != nil {
 			return probe.Err
 		}
-		took, err := l.decideProbe(c, &probe, probePolicy, 1)
+		took, err := l.decideProbe(c, &probe)
 		if err == nil && took > l.options.Timeout {
 			err = context.DeadlineExceeded
 		}
-		for range len(l.slowness.recent) {
-			if err == nil {
-				l.measure(c, took)
-			}
+		for n := 0; err == nil && n < len(l.slowness.recent) && l.measure(c, took); n++ { // one suffices if the server is fast
 		}
 		return err
 	})
@@ -219,22 +215,16 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 	return c, charged, err
 }
 
-// decideProbe has the script decide a charge on each of some counters of the probe's own. So the first charges of requests, too,
-// go by the store's clock.
-func (l *lane) decideProbe(c *redis.Conn, probe *script.Run, p *limiter.Policy, counters int) (took time.Duration, err error) {
+// decideProbe has the script decide a charge of the probe's own. So the first charges, too, go by the store's clock.
+func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
 	name := l.probeName()
 	if name == nil {
 		return 0, nil
 	}
+	var charge script.Call
+	charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
 	probe.Clear(l.options.storeTime())
-	calls, at := make([]script.Call, counters), l.fleet.time(limiter.Time(l.options.Clock().UnixNano()))
-	for i, each := 0, name; i < counters; i++ {
-		if counters > 1 { // new ones, which take the store longest
-			each = fmt.Appendf(nil, "%s_%d_%d_", name, at, i)
-		}
-		calls[i].Encode(at, &limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: 1}}}, [][]byte{each}, 0)
-		probe.Add(&calls[i])
-	}
+	probe.Add(&charge)
 	sent := l.options.Clock()
 	if script.Decides.Run(c, probe); probe.Err != nil {
 		return 0, probe.Err
@@ -244,20 +234,8 @@ func (l *lane) decideProbe(c *redis.Conn, probe *script.Run, p *limiter.Policy, 
 	return took, nil
 }
 
-// measure learns how fast the server is before a large request comes. A small probe took shortTrip just before. If the server
-// does not tell how long a run takes, the difference of the two trips is taken for it. An error here has no effect: the next
-// probe fails, too.
-func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) {
-	var probe script.Run
-	if trip, err := l.decideProbe(c, &probe, measuredPolicy, measured); err == nil && probe.Cost() > 0 {
-		probe.Read()
-		byTrips := min(trip-shortTrip, mostSlowByTrips*probe.Cost())
-		l.slowness.add(cmp.Or(probe.Reply.Took, byTrips), trip, probe.Cost())
-	}
-}
-
 // probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a
-// server that takes no writes shows it. It expires two seconds later, as do those that measure. On a cluster it is in one of the
+// server that takes no writes shows it. It expires two seconds later. On a cluster it is in one of the
 // lane's slots; without any there is none.
 func (l *lane) probeName() []byte {
 	in := func(slot uint16) bool { return l.fleet.server.Nodes == nil || l.has(slot) }
@@ -271,8 +249,4 @@ func (l *lane) probeName() []byte {
 	return name
 }
 
-var (
-	probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
-	// measuredPolicy is that of which the estimate has the least margin.
-	measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Second}
-)
+var probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
