@@ -34,6 +34,9 @@ func (l *lane) run(ctx context.Context) {
 	l.probe(ctx)
 	l.close()
 	all.Wait()
+	if l.loggedAway && l.replaced.Load() {
+		l.options.Log.replaced(l.shard)
+	}
 }
 
 // close ends the lane's senders and timer. Who still waits gets the fallback.
@@ -77,7 +80,7 @@ func (l *lane) probe(ctx context.Context) {
 			return
 		}
 		l.options.observe().Failed(string(gone.why.Kind))
-		l.options.Log.away(l.shard, gone.why)
+		l.logAway(gone.why)
 		gone.client.Close() // which ends what waits for it
 		l.ground()
 		l.fleet.ask()
@@ -86,6 +89,11 @@ func (l *lane) probe(ctx context.Context) {
 			wait = firstProbe
 		}
 	}
+}
+
+func (l *lane) logAway(why *redis.Error) {
+	l.options.Log.away(l.shard, why)
+	l.loggedAway = true
 }
 
 // watch waits until the lane, which has c, goes away. It reports false if ctx ends before.
@@ -162,6 +170,7 @@ func (l *lane) reach(ctx context.Context, wait time.Duration) (*redis.Conn, bool
 		if err == nil {
 			if !first || last != "" {
 				l.options.Log.back(l.shard, clock().Sub(since), charged)
+				l.loggedAway = false
 			}
 			return c, true
 		}
@@ -173,7 +182,7 @@ func (l *lane) reach(ctx context.Context, wait time.Duration) (*redis.Conn, bool
 		l.fleet.ask()
 		l.options.observe().Failed(string(why.Kind))
 		if why.Kind != last && (first || why.Kind.Remedy() != "") {
-			l.options.Log.away(l.shard, why)
+			l.logAway(why)
 		}
 		last = why.Kind
 		wait = min(max(firstProbe, wait*2), mostProbe)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -33,7 +34,9 @@ type lane struct {
 	dial    dialer
 	fleet   *fleet
 
-	slowness slowness // of the server
+	slowness   slowness    // of the server
+	replaced   atomic.Bool // the lane has ended because other primaries have its slots
+	loggedAway bool        // the log says that the lane is away. It is the prober's
 
 	// Guards what follows. Nothing waits or calls the client while it is held.
 	mu      sync.Mutex
