@@ -126,7 +126,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	}
 }
 
-// An awayLog is the shards that are away by what was logged.
+// An awayLog keeps the shards that are away according to the log.
 type awayLog struct {
 	mu   sync.Mutex
 	away map[string]bool
