@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -22,8 +21,8 @@ const (
 	// A lane that is there is probed each second, so that health and metrics know of a server that
 	// died while nobody asked.
 	steadyProbe = time.Second
-	// One in measureEvery probes measures how fast the server is, by a run of measured charges.
-	measureEvery, measured = 10, 24
+	// One in measureEvery probes is followed by a measurement of how fast the server is.
+	measureEvery = 10
 )
 
 // run brings asks to the server until ctx ends, and returns when all that it started has ended.
@@ -35,6 +34,9 @@ func (l *lane) run(ctx context.Context) {
 	c := l.probe(ctx)
 	l.close(context.WithoutCancel(ctx), c)
 	all.Wait()
+	if l.loggedAway && l.replaced.Load() {
+		l.options.Log.replaced(l.shard)
+	}
 }
 
 // close ends the lane's senders and timer. Who still waits gets the fallback. What is owed is charged, if that can be done
@@ -121,7 +123,7 @@ func (l *lane) probe(ctx context.Context) *redis.Conn {
 			return c
 		}
 		l.options.observe().Failed(string(gone.why.Kind))
-		l.options.Log.away(l.shard, gone.why)
+		l.logAway(gone.why)
 		gone.client.Close() // which ends what waits for it
 		l.ground()
 		l.fleet.ask()
@@ -130,6 +132,11 @@ func (l *lane) probe(ctx context.Context) *redis.Conn {
 			wait = firstProbe
 		}
 	}
+}
+
+func (l *lane) logAway(why *redis.Error) {
+	l.options.Log.away(l.shard, why)
+	l.loggedAway = true
 }
 
 // watch waits until the lane, which has c, goes away. It reports false if ctx ends before.
@@ -165,9 +172,9 @@ func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 		// Requests that wait have the lane go away when they have waited long enough.
 		err := l.guarded(func() error {
 			return c.Within(ctx, l.fleet.patience(), func() error {
-				took, err := l.decideProbe(c, &script.Run{}, probePolicy, 1)
+				took, err := l.decideProbe(c, &script.Run{})
 				if n = (n + 1) % measureEvery; err == nil && n == 0 {
-					l.measure(c, took)
+					_ = l.measure(c, took)
 				}
 				return err
 			})
@@ -211,6 +218,7 @@ func (l *lane) reach(ctx context.Context, wait time.Duration) (*redis.Conn, bool
 		if err == nil {
 			if !first || last != "" {
 				l.options.Log.back(l.shard, clock().Sub(since), charged)
+				l.loggedAway = false
 			}
 			return c, true
 		}
@@ -222,7 +230,7 @@ func (l *lane) reach(ctx context.Context, wait time.Duration) (*redis.Conn, bool
 		l.fleet.ask()
 		l.options.observe().Failed(string(why.Kind))
 		if why.Kind != last && (first || why.Kind.Remedy() != "") {
-			l.options.Log.away(l.shard, why)
+			l.logAway(why)
 		}
 		last = why.Kind
 		wait = min(max(firstProbe, wait*2), mostProbe)
@@ -249,14 +257,11 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 		if script.Decides.Run(c, &probe); probe.Err != nil {
 			return probe.Err
 		}
-		took, err := l.decideProbe(c, &probe, probePolicy, 1)
+		took, err := l.decideProbe(c, &probe)
 		if err == nil && took > l.options.Timeout {
 			err = context.DeadlineExceeded
 		}
-		for range len(l.slowness.recent) {
-			if err == nil {
-				l.measure(c, took)
-			}
+		for n := 0; err == nil && n < len(l.slowness.recent) && l.measure(c, took); n++ { // one suffices if the server is fast
 		}
 		return err
 	})
@@ -267,18 +272,14 @@ func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 	return c, charged, err
 }
 
-// decideProbe has the script decide a charge on each of some counters of the probe's own, or none if the lane has no slots. So the
-// first charges of requests, too, go by the store's clock.
-func (l *lane) decideProbe(c *redis.Conn, probe *script.Run, p *limiter.Policy, counters int) (took time.Duration, err error) {
+// decideProbe has the script decide a charge of the probe's own, or none if the lane has no slots. So the first charges of
+// requests, too, go by the store's clock.
+func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
 	probe.Clear(l.options.storeTime())
-	calls, at := make([]script.Call, counters), l.time(limiter.Time(l.options.Clock().UnixNano()))
-	for i, name := 0, l.probeName(); i < counters && name != nil; i++ {
-		each := name
-		if counters > 1 { // new ones, which take the store longest
-			each = fmt.Appendf(nil, "%s_%d_%d_", name, at, i)
-		}
-		calls[i].Encode(at, &limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: 1}}}, [][]byte{each}, 0)
-		probe.Add(&calls[i])
+	if name := l.probeName(); name != nil {
+		var charge script.Call
+		charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
+		probe.Add(&charge)
 	}
 	sent := l.options.Clock()
 	if script.Decides.Run(c, probe); probe.Err != nil {
@@ -289,20 +290,8 @@ func (l *lane) decideProbe(c *redis.Conn, probe *script.Run, p *limiter.Policy, 
 	return took, nil
 }
 
-// measure learns how fast the server is before a large request comes. A small probe took shortTrip just before. If the server
-// does not tell how long a run takes, the difference of the two trips is taken for it. An error here has no effect: the next
-// probe fails, too.
-func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) {
-	var probe script.Run
-	if trip, err := l.decideProbe(c, &probe, measuredPolicy, measured); err == nil && probe.Cost() > 0 {
-		probe.Read()
-		byTrips := min(trip-shortTrip, mostSlowByTrips*probe.Cost())
-		l.slowness.add(cmp.Or(probe.Reply.Took, byTrips), trip, probe.Cost())
-	}
-}
-
 // probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a
-// server that takes no writes shows it. It expires two seconds later, as do those that measure. On a cluster it is in one of the
+// server that takes no writes shows it. It expires two seconds later. On a cluster it is in one of the
 // lane's slots; without any there is none.
 func (l *lane) probeName() []byte {
 	in := func(slot uint16) bool { return l.fleet.server.Nodes == nil || l.has(slot) }
@@ -316,8 +305,4 @@ func (l *lane) probeName() []byte {
 	return name
 }
 
-var (
-	probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
-	// measuredPolicy is that of which the estimate has the least margin.
-	measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Second}
-)
+var probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}

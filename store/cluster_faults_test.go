@@ -126,12 +126,61 @@ func TestClusterSlotsMove(t *testing.T) {
 	}
 }
 
+// An awayLog keeps the shards that are away according to the log.
+type awayLog struct {
+	mu   sync.Mutex
+	away map[string]bool
+	ever int
+}
+
+func (a *awayLog) log() Log {
+	set := func(shard string, away bool) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.away == nil {
+			a.away = map[string]bool{}
+		}
+		if delete(a.away, shard); away {
+			a.away[shard] = true
+			a.ever++
+		}
+	}
+	return Log{
+		Away:     func(shard string, _ redis.Kind, _ error, _ string) { set(shard, true) },
+		Back:     func(shard string, _ time.Duration, _ Repaid) { set(shard, false) },
+		Replaced: func(shard string) { set(shard, false) },
+	}
+}
+
+// empty reports whether no shard is away, though some were.
+func (a *awayLog) empty() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ever > 0 && len(a.away) == 0
+}
+
+// TestClusterIsBack has no node of a cluster answer at the start: the log says that it is away, and later that it is back.
+func TestClusterIsBack(t *testing.T) {
+	t.Parallel()
+	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &awayLog{}
+	r.cut(true)
+	s := runStore(t, Options{Server: redis.Server{Nodes: []string{r.addr}}, Log: log.log(), Fallback: Deny})
+	storetest.Eventually(t, "away", func() bool {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		return log.ever > 0
+	})
+	r.cut(false)
+	storetest.Eventually(t, "up", s.Up)
+	storetest.Eventually(t, "the log says of no shard that it is away", log.empty)
+}
+
 // A primary that stops or dies takes its own slots alone, until it goes on or its replica takes over.
 func TestClusterPrimaryGone(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, true)
-	o := &told{}
-	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Timeout: 100 * time.Millisecond})
+	o, log := &told{}, &awayLog{}
+	s := runStore(t, Options{Server: nodes(all), Observer: o, Log: log.log(), Fallback: Deny, Timeout: 100 * time.Millisecond})
 	storetest.Eventually(t, "up", s.Up)
 	l := newLedger(t, s)
 	l.goesOn(t)
@@ -160,6 +209,7 @@ func TestClusterPrimaryGone(t *testing.T) {
 		defer s.fleet.mu.Unlock()
 		return s.fleet.lanes[all[1].Addr] == nil
 	})
+	storetest.Eventually(t, "the log says of no shard that it is away", func() bool { return log.empty() })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t.Logf("decided %v, failed %v", o.decided, o.failed)

@@ -36,7 +36,9 @@ type lane struct {
 	offset  atomic.Int64 // the server's time less ours, in nanoseconds, or unknown
 	offsets offsetRange  // by the replies so far
 
-	slowness slowness // of the server
+	slowness   slowness    // of the server
+	replaced   atomic.Bool // the lane has ended because other primaries have its slots
+	loggedAway bool        // the log says that the lane is away. It is the prober's
 
 	// Guards what follows. Nothing waits or calls the client while it is held.
 	mu      sync.Mutex

@@ -67,6 +67,8 @@ type Log struct {
 	Away func(shard string, kind redis.Kind, err error, remedy string)
 	// Back is called when it is back and was charged with what the fallback had admitted.
 	Back func(shard string, after time.Duration, charged Repaid)
+	// Replaced is called in place of Back if other primaries have the slots of a shard that is away.
+	Replaced func(shard string)
 	// Foreign is called, once in ten seconds at most, when a charge cannot be decided because another program
 	// wrote the key of its counter.
 	Foreign func(shard, key string, err error)
@@ -88,6 +90,12 @@ func (l *Log) away(shard string, why *redis.Error) {
 func (l *Log) back(shard string, after time.Duration, charged Repaid) {
 	if l.Back != nil {
 		l.Back(shard, after, charged)
+	}
+}
+
+func (l *Log) replaced(shard string) {
+	if l.Replaced != nil {
+		l.Replaced(shard)
 	}
 }
 

@@ -83,6 +83,7 @@ type cluster struct {
 	fleet  *fleet
 	client *redis.Conn // nil without a connection
 	away   redis.Kind  // why no node told, the last time; empty if one did
+	since  time.Time   // the first of those times
 }
 
 // look asks one node and has the fleet keep to what it says: those whose lanes are up first, then
@@ -94,6 +95,9 @@ func (c *cluster) look(ctx context.Context) {
 		all, err := c.ask(ctx, address)
 		if err == nil {
 			c.fleet.keepTo(all)
+			if c.away != "" {
+				c.fleet.options.Log.back(c.fleet.server.String(), clock().Sub(c.since), Repaid{})
+			}
 			c.away = ""
 			return
 		}
@@ -104,6 +108,9 @@ func (c *cluster) look(ctx context.Context) {
 	}
 	why := redis.Joined(errs)
 	c.fleet.options.observe().Failed(string(why.Kind))
+	if c.away == "" {
+		c.since = clock()
+	}
 	if c.away != why.Kind {
 		c.fleet.options.Log.away(c.fleet.server.String(), why)
 	}
@@ -191,6 +198,7 @@ func (f *fleet) keepTo(all []redis.NodeSlots) {
 	for address, b := range f.lanes {
 		// A node that is about to get its first slot is told of by redirections alone.
 		if used := b.lane.wasUsed(); !wanted[b.lane] && !used {
+			b.lane.replaced.Store(true)
 			b.end()
 			delete(f.lanes, address)
 		}

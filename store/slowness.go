@@ -1,10 +1,16 @@
 package store
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
 const (
@@ -28,10 +34,11 @@ type slowness struct {
 	next   int
 }
 
-// add notes a run that took some time by the server's own words, and a round trip, which took no less.
-func (s *slowness) add(took, trip, estimate time.Duration) {
+// add notes a run that took some time by the server's own words, and a round trip, which took no less. It reports whether the run
+// took longer than estimated.
+func (s *slowness) add(took, trip, estimate time.Duration) (slower bool) {
 	if took = min(took, trip); took <= 0 || estimate < leastSample {
-		return
+		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,9 +47,41 @@ func (s *slowness) add(took, trip, estimate time.Duration) {
 	sorted := s.recent
 	slices.Sort(sorted[:])
 	s.percent.Store(int64(100 * min(max(sorted[len(sorted)/2], 1), mostSlow)))
+	return took > estimate
 }
 
 // bound returns the estimate of what takes the server as long as most.
 func (s *slowness) bound(most time.Duration) time.Duration {
 	return most * 100 / time.Duration(max(s.percent.Load(), 100))
+}
+
+// measured is the number of charges of a measurement, on new counters of a policy whose estimate has the least margin.
+const measured = 24
+
+var measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Second}
+
+// measure learns how fast the server is before a large request comes, and reports whether it is slower than estimated. A probe took
+// shortTrip just before. If the server does not tell how long a run takes, the difference of the two trips is taken for it. An
+// error here has no effect: the next probe fails, too. The counters expire two seconds later.
+func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
+	name := l.probeName()
+	if name == nil {
+		return false
+	}
+	sent := l.options.Clock()
+	at := l.time(limiter.Time(sent.UnixNano()))
+	var run script.Run
+	run.Clear(l.options.storeTime())
+	calls := make([]script.Call, measured)
+	for i := range calls {
+		b := &limiter.Batch{Charges: []limiter.Charge{{Policy: measuredPolicy, Hits: 1}}}
+		calls[i].Encode(at, b, [][]byte{fmt.Appendf(nil, "%s_%d_%d_", name, at, i)}, 0)
+		run.Add(&calls[i])
+	}
+	if script.Decides.Run(c, &run); run.Err != nil {
+		return false
+	}
+	run.Read()
+	trip, cost := l.options.Clock().Sub(sent), run.Cost()
+	return l.slowness.add(cmp.Or(run.Reply.Took, min(trip-shortTrip, mostSlowByTrips*cost)), trip, cost)
 }

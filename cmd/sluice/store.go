@@ -206,6 +206,9 @@ func (f *storeFlags) log(logger *zap.Logger) store.Log {
 			}
 			logger.Info("the store is back", fields...)
 		},
+		Replaced: func(shard string) {
+			logger.Info("the store is back: other primaries have the slots of this one", zap.String("store", shard))
+		},
 		Foreign: func(shard, key string, err error) {
 			logger.Error("another program wrote a counter's key, and the fallback decides requests on it", zap.String("store", shard), zap.String("key", key), zap.Error(err), fallback)
 		},
