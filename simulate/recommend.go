@@ -205,7 +205,7 @@ func (d *demand) enough(most uint64) uint64 {
 	for _, s := range slices.Backward(all) {
 		// Each step down leaves one hit more of each window beyond.
 		down := number - s.hits
-		if down*beyond > most {
+		if beyond > 0 && down > most/beyond {
 			return number - most/beyond
 		}
 		most -= down * beyond

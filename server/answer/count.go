@@ -2,6 +2,7 @@ package answer
 
 import (
 	"cmp"
+	"math"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -135,19 +136,28 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 		// It had room, but its group was denied.
 	case !d.Over:
 		h.Within = hits
-		if after := d.Before + hits; after > near {
+		if after := sum(d.Before, hits); after > near {
 			h.Near = min(hits, after-near)
 		}
-	case charge.Policy.CountRefused && d.Before < limit && (d.Penalty == 0 || d.Began):
-		h.Near = limit - max(near, d.Before)
-		h.Over = hits - (limit - d.Before)
-	default:
+	case charge.Policy.CountRefused && d.Charged > 0 && d.Before < limit && (d.Penalty == 0 || d.Began):
+		within := min(hits, limit-d.Before)
+		h.Near = d.Before + within - min(d.Before+within, max(near, d.Before))
+		h.Over = hits - within
+	default: // none of them counts, or the limit was exceeded before
 		h.Over = hits
 	}
 	if !charge.Mode.Denies() {
 		h.Shadow = h.Over
 	}
 	return h
+}
+
+// sum returns a + b, or the greatest number if that is greater.
+func sum(a, b uint64) uint64 {
+	if a+b < a {
+		return math.MaxUint64
+	}
+	return a + b
 }
 
 // Exceeded implements [limiter.Waiter]: it returns what counts hits of a charge that turn out to be beyond the

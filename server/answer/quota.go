@@ -12,7 +12,7 @@ import (
 // the service, were not in shadow mode. One goroutine calls it at a time.
 func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64) {
 	rules := s.rules.Load()
-	if rules == nil || rules.set != set || allowed+denied == 0 {
+	if rules == nil || rules.set != set || allowed == 0 && denied == 0 {
 		return
 	}
 	limit := r.Limits[0]
@@ -26,7 +26,8 @@ func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries 
 	} else {
 		counters = rules.counters.Of(int(limit.Index))
 	}
-	h := telemetry.Hits{Total: allowed + denied, Within: allowed - beyond, Over: denied + beyond}
+	beyond = min(beyond, allowed)
+	h := telemetry.Hits{Total: sum(allowed, denied), Within: allowed - beyond, Over: sum(denied, beyond)}
 	if r.Shadow {
 		h.Shadow = beyond
 	} else {

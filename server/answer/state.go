@@ -73,14 +73,12 @@ func (s *Service) Tick(now time.Time) {
 func (s *Service) each(r *serving, yield func(limit int, of any, c live.Counts, exceeded uint64)) {
 	sums := map[int]live.Counts{}
 	s.metrics.Rules.EachRuntime(func(limit int, c *telemetry.RuleCounters) {
-		sum, n := sums[limit], counts(c)
-		sums[limit] = live.Counts{Hits: sum.Hits + n.Hits, Denied: sum.Denied + n.Denied, Near: sum.Near + n.Near, Shadow: sum.Shadow + n.Shadow}
+		sums[limit] = sums[limit].Plus(counts(c))
 	})
 	for i, l := range r.set.Limits {
 		rows, hit := sums[i] // also of rows with names
 		if c := r.counters.Begun(i); c != nil && !l.Rule.RuntimeMetric {
-			own := counts(c)
-			yield(i, c, live.Counts{Hits: own.Hits + rows.Hits, Denied: own.Denied + rows.Denied, Near: own.Near + rows.Near, Shadow: own.Shadow + rows.Shadow}, c.ExceededHits())
+			yield(i, c, counts(c).Plus(rows), c.ExceededHits())
 		} else if hit {
 			yield(i, l, rows, 0)
 		}
@@ -238,7 +236,7 @@ func (s *spell) tick(now time.Time) {
 		if s.since.IsZero() {
 			s.since, s.sum = now, 0
 		}
-		s.sum += grown
+		s.sum = sum(s.sum, grown)
 		s.last = now
 	} else if now.Sub(s.last) > spellEnds {
 		s.since = time.Time{}

@@ -11,6 +11,19 @@ const (
 // Counts are hits so far, of one limit.
 type Counts struct{ Hits, Denied, Near, Shadow uint64 }
 
+// Plus returns the sums of two counts. Counters stop at 2^64-1, and so do sums of them.
+func (c Counts) Plus(o Counts) Counts {
+	return Counts{Hits: plus(c.Hits, o.Hits), Denied: plus(c.Denied, o.Denied), Near: plus(c.Near, o.Near), Shadow: plus(c.Shadow, o.Shadow)}
+}
+
+// plus returns a + b, or the greatest number if that is greater.
+func plus[N uint32 | uint64](a, b N) N {
+	if a+b < a {
+		return ^N(0)
+	}
+	return a + b
+}
+
 func (c Counts) minus(o Counts) Counts {
 	// A refund takes nothing off these, but a counter may begin anew.
 	return Counts{

@@ -89,7 +89,7 @@ func (u *unmatched) read(now uint32, all map[string][]Unmatched) {
 	u.mu.Unlock()
 	for i := range places {
 		p := &places[i]
-		if p.seen == 0 || now-p.last > uint32(forgetAfter.Seconds()) {
+		if p.seen == 0 || now > p.last && now-p.last > uint32(forgetAfter.Seconds()) {
 			continue
 		}
 		found := Unmatched{
