@@ -265,3 +265,15 @@ func TestReadSetsAllOfAView(t *testing.T) {
 		}
 	}
 }
+
+// TestResizeLeavesNothing gives a batch that was decided empty decisions for other charges.
+func TestResizeLeavesNothing(t *testing.T) {
+	p := reserving(100, 10, false)["token bucket"]
+	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 5, Reserve: true}, {ID: counterID(2), Policy: p, Hits: 5, Group: 1}}}
+	tab := newTable(t, 1<<20)
+	tab.Decide(benchNow, b)
+	fill(b, []Charge{{ID: counterID(3), Policy: p, Hits: 7, Reserve: true}}, false, 0, nil).Stored().Resize()
+	if b.Decisions[0] != (Decision{}) || b.Lease(0) > 0 || b.Stored().Settled(0) || b.Stored().Hits(0) != 7 {
+		t.Errorf("%+v, lease %d, settled %v, %d hits", b.Decisions[0], b.Lease(0), b.Stored().Settled(0), b.Stored().Hits(0))
+	}
+}

@@ -78,10 +78,12 @@ func (s Stored) Turn(now Time, i int) State {
 	return turn
 }
 
-// Resize makes the decisions parallel to the charges, for [Stored.Copy].
+// Resize makes the decisions empty ones, parallel to the charges, for [Stored.Copy] and [Stored.Adopt].
 func (s Stored) Resize() {
 	s.b.poison()
 	s.b.resize(len(s.b.Charges))
+	clear(s.b.Decisions)
+	clear(s.b.marks)
 	s.b.extra, s.b.offset = false, false
 }
 
