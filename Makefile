@@ -168,7 +168,7 @@ test-hooked:
 TORTURE := go test -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/torture
 
 # Tortures that measure memory or need all the machine's speed are left out.
-RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
+RACED := ^Test(Certificates|ConfigFile|ConnectionErrorsWithAStore|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
 
 # Long tests of one goroutine, in which the race detector has nothing to find and takes ten times as
 # long, and scripts of commands that end by themselves, or whose servers answer little. make test runs

@@ -64,7 +64,7 @@ func Main(m *testing.M) int {
 	}
 	var flags []string
 	if *raced {
-		flags = []string{"-race"}
+		flags = []string{"-race", "-tags", "limiterhooks"}
 	}
 	return suite.Main(m, Root, func(path, _ string) { binary = path }, flags...)
 }
