@@ -131,8 +131,8 @@ func (k *book) keepOriginLocked(l, of *lease) {
 // appendOrigin appends the origin of a lease: the name of its limit, and the domain and the descriptor of its request
 // without the hits.
 func appendOrigin(b []byte, limit string, domain []byte, d *descriptors.Descriptor) []byte {
-	b = append(binary.AppendUvarint(b, uint64(len(limit))), limit...)
-	b = appendPart(b, domain)
+	b = append(appendLength(b, len(limit)), limit...)
+	b = append(appendLength(b, len(domain)), domain...)
 	if o := &d.Override; d.HasOverride {
 		b = binary.AppendUvarint(append(b, 1), uint64(o.RequestsPerUnit))
 		b = binary.AppendUvarint(b, uint64(uint32(o.Unit))) //nolint:gosec // bits
@@ -141,13 +141,19 @@ func appendOrigin(b []byte, limit string, domain []byte, d *descriptors.Descript
 		b = append(b, 0)
 	}
 	for i := range d.Entries {
-		b = appendPart(appendPart(b, d.Entries[i].Key), d.Entries[i].Value)
+		e := &d.Entries[i]
+		b = append(appendLength(b, len(e.Key)), e.Key...)
+		b = append(appendLength(b, len(e.Value)), e.Value...)
 	}
 	return b
 }
 
-func appendPart(b, part []byte) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
+// appendLength is [binary.AppendUvarint], which is not inlined.
+func appendLength(b []byte, n int) []byte {
+	if n < 0x80 {
+		return append(b, byte(n))
+	}
+	return binary.AppendUvarint(b, uint64(n)) //nolint:gosec // a length
 }
 
 // read makes r.request that of an origin, and returns the name of the limit. Both are views of b.
