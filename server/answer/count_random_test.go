@@ -34,12 +34,12 @@ func TestSplitOfAnyDecision(t *testing.T) {
 	for range 200_000 {
 		s := &Service{settings: Settings{NearLimitRatio: float32(r.IntN(11)) / 10}}
 		p := &limiter.Policy{
-			Algorithm: limiter.Algorithm(1 + r.IntN(limiter.Algorithms-1)), Limit: uint32(r.Uint64() >> (32 + r.IntN(32))), Window: time.Minute, //nolint:gosec // 32 bits
+			Algorithm: limiter.Algorithm(1 + r.IntN(limiter.Algorithms-1)), Limit: uint32(r.Uint64() >> (32 + r.IntN(32))), Window: time.Minute,
 			Burst: 1 + r.Uint32N(100), SubWindows: 10, CountRefused: r.IntN(2) == 0,
 		}
-		charge := &limiter.Charge{Policy: p, Hits: number(), Mode: limiter.Mode(r.IntN(4)), Reserve: r.IntN(4) == 0} //nolint:gosec // small
+		charge := &limiter.Charge{Policy: p, Hits: number(), Mode: limiter.Mode(r.IntN(4)), Reserve: r.IntN(4) == 0}
 		d := &limiter.Decision{
-			Over: r.IntN(2) == 0, Denied: r.IntN(2) == 0, Before: number(), Charged: number(), Penalty: uint8(r.IntN(2)), Began: r.IntN(2) == 0, //nolint:gosec // small
+			Over: r.IntN(2) == 0, Denied: r.IntN(2) == 0, Before: number(), Charged: number(), Penalty: uint8(r.IntN(2)), Began: r.IntN(2) == 0,
 		}
 		h := s.split(charge, d)
 		if h.Total != charge.Hits || h.Over > h.Total || h.Near > h.Total || h.Within > h.Total-h.Over || h.Shadow > h.Over || h.Negative > 0 {
