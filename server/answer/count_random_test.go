@@ -163,3 +163,22 @@ func TestCountsGrow(t *testing.T) {
 }
 
 func grewBy(was, is, most uint64) bool { return was <= is && is <= was+most }
+
+// TestExceededHitsOfValues holds that the state has the hits that were admitted beyond a limit without its store, also of
+// metrics with values of requests.
+func TestExceededHitsOfValues(t *testing.T) {
+	for _, detailed := range []bool{false, true} {
+		s := service(t, Settings{}, fmt.Sprintf("{domain: d, descriptors: [{key: k, detailed_metric: %v, rate_limit: {requests_per_unit: 10, unit: hour}}]}", detailed))
+		x := &Exchange{}
+		for _, value := range []string{"a", "b"} {
+			if _, _, err := s.Answer(noon, time.Minute, x, marshal(t, oneDescriptor(0, "k", value))); err != nil {
+				t.Fatal(err)
+			}
+			x.service, x.rules = s, s.rules.Load()
+			x.Exceeded(0)(7)
+		}
+		if got := s.State(time.Unix(0, int64(noon)).Add(time.Second), AllRules).Domains[0].Rules[0].Exceeded; got != 14 {
+			t.Errorf("detailed_metric %v: %d hits were beyond the limit, want 14", detailed, got)
+		}
+	}
+}
