@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -120,6 +121,7 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 	}
 	h := rule.identity.of(desc.Entries)
 	replacing = replacing && rule.replaceable
+	rows := p.rows
 	for _, l := range rule.Limits {
 		if replacing && p.replaced(l) {
 			continue
@@ -130,6 +132,9 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 				m.Unlimited = l
 				continue
 			}
+		}
+		if p.rows > rows && p.shareCounter(m.First, l) {
+			continue
 		}
 		p.charge(m, l, h, desc.Refund, mode, group)
 		m.Count++
@@ -154,6 +159,20 @@ func (p *Plan) charge(m *Match, l *Limit, h identity.Hasher, refund bool, mode l
 	p.Limits = append(p.Limits, l)
 }
 
+// shareCounter reports whether a charge of the same rule, the first of which is given, has the counter of l already: rows can
+// give two limits of a list the same window. That charge is then by the one of the two limits that admits less.
+func (p *Plan) shareCounter(first int, l *Limit) bool {
+	for at := first; at < len(p.Limits); at++ {
+		if other := p.Limits[at]; other.counter == l.counter {
+			if cmp.Or(cmp.Compare(l.Policy.Limit, other.Policy.Limit), cmp.Compare(l.Policy.Capacity(), other.Policy.Capacity())) < 0 {
+				p.Limits[at], p.Batch.Charges[at].Policy = l, &l.Policy
+			}
+			return true
+		}
+	}
+	return false
+}
+
 // replaced reports whether a limit of the request replaces l.
 func (p *Plan) replaced(l *Limit) bool { return l.nameID != 0 && p.replacedIn[l.nameID] == p.turn }
 
@@ -167,6 +186,7 @@ func (p *Plan) chargeCandidates(req *Request, group int32, replacing bool) {
 		}
 		desc := &req.Descriptors[i]
 		h := m.Rule.identity.of(desc.Entries)
+		rows, first := p.rows, len(p.Batch.Charges)
 		for _, l := range m.Rule.Candidates() {
 			if replacing && p.replaced(l) {
 				continue
@@ -176,6 +196,9 @@ func (p *Plan) chargeCandidates(req *Request, group int32, replacing bool) {
 				if l = of; unlimited {
 					continue
 				}
+			}
+			if p.rows > rows && p.shareCounter(first, l) {
+				continue
 			}
 			p.Candidates = append(p.Candidates, Candidate{Charge: len(p.Batch.Charges), Match: i})
 			p.charge(m, l, h, desc.Refund, limiter.Watch, group)

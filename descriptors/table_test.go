@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // withTable returns options with a table t of a file's rows.
@@ -334,5 +335,35 @@ descriptors:
 	var p Plan
 	if n := testing.AllocsPerRun(100, func() { set.Plan(&p, &req, Global{}) }); n != 0 || len(p.Limits) != 6 {
 		t.Errorf("%v allocations, %d limits", n, len(p.Limits))
+	}
+}
+
+// TestLimitsOfOneCounterAreChargedOnce has rows that give limits of a list the same window: the counter is charged once, by
+// the lower number.
+func TestLimitsOfOneCounterAreChargedOnce(t *testing.T) {
+	opt, _ := withTable(t, "k,requests_per_unit,unit\nday,10,day\nhour,7,hour\nmany,5000,day\nplain,8,\n")
+	for _, test := range []struct{ limits, value, want string }{
+		{"{unit: minute, requests_per_unit: 60, table: t}, {unit: day, requests_per_unit: 1000, table: t}", "day", "10/day"},
+		{"{unit: minute, requests_per_unit: 60, table: t}, {unit: day, requests_per_unit: 1000, table: t}", "plain", "8/minute 8/day"},
+		{"{unit: minute, requests_per_unit: 60, table: t}, {unit: day, requests_per_unit: 1000}", "day", "10/day"},
+		{"{unit: minute, requests_per_unit: 60, table: t}, {unit: day, requests_per_unit: 1000}", "many", "1000/day"},
+		{"{unit: minute, requests_per_unit: 60, table: t}, {unit: day, requests_per_unit: 1000}", "hour", "7/hour 1000/day"},
+		{"{unit: day, requests_per_unit: 1000}, {unit: minute, requests_per_unit: 60, table: t}", "day", "10/day"},
+		{"{unit: day, requests_per_unit: 9}, {unit: minute, requests_per_unit: 60, table: t}, {unit: hour, requests_per_unit: 60, table: t}", "day", "9/day"},
+		{"{unit: minute, requests_per_unit: 60, table: t}, {unit: day, requests_per_unit: 3, algorithm: sliding_window}", "day", "10/day 3/day"},
+		{"{unit: week, requests_per_unit: 1}, {shadow: true, unit: minute, requests_per_unit: 60, table: t}, {shadow: true, unit: hour, requests_per_unit: 1000, table: t}", "day", "1/week 10/day"},
+	} {
+		set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limits: ["+test.limits+"]}]")
+		p := plan(set, Global{}, desc("k", test.value))
+		got, ids := []string{}, map[identity.ID]bool{}
+		for i, l := range p.Limits {
+			got, ids[p.Batch.Charges[i].ID] = append(got, fmt.Sprintf("%d/%v", l.RequestsPerUnit, l.Unit)), true
+			if p.Batch.Charges[i].Policy != &l.Policy || p.Batch.Charges[i].Policy.Limit != l.RequestsPerUnit {
+				t.Errorf("%s: charge %d has the policy of another limit", test.limits, i)
+			}
+		}
+		if text := strings.Join(got, " "); text != test.want || len(ids) != len(p.Limits) || p.Matches[0].Count+len(p.Candidates) != len(got) {
+			t.Errorf("%s with the row %s: charged are %s on %d counters, want %s", test.limits, test.value, text, len(ids), test.want)
+		}
 	}
 }

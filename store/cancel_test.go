@@ -23,13 +23,11 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 	now := limiter.Time(time.Now().UnixNano())
 	var c caller
 	for _, p := range append(reserving(true), spot(1, 5).Policy) {
-		lease, held := uint64(0), func() bool { return c.reserved(t, s, p) > 0 }
-		if p.Reserve != nil {
-			lease = c.reserve(t, s, p, 60)
-		} else {
-			lease, held = c.take(t, s, hit(1, p)), func() bool { return c.used(t, s, hit(1, p)) > 0 }
+		take, held := func() uint64 { return c.reserve(t, s, p, 60) }, func() bool { return c.reserved(t, s, p) > 0 }
+		if p.Reserve == nil {
+			take, held = func() uint64 { return c.take(t, s, hit(1, p)) }, func() bool { return c.used(t, s, hit(1, p)) > 0 }
 		}
-		if lease == 0 {
+		if take() == 0 {
 			t.Fatal("nothing can be held")
 		}
 		r.hold(true)

@@ -143,6 +143,10 @@ func (j *Journal) commit(all []*waiting) (rest []*waiting) {
 	for rest = all; len(rest) > 0; rest = rest[1:] {
 		w := rest[0]
 		if len(w.changes) > 0 && named == nil {
+			if !slices.ContainsFunc(w.changes, func(c Change) bool { return !c.Delete }) {
+				w.done <- nil // there is no row to delete, and a deletion decides no columns
+				continue
+			}
 			named = w.columns
 		}
 		rows, err := j.check(w, named, more)

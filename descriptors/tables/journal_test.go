@@ -350,3 +350,48 @@ func TestJournalThatIsTakenAway(t *testing.T) {
 		t.Errorf("the rows are %v, want %v", rowsOf(again.table.Rows()), rowsOf(j.table.Rows()))
 	}
 }
+
+// TestDeletionsInAnEmptyTable deletes rows that are not there: the table keeps its columns over a restart, or has none.
+func TestDeletionsInAnEmptyTable(t *testing.T) {
+	apply := func(j *Journal, columns []string, changes ...Change) {
+		t.Helper()
+		if err := j.Apply(columns, changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(dir string) (*Table, *Journal) {
+		t.Helper()
+		table := New("t")
+		j, _, err := OpenJournal(table, dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table, j
+	}
+	customer := []string{"customer"}
+	for _, other := range [][]string{{"user"}, {"user", "plan"}} {
+		dir := t.TempDir()
+		_, j := open(dir)
+		apply(j, customer, Change{Values: []string{"a"}, Row: Row{RequestsPerUnit: 5}})
+		apply(j, customer, Change{Values: []string{"a"}, Delete: true})
+		apply(j, other, Change{Values: make([]string, len(other)), Delete: true})
+		apply(j, customer, Change{Values: []string{"b"}, Row: Row{RequestsPerUnit: 5}})
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		table, j := open(dir)
+		if columns := table.Rows().Columns(); !slices.Equal(*columns, customer) || table.Rows().Len() != 1 {
+			t.Errorf("after a restart the table has %d rows of %v, want one of %v", table.Rows().Len(), *columns, customer)
+		}
+		_ = j.Close()
+	}
+	table, j := open(t.TempDir())
+	var many []Change
+	for i := range 1100 { // more than what has a journal written anew
+		many = append(many, Change{Values: []string{strings.Repeat("x", 1000) + strconv.Itoa(i)}, Delete: true})
+	}
+	apply(j, customer, many...)
+	if table.Rows().Columns() != nil || j.Close() != nil {
+		t.Error("a table that never had a row has columns, or does not close")
+	}
+}

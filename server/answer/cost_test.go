@@ -2,6 +2,7 @@ package answer
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,14 +22,15 @@ func TestCostsOfSeveralLeases(t *testing.T) {
 		cost  float64
 		pairs string // the costs of the leases, and whether they are known
 	}{
-		{"l7l9", 16, "7 true 9 true "}, {"ll79", 16, "7 true 9 true "}, {"79ll", 16, "7 true 9 true "}, {"7l9l", 16, "7 true 9 true "},
+		{"l7l9", 16, "7 true 9 true "},
+		{"ll79", 16, "7 true 9 true "}, {"79ll", 16, "7 true 9 true "}, {"7l9l", 16, "7 true 9 true "},
 		{"sl7", 7, "7 true "}, {"s7l9", 7, "7 true "}, {"l7s", 7, "7 true "}, {"ll7", 7 + 60, "7 true 0 false "},
 	} {
 		s := service(t, Settings{Clock: clock.New()}, "{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 2000, unit: hour, reserve: {p90: true, first: 60, unsettled: keep}}}]}")
 		request := &rls.RateLimitRequest{Domain: "d"}
 		held := 0.0
 		for _, c := range test.order {
-			hits := uint64(c - '0') //nolint:gosec // a digit
+			hits := uint64(c - '0')
 			switch c {
 			case 'l':
 				x := &Exchange{}
@@ -50,15 +52,15 @@ func TestCostsOfSeveralLeases(t *testing.T) {
 		if got := gathered(t, s, "sluice_reservation_hits_total"); got != held+held+test.cost {
 			t.Errorf("%s: reserved, settled and cost are %v in all, want %v, %v and %v", test.order, got, held, held, test.cost)
 		}
-		costs := ""
+		var costs strings.Builder
 		for i := range x.plan.Matches {
 			if x.plan.Batch.Charges[i].Refund && x.plan.Batch.Decisions[i].Charged > 0 {
 				cost, known := x.plan.CostBeside(i)
-				costs += fmt.Sprintf("%d %v ", cost, known)
+				fmt.Fprintf(&costs, "%d %v ", cost, known)
 			}
 		}
-		if costs != test.pairs {
-			t.Errorf("%s: the costs are %s, want %s", test.order, costs, test.pairs)
+		if costs.String() != test.pairs {
+			t.Errorf("%s: the costs are %s, want %s", test.order, costs.String(), test.pairs)
 		}
 	}
 }

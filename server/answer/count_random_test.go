@@ -34,12 +34,12 @@ func TestSplitOfAnyDecision(t *testing.T) {
 	for range 200_000 {
 		s := &Service{settings: Settings{NearLimitRatio: float32(r.IntN(11)) / 10}}
 		p := &limiter.Policy{
-			Algorithm: limiter.Algorithm(1 + r.IntN(limiter.Algorithms-1)), Limit: uint32(r.Uint64() >> (32 + r.IntN(32))), Window: time.Minute, //nolint:gosec // 32 bits
+			Algorithm: limiter.Algorithm(1 + r.IntN(limiter.Algorithms-1)), Limit: uint32(r.Uint64() >> (32 + r.IntN(32))), Window: time.Minute,
 			Burst: 1 + r.Uint32N(100), SubWindows: 10, CountRefused: r.IntN(2) == 0,
 		}
-		charge := &limiter.Charge{Policy: p, Hits: number(), Mode: limiter.Mode(r.IntN(4)), Reserve: r.IntN(4) == 0} //nolint:gosec // small
+		charge := &limiter.Charge{Policy: p, Hits: number(), Mode: limiter.Mode(r.IntN(4)), Reserve: r.IntN(4) == 0}
 		d := &limiter.Decision{
-			Over: r.IntN(2) == 0, Denied: r.IntN(2) == 0, Before: number(), Charged: number(), Penalty: uint8(r.IntN(2)), Began: r.IntN(2) == 0, //nolint:gosec // small
+			Over: r.IntN(2) == 0, Denied: r.IntN(2) == 0, Before: number(), Charged: number(), Penalty: uint8(r.IntN(2)), Began: r.IntN(2) == 0,
 		}
 		h := s.split(charge, d)
 		if h.Total != charge.Hits || h.Over > h.Total || h.Near > h.Total || h.Within > h.Total-h.Over || h.Shadow > h.Over || h.Negative > 0 {
@@ -163,3 +163,22 @@ func TestCountsGrow(t *testing.T) {
 }
 
 func grewBy(was, is, most uint64) bool { return was <= is && is <= was+most }
+
+// TestExceededHitsOfValues holds that the state has the hits that were admitted beyond a limit without its store, also of
+// metrics with values of requests.
+func TestExceededHitsOfValues(t *testing.T) {
+	for _, detailed := range []bool{false, true} {
+		s := service(t, Settings{}, fmt.Sprintf("{domain: d, descriptors: [{key: k, detailed_metric: %v, rate_limit: {requests_per_unit: 10, unit: hour}}]}", detailed))
+		x := &Exchange{}
+		for _, value := range []string{"a", "b"} {
+			if _, _, err := s.Answer(noon, time.Minute, x, marshal(t, oneDescriptor(0, "k", value))); err != nil {
+				t.Fatal(err)
+			}
+			x.service, x.rules = s, s.rules.Load()
+			x.Exceeded(0)(7)
+		}
+		if got := s.State(time.Unix(0, int64(noon)).Add(time.Second), AllRules).Domains[0].Rules[0].Exceeded; got != 14 {
+			t.Errorf("detailed_metric %v: %d hits were beyond the limit, want 14", detailed, got)
+		}
+	}
+}

@@ -22,7 +22,7 @@ type CounterReport struct {
 	Rule string `json:"rule,omitempty"`
 	// Reason says why there are no counters, or that an override was ignored.
 	Reason string `json:"reason,omitempty"`
-	// Counters has one element for each limit of the rule.
+	// Counters has one element for each limit of the rule, but one for those that rows of tables give the same counter.
 	Counters []CounterState `json:"counters"`
 	// Divided is there if Envoys divide the limit: what is known of the bucket.
 	Divided *live.QuotaBucket `json:"divided,omitempty"`

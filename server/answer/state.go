@@ -71,16 +71,16 @@ func (s *Service) Tick(now time.Time) {
 // each yields the counts of each limit that was hit, what names them over loads, and the hits that a store's absence let
 // through. A limit whose metrics have values of requests is named by itself, so that a load begins its rates anew.
 func (s *Service) each(r *serving, yield func(limit int, of any, c live.Counts, exceeded uint64)) {
-	sums := map[int]live.Counts{}
+	sums, exceeded := map[int]live.Counts{}, map[int]uint64{}
 	s.metrics.Rules.EachRuntime(func(limit int, c *telemetry.RuleCounters) {
-		sums[limit] = sums[limit].Plus(counts(c))
+		sums[limit], exceeded[limit] = sums[limit].Plus(counts(c)), sum(exceeded[limit], c.ExceededHits())
 	})
 	for i, l := range r.set.Limits {
 		rows, hit := sums[i] // also of rows with names
 		if c := r.counters.Begun(i); c != nil && !l.Rule.RuntimeMetric {
-			yield(i, c, counts(c).Plus(rows), c.ExceededHits())
+			yield(i, c, counts(c).Plus(rows), sum(c.ExceededHits(), exceeded[i]))
 		} else if hit {
-			yield(i, l, rows, 0)
+			yield(i, l, rows, exceeded[i])
 		}
 	}
 }
