@@ -104,6 +104,21 @@ func calls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests 
 	case err != nil:
 		t.Fatal(err)
 	}
+	const attempts = 10
+	for range attempts {
+		if text, complete := recorded(t, config, bootstrap, requests, fails); complete {
+			return text
+		}
+		t.Log("Envoy gave up a call before it was there; once more")
+	}
+	t.Errorf("in each of %d attempts Envoy gave up a call before it was there", attempts)
+	return ""
+}
+
+// recorded is calls for an Envoy and a recorder of its own. It is not complete if a call was too late for Envoy's
+// timeout, which is 20 ms in one configuration, before the recorder had it.
+func recorded(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests string, fails bool) (text string, complete bool) {
+	t.Helper()
 	r := startRecorder(t)
 	e := startEnvoy(t, bootstrap, r)
 	var b strings.Builder
@@ -119,7 +134,7 @@ func calls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests 
 			}
 		}
 		request.Remote, request.Listener = netip.MustParseAddr("127.0.0.1"), "ingress"
-		before := len(r.about(""))
+		before, gaveUp := len(r.about("")), timeouts(t, e)
 		send(t, e, []envoyconfig.Request{request})
 		asked, err := config.Calls(request)
 		if err != nil {
@@ -129,7 +144,16 @@ func calls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests 
 		if fails {
 			want = nil
 		}
-		got := r.newSince(t, before, len(want))
+		complete = true
+		suite.Eventually(t, "the calls are there", func() bool {
+			isThere := len(r.about("")) >= before+len(want)
+			complete = isThere || timeouts(t, e) == gaveUp
+			return isThere || !complete
+		})
+		if !complete {
+			return "", false
+		}
+		got := r.since(before)
 		if !agree(want, got) {
 			t.Errorf("%s: computed %v, Envoy asked %v", line, want, got)
 		}
@@ -138,5 +162,14 @@ func calls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests 
 			b.WriteString("  " + c.String() + " (" + c.patience + " ms)\n")
 		}
 	}
-	return b.String()
+	return b.String(), true
+}
+
+// timeouts returns how many calls Envoy gave up.
+func timeouts(t *testing.T, e *envoy.Envoy) (n int) {
+	t.Helper()
+	for _, count := range suite.EnvoyStats(t, e, `ratelimit\.error$|^cluster\.sluice\.upstream_rq_timeout$`) {
+		n += count
+	}
+	return n
 }

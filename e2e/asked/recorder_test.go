@@ -14,8 +14,6 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // caseHeader is of a client's request; filters put it into the call about it.
@@ -97,13 +95,8 @@ func (r *recorder) await(name string, n int, late <-chan struct{}) []call {
 	return r.about(name)
 }
 
-// newSince returns the calls about no case that came after the first ones. It waits for as
-// many as are wanted.
-func (r *recorder) newSince(t *testing.T, first, wanted int) []call {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-	defer cancel()
-	r.await("", first+wanted, ctx.Done())
+// since returns the calls about no case that came after the first ones.
+func (r *recorder) since(first int) []call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.calls[""][first:])

@@ -83,7 +83,7 @@ var managers = []object{
 
 func (g generator) filter(name string, fields object) object {
 	fields["@type"] = "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"
-	fields["timeout"] = "30s"
+	fields["timeout"] = "180s"
 	fields["failure_mode_deny"] = true
 	fields["rate_limit_service"] = object{
 		"transport_api_version": "V3",

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -82,14 +83,5 @@ func TestReplicasShareAStore(t *testing.T) {
 // awaitStore waits until s has reached its store.
 func awaitStore(t *testing.T, s *sluice.Sluice) {
 	t.Helper()
-	for {
-		resp, err := http.Post("http://"+s.Addr("http")+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"first"}]}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode == http.StatusOK {
-			return
-		}
-	}
+	suite.Eventually(t, "sluice has reached its store", func() bool { return metric(t, s, "sluice_store_up") == 1 })
 }
