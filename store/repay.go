@@ -75,6 +75,9 @@ func (l *lane) charge(c *redis.Conn, f *script.Run, owed []*script.Debt, all *Re
 	f.Clear(l.options.storeTime())
 	f.Add(&call)
 	if script.Repays.Run(c, f); f.Err != nil {
+		for _, d := range sent {
+			d.Sent() // it may have been charged
+		}
 		return sent, f.Err
 	}
 	var state limiter.State

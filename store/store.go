@@ -110,7 +110,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 // pieces, as with what the fallback admits.
 func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
-	_ = s.fleet.leased(s.fleet.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, nil, func() error {
+	_ = s.fleet.leased(s.fleet.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error {
 		s.options.Table.Decide(s.fleet.time(now), b)
 		return nil
 	})
@@ -137,7 +137,7 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 
 // without decides by the fallback what decide could not even ask for.
 func (s *Store) without(f *fleet, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
-	err := f.leased(f.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, nil, func() error { return s.options.fallBack(f.time(now), b) })
+	err := f.leased(f.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error { return s.options.fallBack(f.time(now), b) })
 	s.owes(s.options.Fallback, err == nil, now, b, names, w)
 	return err
 }
