@@ -21,7 +21,7 @@ type ask struct {
 	sent    bool           // since some sender has taken it
 	fate    fate           // guarded by fleet.fates, as are debts, strays and foreign
 	debts   []*script.Debt // what the fallback has decided, while the fate is not known
-	strays  []stray        // leases that the store may hold, likewise
+	strays  []stray        // what the store may hold for it, likewise
 	foreign string         // a key that another program wrote, because of which the store has left the ask alone
 
 	slot   uint16 // of a cluster, to which its keys belong
@@ -34,10 +34,10 @@ type ask struct {
 	prev, next *ask
 }
 
-// A stray is a charge that takes something under a lease, whose caller got the fallback, and maybe another lease from it.
+// A stray is a charge that takes something under a lease, and whose caller got the fallback. The lease that the store gives is
+// not the caller's, so the debt is to give it back.
 type stray struct {
 	charge int
-	has    uint64 // the caller's lease, 0 for none
 	debt   *script.Debt
 }
 

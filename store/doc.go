@@ -33,11 +33,12 @@
 //	                                    little-endian
 //	sliding log     s1{...}l600         list of decimal nanoseconds, oldest first
 //	concurrency     s1{...}p600         sorted set of leases, by when each place is free by itself, in
-//	                                    milliseconds; negative of one that was given back before its
-//	                                    replica could have it held
+//	                                    milliseconds; negative of one that a replica gave without the
+//	                                    store, and that has been given back
 //	reserved        the counter's, h    hash of leases, each with when it ends, in milliseconds, and its
-//	                                    hits; and s, the sum of all and when the first ends. It lacks
-//	                                    the start of a fixed window
+//	                                    hits, 0 of one that a replica gave without the store, and that has
+//	                                    been given back; and s, the sum of all, when the first ends, and
+//	                                    how many of those there are. It lacks the start of a fixed window
 //	penalty         the counter's, y    its step, and when it is forgotten, in milliseconds. It lacks the
 //	                                    start of a fixed window
 //
@@ -55,8 +56,8 @@
 // A lane goes away when a batch fails, or when its server has said nothing for [Options.Timeout] though somebody waits.
 // Then those who wait get the [Fallback] at once, and so does whoever comes until the lane is back. The prober dials
 // anew and charges a counter of its own; the lane is back when the server answers in time. A reply that comes after its
-// caller got the fallback is dropped, and the store keeps its hits. A caller whose own deadline comes first gets the
-// fallback alone.
+// caller got the fallback is dropped, and the store keeps its hits, but not what it holds under a lease (see below). A caller
+// whose own deadline comes first gets the fallback alone.
 //
 // [Local] decides in a table that is a mirror: the counters of each reply are written to it, but of logs only the hits
 // of this process. So an outage admits at most what was left when the store last replied. What the fallback admits is
@@ -66,6 +67,21 @@
 // Of places the mirror knows how many are held, and not under which leases (leases.go): any lease of the counter
 // gives one back there. What was taken and what was given back meanwhile is owed, lease by lease.
 //
+// A lease is either one that the store gives or one that a replica gives without it. So a caller that got the fallback has
+// no lease of the store's, and what the store holds for it is to be given back, whether it ran the request before or after the
+// caller was answered. An ask that was sent has a fate, which says what is owed:
+//
+//	underWay    no reply has come yet: debts and strays of the ask wait in it
+//	counted     the reply has come: its hits are in the store. What it gave under a lease is given back, and
+//	            what the fallback gave under one is owed
+//	uncounted   the connection ended without a reply: hits are owed and may count twice, and the lease that
+//	            the ask proposed is given back, if the store holds it
+//
+// A lease that a replica gave stays known in the store after it was given back. So a debt that is charged twice, since no
+// reply came, or that comes after the lease was given back elsewhere, holds nothing.
+//
+// A lane that ends charges what is owed first, for two seconds at most.
+//
 // # Primaries
 //
 // A fleet has the lanes of one store: one, or on a cluster one for each primary (fleet.go). Each second, and after
@@ -74,7 +90,8 @@
 //
 // A request whose counters are in several slots, or which would take the store too long, is decided in parts
 // (split.go). If one part denies a group that has charges in other parts, those are given back, and nobody waits for
-// that. So others may be denied for a moment by hits that come back, but no counter is ever beyond its limit.
+// that. If one part fails, so does the request, and all others give back what they took on the condition that it is admitted.
+// So others may be denied for a moment by hits that come back, but no counter is ever beyond its limit.
 //
 // # Invariants
 //
@@ -82,14 +99,26 @@
 //   - A waiter is told once, and has its answer within its deadline or [Options.Timeout], whatever the server does.
 //   - Hits that a caller was granted are in the store, or owed to it, or counted as forgotten. Hits of a connection that
 //     ended without a reply may count twice.
+//   - What the store holds under a lease that no caller has is owed to be given back. Commands of a connection that was given
+//     up run before those of the next one, or never, unless a proxy delivers them later.
 //   - A lane makes at most two messages at a time, and a run takes the store a millisecond at most, by an estimate that
 //     follows the server's speed (slowness.go).
-//   - A key of another program costs the requests on its counter alone: they get the fallback, and the key stays.
+//   - A key of another program costs the requests on its counter alone: they get the fallback, and the key stays. What the
+//     fallback decides of their other counters is owed.
 //
 // # Concurrency
 //
-// A lane's mutex guards its queue, and nobody waits or writes to a connection while it is held. A fleet's mutex guards its
-// set of lanes; the chart of slots is immutable, and replaced. A panic costs the request that it is in.
+// Locks, none of which is held while anything waits for the server:
+//
+//	lane.mu         the lane's queue, open asks, client and timer
+//	fleet.mu        the set of lanes; the chart of slots is immutable, and replaced
+//	fleet.fates     fate, debts, strays and foreign of all asks of a fleet
+//	fleet.owed.mu   the ledger
+//
+// The only one that is taken while another is held is fleet.owed.mu, while fleet.fates is; lane.mu is taken under fleet.mu
+// to ask whether a lane is up. An ask belongs to whoever has removed it from the open asks of its lane; one that was sent is also
+// read by its sender until its fate is settled, so it is not used again if another has decided it. A panic costs the request
+// that it is in.
 //
 // # Cost
 //

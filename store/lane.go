@@ -293,7 +293,7 @@ func (l *lane) fallBack(waiting []*ask) {
 			l.options.answer(a.waiter, ErrAway)
 		default:
 			now := l.time(a.now)
-			err := l.fleet.leased(now, a.batch, a.call.LeaseName, &a.call, func() error { return l.options.fallBack(now, a.batch) })
+			err := l.fleet.leased(now, a.batch, a.call.LeaseName, func() error { return l.options.fallBack(now, a.batch) })
 			l.options.guard(func() { l.fleet.owesAsk(now, a, err == nil) })
 			l.options.answer(a.waiter, err)
 		}

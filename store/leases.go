@@ -13,8 +13,9 @@ import (
 // back is held there when it is back, and what was given back is not.
 
 // leased has decide decide b without the store, and makes the leases of that what they are everywhere. name returns the
-// name that seals a charge's leases. call, if there is one, has asked the store, which may have given the leases that it proposed.
-func (f *fleet) leased(now limiter.Time, b *limiter.Batch, name func(i int) string, call *script.Call, decide func() error) error {
+// name that seals a charge's leases. They are not those that the store may give for b, if it was asked: what it holds under
+// these is given back, whatever becomes of the request.
+func (f *fleet) leased(now limiter.Time, b *limiter.Batch, name func(i int) string, decide func() error) error {
 	var brought []uint64
 	for i := range b.Charges {
 		c := &b.Charges[i]
@@ -36,10 +37,8 @@ func (f *fleet) leased(now limiter.Time, b *limiter.Batch, name func(i int) stri
 				f.unreserve(now, b, c, f.owed.took(name(i), c.Hits))
 			}
 			c.Hits = brought[i]
-		case err == nil && b.Lease(i) > 0 && call != nil:
-			b.Stored().SetLease(i, call.Lease(i))
 		case err == nil && b.Lease(i) > 0:
-			b.Stored().SetLease(i, script.NewLease(name(i)))
+			b.Stored().SetLease(i, script.NewLease(name(i), 1))
 		}
 	}
 	return err

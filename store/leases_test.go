@@ -380,7 +380,7 @@ func TestForeignReservations(t *testing.T) {
 // Replies that no script of ours gives cost the requests the fallback, or hold nothing; nothing panics.
 func TestLeasesOfLiars(t *testing.T) {
 	t.Parallel()
-	held := script.NewLease("s1{1}_x")
+	held := script.NewLease("s1{1}_x", 0)
 	for name, tt := range map[string]struct {
 		says string
 		bad  bool

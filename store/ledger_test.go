@@ -111,7 +111,7 @@ func TestEndedLeasesMakeRoom(t *testing.T) {
 	take := func(now limiter.Time, name string, back bool) bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		lease := script.NewLease(name)
+		lease := script.NewLease(name, 1)
 		b := limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: 1}}}
 		b.Stored().Resize()
 		b.Decisions[0].Charged = 1

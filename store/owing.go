@@ -50,12 +50,17 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 
 // owesBack notes that a lease that charge c of b has taken, or says itself, is to be given back.
 func (f *fleet) owesBack(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64, name string, slot uint16) {
+	f.owed.mu.Lock()
+	defer f.owed.mu.Unlock()
+	f.forgot(f.owed.addLocked([]byte(name), slot, backOf(now, b, c, lease), func() func(uint64) { return nil }))
+}
+
+// backOf returns the debt of a lease that charge c of b has taken, or says itself, and that is to be given back.
+func backOf(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64) *script.Debt {
 	c.Refund, c.Reserve, c.Hits = true, false, lease
 	d := &script.Debt{}
 	d.Set(now, &limiter.Batch{Charges: []limiter.Charge{c}, Decisions: make([]limiter.Decision, 1), Partition: b.Partition}, 0, true)
-	f.owed.mu.Lock()
-	defer f.owed.mu.Unlock()
-	f.forgot(f.owed.addLocked([]byte(name), slot, d, func() func(uint64) { return nil }))
+	return d
 }
 
 // owes notes what b owes, which was not even asked, and which by has decided. Names of fixed windows lack the start.
@@ -87,12 +92,9 @@ func (f *fleet) owesAsk(now limiter.Time, a *ask, decided bool) {
 	f.fates.Lock()
 	defer f.fates.Unlock()
 	if a.sent {
-		a.addStrays(now, decided)
-	}
-	if a.sent && a.fate != uncounted {
-		a.addDebts(now, by)
-		if a.fate == counted {
-			f.settleLocked(counted, a)
+		a.addStrays(now)
+		if a.addDebts(now, by); a.fate != underWay {
+			f.settleLocked(a.fate, a)
 		}
 		return
 	}
@@ -103,37 +105,39 @@ func (f *fleet) owesAsk(now limiter.Time, a *ask, decided bool) {
 		}
 		f.owes(by, now, a.batch, i, []byte(a.call.Name(i)), a.call.LeaseName(i), a.slot, a.waiter)
 	}
-	f.settleLocked(uncounted, a)
 	f.nudge(a.slot)
 }
 
-// addDebts adds what by has admitted of a.
+// addDebts adds what by has admitted of a, and the leases that a brings back.
 func (a *ask) addDebts(now limiter.Time, by Fallback) {
 	for i := range a.batch.Charges {
 		c, d := &a.batch.Charges[i], &script.Debt{}
-		if back := c.Refund && c.Policy.Leases(); !back && !by.owes() || back && !script.IsLease(a.call.LeaseName(i), c.Hits) ||
-			!d.Set(now, a.batch, i, by == Local) {
+		switch {
+		case c.Refund && c.Policy.Leases():
+			if !script.IsLease(a.call.LeaseName(i), c.Hits) {
+				continue
+			}
+			d = backOf(now, a.batch, *c, c.Hits) // there may be no decision
+		case !by.owes() || !d.Set(now, a.batch, i, by == Local):
 			continue
+		default:
+			d.Exceeded = a.waiter.Exceeded(i)
 		}
-		d.Exceeded = a.waiter.Exceeded(i)
 		d.Name, d.Slot = strings.Clone(a.debtName(i)), a.slot
 		a.debts = append(a.debts, d)
 	}
 }
 
-// addStrays adds the leases that the store may give a, which was sent.
-func (a *ask) addStrays(now limiter.Time, decided bool) {
+// addStrays adds the charges for which the store may hold something.
+func (a *ask) addStrays(now limiter.Time) {
 	for i := range a.batch.Charges {
-		c := &a.batch.Charges[i]
+		c := a.batch.Charges[i]
 		if c.Refund || c.Hits == 0 || !c.Reserve && c.Policy.Algorithm != limiter.Concurrency {
 			continue
 		}
-		s := stray{charge: i, debt: script.NewStray(now, a.batch, i)}
-		if decided {
-			s.has = a.batch.Lease(i)
-		}
-		s.debt.Name, s.debt.Slot = strings.Clone(a.call.LeaseName(i)), a.slot
-		a.strays = append(a.strays, s)
+		d := backOf(now, a.batch, c, 0)
+		d.Name, d.Slot = strings.Clone(a.call.LeaseName(i)), a.slot
+		a.strays = append(a.strays, stray{i, d})
 	}
 }
 
@@ -180,15 +184,15 @@ func (f *fleet) leftAlone(a *ask, key string) {
 	f.settleLocked(uncounted, a)
 }
 
-// settleLocked says what has become of a. A place that the fallback has given is owed if the store had none left, and one
-// that the store has given, or may have, is returned if the caller has not got its lease.
+// settleLocked says what has become of a. Hits that the store has counted are not owed. What the fallback has given under a
+// lease is, and what the store has given, or may have, is given back.
 func (f *fleet) settleLocked(what fate, a *ask) {
 	a.fate = what
 	if what == counted {
-		a.debts = slices.DeleteFunc(a.debts, func(d *script.Debt) bool { return !d.Unheld(&a.call) })
+		a.debts = slices.DeleteFunc(a.debts, func(d *script.Debt) bool { return !d.Takes() })
 	}
-	for i := range a.strays {
-		if s := &a.strays[i]; s.debt.Strays(&a.call, s.charge, what == counted, s.has) {
+	for _, s := range a.strays {
+		if s.debt.Returns(&a.call, s.charge, what == counted) {
 			a.debts = append(a.debts, s.debt)
 		}
 	}

@@ -157,6 +157,9 @@ func (l *lane) chargeNow(c *redis.Conn, f *script.Run, owed []*script.Debt, aski
 	f.Asking = asking
 	f.Add(&call)
 	if script.Repays.Run(c, f); f.Err != nil {
+		for _, d := range sent {
+			d.Sent() // it may have been charged
+		}
 		return sent, f.Err
 	}
 	var state limiter.State

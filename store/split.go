@@ -214,7 +214,7 @@ func (r *split) conclude() {
 		name := func(i int) string {
 			return script.LeaseName(r.batch.Charges[i].Policy, r.where[i].part.names[r.where[i].charge])
 		}
-		err = f.leased(f.time(r.now), r.batch, name, nil, func() error { return r.store.options.fallBack(f.time(r.now), r.batch) })
+		err = f.leased(f.time(r.now), r.batch, name, func() error { return r.store.options.fallBack(f.time(r.now), r.batch) })
 	}
 	r.free()
 	w.Decided(err)

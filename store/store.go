@@ -133,7 +133,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 // pieces, as with what the fallback admits.
 func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
-	_ = s.fleet.leased(s.fleet.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, nil, func() error {
+	_ = s.fleet.leased(s.fleet.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error {
 		s.options.Table.Decide(s.fleet.time(now), b)
 		return nil
 	})
@@ -168,7 +168,7 @@ func (s *Store) without(f *fleet, slot uint16, now limiter.Time, b *limiter.Batc
 	if f.server.Nodes != nil {
 		at = f.timeOf(slot, now, b.Charges[0].Policy, names[0])
 	}
-	err := f.leased(at, b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, nil, func() error { return s.options.fallBack(at, b) })
+	err := f.leased(at, b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error { return s.options.fallBack(at, b) })
 	s.owes(s.options.Fallback, err == nil, now, b, names, w)
 	return err
 }

@@ -177,8 +177,8 @@ func TestLateStartsAndTheEnd(t *testing.T) {
 	}
 }
 
-// A place that the fallback has given, and that was given back to another replica before the store could have it held, is
-// not held after the store has run the start, which then proposes a lease that is taken.
+// What the fallback has given, and what was given back to another replica before the store could have it held, is not held after
+// the store has run the start.
 func TestLateStartsThatEndedElsewhere(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -187,23 +187,32 @@ func TestLateStartsThatEndedElsewhere(t *testing.T) {
 	other := runStore(t, Options{Server: at(srv), Fallback: Deny})
 	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
 	var c, o caller
-	for n, how := range []fateOfLate{replied, replyLost} {
-		charge := spot(uint64(n+1), 2)
-		first := o.take(t, other, charge) // so that the counter is there
-		lease := c.startLate(t, s, r, neverRun, nil, charge)
-		if lease == 0 {
-			t.Fatal("the fallback gave no lease")
-		}
-		if o.give(t, other, charge, lease) {
-			t.Fatal("the store held the place of a start that it has not seen")
-		}
-		r.hold(false) // the store runs the start, and its reply is kept back
-		storetest.Eventually(t, "the store has run the start", func() bool { return o.holds(t, other, charge) == 2 })
-		r.resolve(t, s, how)
-		storetest.Eventually(t, "up again", s.Up)
-		storetest.Eventually(t, string(how)+": the other place alone is held", func() bool { return o.holds(t, other, charge) == 1 && s.owing() == 0 })
-		if !o.give(t, other, charge, first) {
-			t.Errorf("%s: another's place was freed", how)
+	number := uint64(0)
+	for _, how := range []fateOfLate{replied, replyLost} {
+		for kind, charge := range starts() {
+			number++
+			charge.ID = hit(number, charge.Policy).ID
+			if charge.Hits /= 2; charge.Hits == 0 {
+				charge = spot(number, 2)
+			}
+			first := o.take(t, other, charge)
+			c.holds(t, s, charge)
+			lease := c.startLate(t, s, r, neverRun, nil, charge)
+			if first == 0 || lease == 0 {
+				t.Fatalf("%s: there are the leases %d and %d", kind, first, lease)
+			}
+			o.end(t, other, charge, lease)
+			if charged := o.b.Decisions[0].Charged; charged > 0 {
+				t.Fatalf("%s: the store held %d for a start that it has not seen", kind, charged)
+			}
+			r.hold(false) // the store runs the start, and its reply is kept back
+			storetest.Eventually(t, "the store has run the start", func() bool { return o.holds(t, other, charge) == 2*charge.Hits })
+			r.resolve(t, s, how)
+			storetest.Eventually(t, "up again", s.Up)
+			storetest.Eventually(t, string(how)+": the other "+kind+" alone is held", func() bool { return o.holds(t, other, charge) == charge.Hits && s.owing() == 0 })
+			if o.end(t, other, charge, first); o.b.Decisions[0].Charged != charge.Hits {
+				t.Errorf("%s, %s: another's was freed", how, kind)
+			}
 		}
 	}
 }

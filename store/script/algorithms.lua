@@ -13,7 +13,7 @@ local began = #ARGV > 96 and elapsed()
 -- What each algorithm reads, decides and writes of a counter. Its state, which charges change,
 -- is a, b and u. ops has the functions of each algorithm, by its letter; make makes them when a batch first asks.
 local make, ops, counters, out, pos, request, admitted = {}, {}, {}, {s, n, 0}, 3, 0, 0
-local holdings, read_held, write_held, pair, joined, now = {}
+local holdings, read_held, write_held, drop_lease, joined = {}
 local penalties, penalty = {}
 local foreign -- the number of a key of this request that another program wrote
 

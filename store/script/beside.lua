@@ -3,7 +3,7 @@
 -- reserving reads what a charge has to do with reservations. held and many are what is held before the request.
 local function reserving(x, id)
   local function number(i) return tonumber(ARGV[pos + i]) end
-  if not read_held then read_held, write_held, pair, joined, now = reservations() end
+  if not read_held then read_held, write_held, drop_lease, joined = reservations() end
   local key = ARGV[pos]
   x.places, x.ttl, x.keep, x.brought = number(1), number(2), ARGV[pos + 3] == '1', ARGV[pos + 4]
   x.nonce, x.seal, x.ls, x.ln = number(5), number(6), number(7), number(8)
@@ -11,10 +11,10 @@ local function reserving(x, id)
   pos = pos + 10
   local h = holdings[key]
   if not h then
-    h = {key = KEYS[tonumber(key)], sum = 0, many = 0, first = 9007199254740992, ended = {}, ttl = x.ttl}
+    h = {key = KEYS[tonumber(key)], sum = 0, many = 0, first = 9007199254740992, ended = {}, buried = 0, ttl = x.ttl}
     local summary = read(h, 'HGET', 's')
     if summary then
-      h.sum, h.many, h.first, h.ended = read_held(h.key, summary, call('HLEN', h.key) - 1)
+      h.sum, h.many, h.first, h.ended, h.buried = read_held(h.key, summary, call('HLEN', h.key) - 1)
     end
     h.foreign = h.foreign or not h.sum
     holdings[key] = h
@@ -98,11 +98,11 @@ local function settle(x, xs)
   x.room, x.done = true, true
   if x.brought == '0' then return end
   local h = x.h
-  local value = call('HGET', h.key, x.brought)
-  local ends, hits = pair(value or '')
-  if not ends or ends <= now then return end
+  local hits, buried = 0, h.buried
+  hits, h.first, h.buried = drop_lease(h.key, x.brought, call('HGET', h.key, x.brought), x.ttl, h.first, buried)
+  h.changed = h.changed or h.buried > buried
+  if hits == 0 then return end
   x.settled, x.lease = hits, tonumber(x.brought)
-  call('HDEL', h.key, x.brought)
   h.sum, h.many, h.changed = max(h.sum - hits, 0), max(h.many - 1, 0), true
   for _, cost in ipairs(xs) do
     if cost.c == x.c and not cost.done and (cost.act == 't' or cost.act == 'c' or cost.act == 'k') then
@@ -120,7 +120,7 @@ local function reserve(x)
   local h, nonce = x.h, x.nonce
   local lease = lease_of(nonce, x.seal)
   while call('HEXISTS', h.key, lease) == 1 do
-    nonce = (nonce + 1) % 1048576
+    nonce = (nonce + 2) % 1048576
     lease = lease_of(nonce, x.seal)
   end
   local ends = (s + x.ttl) * 1000 + math.ceil(n / 1e6)

@@ -192,7 +192,8 @@ local function lease_of(nonce, seal)
 end
 
 -- reservations returns how what is reserved beside a counter is read and written. A key is a hash: of leases, each with
--- when it ends, in milliseconds, and its hits; and s, which is all hits and when the first ends.
+-- when it ends, in milliseconds, and its hits; and s, which is all hits, when the first ends, and how many leases are buried
+-- unless none is. A buried lease, of 0 hits, is one that a replica gave without the store, and that has been given back.
 local function reservations()
   local now = s * 1000 + floor(n / 1e6)
 
@@ -204,40 +205,58 @@ local function reservations()
 
   local function text(a, b) return format('%.0f %.0f', a, b) end
 
-  -- read_held returns the hits that are held, in how many reservations, when the first ends, and those that have ended.
+  -- read_held returns the hits that are held, in how many reservations, when the first ends, those that have ended, and how
+  -- many leases are buried. It is given how many leases there are.
   local function read_held(key, summary, many)
-    local sum, first = pair(summary)
+    local sum, first = pair(summary:match('^(%d+ %d+) ?%d*$'))
     if not sum then return end
-    local ended = {}
-    if first > now then return sum, many, first, ended end
+    local buried, ended = tonumber(summary:match('^%d+ %d+ (%d+)$') or 0), {}
+    if first > now then return sum, many - buried, first, ended, buried end
     local all = call('HGETALL', key)
-    sum, many, first = 0, 0, 9007199254740992
+    sum, many, first, buried = 0, 0, 9007199254740992, 0
     for i = 1, #all, 2 do
       local ends, hits = pair(all[i + 1])
       if all[i] == 's' then
       elseif not ends or ends <= now then
         ended[#ended + 1] = all[i]
+      elseif hits == 0 then
+        buried, first = buried + 1, min(first, ends)
       else
         sum, many, first = sum + hits, many + 1, min(first, ends)
       end
     end
-    return sum, many, first, ended
+    return sum, many, first, ended, buried
+  end
+
+  -- drop drops a lease, of which a value is there or none. It buries one that a replica may yet say to hold, until one of few
+  -- moments, since all is read at each. It returns the hits that were held, when the first lease ends, and how many are buried.
+  local function drop(key, lease, value, ttl, first, buried)
+    local ends, hits = pair(value or '')
+    if value and (not ends or ends <= now or hits == 0) then return 0, first, buried end
+    if value then call('HDEL', key, lease) end
+    local by_replica = floor((lease - 536870912) / 256) % 2 == 1 -- its nonce is odd
+    if by_replica and buried < 1024 then
+      ends = math.ceil((now + ttl * 1000) / (ttl * 125)) * ttl * 125
+      call('HSET', key, lease, text(ends, 0))
+      first, buried = min(first, ends), buried + 1
+    end
+    return hits or 0, first, buried
   end
 
   -- write_held extends the expiry of the key to ttl seconds from now. It never shortens it: earlier reservations may have a
   -- longer ttl.
-  local function write_held(key, sum, first, ended, ttl)
-    call('HSET', key, 's', text(sum, first))
+  local function write_held(key, sum, first, ended, ttl, buried)
+    call('HSET', key, 's', text(sum, first) .. (buried > 0 and ' ' .. buried or ''))
     for _, lease in ipairs(ended) do call('HDEL', key, lease) end
     if call('TTL', key) < ttl + 2 then call('EXPIREAT', key, s + ttl + 2) end
   end
 
-  return read_held, write_held, pair, text, now
+  return read_held, write_held, drop, text
 end
 
 -- places returns how the places of a concurrency limit are read, taken, given back and written. A key is a sorted set: its
 -- members are leases, and scores are when the places are free by themselves, in milliseconds. A negative score is of a
--- lease that was given back before its replica, which was without the store, could have it held: see repay.lua.
+-- lease that a replica gave without the store, and that has been given back: see repay.lua.
 local function places()
   local now = s * 1000 + floor(n / 1e6)
 
@@ -264,43 +283,25 @@ local function places()
         call('ZADD', key, ends(window), lease)
         return tonumber(lease)
       end
-      nonce = (nonce + 1) % 1048576
+      nonce = (nonce + 2) % 1048576
     end
   end
 
   -- hold has a lease held, unless it has been given back already.
   local function hold(key, lease, ends)
-    local score = tonumber(call('ZSCORE', key, lease) or 0)
-    if score < 0 then
-      call('ZREM', key, lease)
-    elseif ends > now then
-      call('ZADD', key, ends, lease)
-    end
+    if ends > now and tonumber(call('ZSCORE', key, lease) or 0) >= 0 then call('ZADD', key, ends, lease) end
   end
 
-  -- free reports whether a lease was held. It is not any more, nor will it be if a replica says so later.
+  -- free reports whether a lease was held. It is not any more, nor will it be if a replica that gave it without the store says
+  -- so later, or once more because it did not hear that it had been told.
   local function free(key, lease, window)
-    local score = call('ZSCORE', key, text(lease))
-    if not score then
-      if call('ZCOUNT', key, '-inf', '(0') < 4096 then call('ZADD', key, -ends(window), text(lease)) end
-      return false
+    local score = tonumber(call('ZSCORE', key, text(lease)) or 0)
+    if score > now then call('ZREM', key, text(lease)) end
+    local by_replica = floor((lease - 536870912) / 256) % 2 == 1 -- its nonce is odd
+    if by_replica and (score > now or score == 0) and call('ZCOUNT', key, '-inf', '(0') < 4096 then
+      call('ZADD', key, -ends(window), text(lease))
     end
-    if tonumber(score) <= now then return false end
-    call('ZREM', key, text(lease))
-    return true
-  end
-
-  -- stray frees what a request holds that proposed a lease, of which no caller has what the store gave it: that lease, or,
-  -- if it had been given back before, the next one. A caller may have the lease itself, which is negative then.
-  local function stray(key, lease, seal)
-    local nonce = floor((math.abs(lease) - 536870912) / 256)
-    while true do
-      local member = lease_of(nonce, seal)
-      local score = tonumber(call('ZSCORE', key, member) or 0)
-      if score > now and (lease > 0 or member ~= text(-lease)) then call('ZREM', key, member) end
-      if score >= -now then return end
-      nonce = (nonce + 1) % 1048576
-    end
+    return score > now
   end
 
   -- write_places drops what was free by itself, and says when all will be.
@@ -309,5 +310,5 @@ local function places()
     call('EXPIREAT', key, s + window + 2)
   end
 
-  return read_places, is_lease, take, free, write_places, hold, count, stray
+  return read_places, is_lease, take, free, write_places, hold, count
 end

@@ -25,8 +25,7 @@ type Debt struct {
 	Runs           []stretch    // of a sliding window or a log
 	taken          []hold       // of a concurrency limit: places that were taken without the store
 	given          []hold       // and leases that were given back
-	strays         []hold       // and leases that the store may hold although no caller has them
-	reserved       bool         // all these are of what is reserved beside a counter
+	reserved       bool         // taken and given are of what is reserved beside a counter
 }
 
 // A stretch is hits of one sub-window, or hits of a log that count from the last of them on.
@@ -52,7 +51,7 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 	}
 	*d = Debt{
 		Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now, Hits: hits,
-		Runs: d.Runs[:0], taken: d.taken[:0], given: d.given[:0], strays: d.strays[:0],
+		Runs: d.Runs[:0], taken: d.taken[:0], given: d.given[:0],
 	}
 	d.Policy.Penalty = nil // which begins without the store is known here alone
 
@@ -130,7 +129,7 @@ func (d *Debt) Add(other *Debt) (forgotten uint64) {
 // Clone returns a copy of d with memory of its own.
 func (d *Debt) Clone() *Debt {
 	own := *d
-	own.Runs, own.taken, own.given, own.strays = slices.Clone(d.Runs), slices.Clone(d.taken), slices.Clone(d.given), slices.Clone(d.strays)
+	own.Runs, own.taken, own.given = slices.Clone(d.Runs), slices.Clone(d.taken), slices.Clone(d.given)
 	return &own
 }
 
@@ -222,9 +221,6 @@ func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
 			c.args = append(c.args, c.number(s.last/int64(time.Second)), c.number(s.last%int64(time.Second)), c.number(int64(s.hits))) //nolint:gosec // at most the limit
 		}
 	case limiter.Concurrency:
-		if d.dropEnded(now); d.Leases() == 0 {
-			return false
-		}
 		c.owedLeases(d)
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(d.at)

@@ -56,7 +56,7 @@ local function decide(x)
   if x.act == 'z' or x.act == 'y' then
     if x.h then
       call('DEL', x.h.key)
-      x.h.sum, x.h.many, x.h.first, x.h.ended, x.h.changed = 0, 0, 9007199254740992, {}, false
+      x.h.sum, x.h.many, x.h.first, x.h.ended, x.h.buried, x.h.changed = 0, 0, 9007199254740992, {}, 0, false
     end
     if x.y then
       call('DEL', x.y.key)
@@ -259,7 +259,7 @@ while pos <= #ARGV do
 end
 for _, c in pairs(counters) do c.op.save(c) end
 for _, h in pairs(holdings) do
-  if h.changed then write_held(h.key, h.sum, h.first, h.ended, h.ttl) end
+  if h.changed then write_held(h.key, h.sum, h.first, h.ended, h.ttl, h.buried) end
 end
 out[3] = admitted
 if began then

@@ -66,7 +66,7 @@ func TestRepliesOfAnyNumbers(t *testing.T) {
 					case 0:
 						c.Refund = true
 						if policy.Leases() {
-							c.Hits = NewLease("k")
+							c.Hits = NewLease("k", 0)
 						}
 					case 1:
 						c.Reserve = policy.Reserve != nil

@@ -11,8 +11,9 @@ import (
 )
 
 // A lease of a store is limiter.FirstLease, a nonce of 20 bits, and a seal of 8 bits that depends on the nonce and on the
-// name of the counter. A process gives each nonce once before it gives one again, from a random one on. By the seal every replica tells a lease of the counter from one of another,
-// without asking: a descriptor with several limits brings the lease of each to all of them. The script makes leases
+// name of the counter. The nonce is odd if a replica that was without the store gave the lease. A process gives each nonce
+// once before it gives one again, from a random one on. By the seal every replica tells a lease of the counter from one of
+// another, without asking: a descriptor with several limits brings the lease of each to all of them. The script makes leases
 // too, if one is in use: see counters.lua.
 const (
 	nonces   = 1 << 20
@@ -40,10 +41,11 @@ var (
 	given      atomic.Uint64
 )
 
-// NewLease returns a lease for the counter of a name, which hardly ever is in use.
-func NewLease[N string | []byte](name N) uint64 {
+// NewLease returns a lease for the counter of a name, which hardly ever is in use. It is one that the store gives, or, if
+// local is 1, one that a replica gives without it.
+func NewLease[N string | []byte](name N, local uint64) uint64 {
 	const step = 648055 // odd, so that all nonces come; those of processes do not follow each other
-	return leaseOf(sealOf(name), (firstNonce+step*given.Add(1))%nonces)
+	return leaseOf(sealOf(name), (firstNonce+step*given.Add(1))%(nonces/2)*2+local)
 }
 
 // IsLease reports whether a lease may be of the counter of a name. One of another counter hardly ever is.
@@ -55,7 +57,7 @@ func IsLease[N string | []byte](name N, lease uint64) bool {
 // the limit, the window, and what a new lease is made of.
 func (c *Call) place(at *charge, from *limiter.Charge, hits uint64) {
 	name := c.Keys[at.key]
-	at.lease = NewLease(name)
+	at.lease = NewLease(name, 0)
 	switch {
 	case !from.Refund:
 		hits = min(hits, 1)
@@ -82,9 +84,6 @@ func LeaseName(p *limiter.Policy, name []byte) string {
 	}
 	return string(name)
 }
-
-// Lease returns the lease that charge i proposes, which the store gives unless another request has it.
-func (c *Call) Lease(i int) uint64 { return c.charges[i].lease }
 
 // lease reads the lease that a charge took or gave back, 0 for none.
 func (r *reply) lease() uint64 {

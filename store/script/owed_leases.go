@@ -7,13 +7,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A hold is a place, or a reservation, that a replica gave while it was without the store, or that the store may hold
-// although no caller has its lease.
+// A hold is a place, or a reservation, that a replica gave while it was without the store.
 type hold struct {
 	lease uint64
 	hits  uint64 // 1 of a place
 	end   int64  // when it is free by itself at the latest, in milliseconds since 1970
-	kept  bool   // of a stray place: its caller has the lease, but not the next one, which the store may have given
+	sent  bool   // the store may have been told of it
 }
 
 // mostLeases is how many leases a counter is owed at most of either kind, and pieceOfLeases how many in one run.
@@ -28,7 +27,7 @@ func ofLease(c *limiter.Charge) bool {
 }
 
 // Leases is how many leases d has.
-func (d *Debt) Leases() int { return len(d.taken) + len(d.given) + len(d.strays) }
+func (d *Debt) Leases() int { return len(d.taken) + len(d.given) }
 
 // Gave reports whether d has a lease that was given back.
 func (d *Debt) Gave(lease uint64) bool {
@@ -65,31 +64,6 @@ func (d *Debt) end(now limiter.Time) int64 {
 	return int64((now + limiter.Time(d.Policy.Window) + limiter.Time(time.Millisecond) - 1) / limiter.Time(time.Millisecond))
 }
 
-// NewStray returns a debt for charge i of b, which takes something under a lease. Which lease is to be returned is known
-// when [Debt.Strays] has reported true. The time now is later than the charge was sent.
-func NewStray(now limiter.Time, b *limiter.Batch, i int) *Debt {
-	c := &b.Charges[i]
-	d := &Debt{Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now}
-	d.Policy.Penalty, d.Policy.Reserve = nil, nil
-	if c.Policy.Reserve != nil {
-		d.Policy, d.reserved = *c.Policy.Reserve.Hold(), true
-	}
-	d.strays = []hold{{end: d.end(now)}}
-	return d
-}
-
-// Strays reports whether the store may hold something for charge i of c that its caller, which has another lease or none
-// (0), does not have. If the store has not replied, the charge is taken to have the lease that it proposed.
-func (d *Debt) Strays(c *Call, i int, replied bool, has uint64) bool {
-	s := &d.strays[0]
-	if s.lease = c.Lease(i); replied {
-		s.lease = c.Found[i].Lease
-		return s.lease != 0 && s.lease != has
-	}
-	s.kept = s.lease == has
-	return !s.kept || !d.reserved
-}
-
 // sum makes the hits of d those of its leases.
 func (d *Debt) sum() {
 	d.Hits = 0
@@ -99,8 +73,8 @@ func (d *Debt) sum() {
 	d.Admitted = d.Hits
 }
 
-// addLeases adds those of other. What was taken and is given back is owed no more. It returns the hits of those that it has
-// no room for.
+// addLeases adds those of other. What was taken and is given back is owed no more, unless the store may have been told of it.
+// It returns the hits of those that it has no room for.
 func (d *Debt) addLeases(other *Debt) (forgotten uint64) {
 	for _, h := range other.taken {
 		if !d.Gave(h.lease) { // else other was on its way to the store, which may hold it
@@ -108,18 +82,20 @@ func (d *Debt) addLeases(other *Debt) (forgotten uint64) {
 		}
 	}
 	for _, back := range other.given {
-		n := len(d.taken)
-		d.taken = slices.DeleteFunc(d.taken, func(h hold) bool { return h.lease == back.lease })
-		if len(d.taken) == n && !d.Gave(back.lease) {
+		n := slices.IndexFunc(d.taken, func(h hold) bool { return h.lease == back.lease })
+		owed := n < 0 || d.taken[n].sent
+		if n >= 0 {
+			d.taken = slices.Delete(d.taken, n, n+1)
+		}
+		if owed && !d.Gave(back.lease) {
 			d.given = append(d.given, back)
 		}
 	}
-	d.strays = append(d.strays, other.strays...)
 	d.dropEnded(d.at)
 	for _, h := range d.taken[:max(0, len(d.taken)-mostLeases)] {
 		forgotten += h.hits
 	}
-	d.taken, d.given, d.strays = newest(d.taken), newest(d.given), newest(d.strays)
+	d.taken, d.given = newest(d.taken), newest(d.given)
 	d.sum()
 	return forgotten
 }
@@ -132,9 +108,9 @@ func ended(now limiter.Time) func(h hold) bool {
 // newest returns the mostLeases newest of all.
 func newest(all []hold) []hold { return all[max(0, len(all)-mostLeases):] }
 
-// dropEnded drops what is free by itself at the time now.
+// dropEnded drops what was taken and is free by itself at the time now.
 func (d *Debt) dropEnded(now limiter.Time) {
-	d.taken, d.strays = slices.DeleteFunc(d.taken, ended(now)), slices.DeleteFunc(d.strays, ended(now))
+	d.taken = slices.DeleteFunc(d.taken, ended(now))
 	d.sum()
 }
 
@@ -147,7 +123,7 @@ func (d *Debt) DropEnded(now limiter.Time) {
 // leasesEnd returns when the last lease of d has ended by itself.
 func (d *Debt) leasesEnd() limiter.Time {
 	end := int64(0)
-	for _, all := range [...][]hold{d.taken, d.given, d.strays} {
+	for _, all := range [...][]hold{d.taken, d.given} {
 		for _, h := range all {
 			end = max(end, h.end)
 		}
@@ -158,11 +134,10 @@ func (d *Debt) leasesEnd() limiter.Time {
 // Pieces returns d in as many debts as it takes runs.
 func (d *Debt) Pieces() (all []*Debt) {
 	for d.Leases() > pieceOfLeases {
-		piece := *d // strays first: they depend on what is written of the taken ones
-		piece.strays = d.strays[:min(len(d.strays), pieceOfLeases)]
-		piece.taken = d.taken[:min(len(d.taken), pieceOfLeases-len(piece.strays))]
-		piece.given = d.given[:min(len(d.given), pieceOfLeases-len(piece.strays)-len(piece.taken))]
-		d.strays, d.taken, d.given = d.strays[len(piece.strays):], d.taken[len(piece.taken):], d.given[len(piece.given):]
+		piece := *d
+		piece.taken = d.taken[:min(len(d.taken), pieceOfLeases)]
+		piece.given = d.given[:min(len(d.given), pieceOfLeases-len(piece.taken))]
+		d.taken, d.given = d.taken[len(piece.taken):], d.given[len(piece.given):]
 		piece.sum()
 		d.sum()
 		all = append(all, &piece)
@@ -170,24 +145,34 @@ func (d *Debt) Pieces() (all []*Debt) {
 	return append(all, d)
 }
 
-// Unheld reports whether d is what a request took of the fallback, and the store, which has decided c, does not hold.
-func (d *Debt) Unheld(c *Call) bool {
-	return len(d.taken) > 0 && !slices.ContainsFunc(c.Found, func(s limiter.State) bool { return s.Lease == d.taken[0].lease })
+// Takes reports whether d is something that was taken under a lease without the store.
+func (d *Debt) Takes() bool { return len(d.taken) > 0 }
+
+// Sent notes that the store may have been told of what d has taken.
+func (d *Debt) Sent() {
+	for i := range d.taken {
+		d.taken[i].sent = true
+	}
 }
 
-// owedLeases appends the leases of d: for how long they hold, how many were taken, given back and are strays, the taken ones
-// with when they end and, of reservations, their hits, and the others. Places also have what their leases are made of,
-// and a stray place whose caller has the lease is negative.
+// Returns makes d, which gives something back, give back the lease under which the store holds something for charge i of c,
+// or, if it has not replied, may hold it. It reports whether there is one.
+func (d *Debt) Returns(c *Call, i int, replied bool) bool {
+	back := &d.given[0]
+	if back.lease = c.charges[i].lease; replied {
+		back.lease = c.Found[i].Lease
+	}
+	return back.lease > 0
+}
+
+// owedLeases appends the leases of d: for how long they hold, how many were taken and how many given back, the taken ones
+// with when they end and, of reservations, their hits, and the others.
 func (c *Call) owedLeases(d *Debt) {
 	letter := forms[limiter.Concurrency].letter
 	if d.reserved {
 		letter = "h"
 	}
-	c.args = append(c.args, letter, "", c.number(int64(d.Policy.Window/time.Second)), c.number(int64(len(d.taken))),
-		c.number(int64(len(d.given))), c.number(int64(len(d.strays))))
-	if !d.reserved {
-		c.args = append(c.args, c.number(int64(sealOf(d.Name)))) //nolint:gosec // small
-	}
+	c.args = append(c.args, letter, "", c.number(int64(d.Policy.Window/time.Second)), c.number(int64(len(d.taken))), c.number(int64(len(d.given))))
 	for _, h := range d.taken {
 		c.args = append(c.args, c.number(int64(h.lease)), c.number(h.end)) //nolint:gosec // a lease
 		if d.reserved {
@@ -196,12 +181,5 @@ func (c *Call) owedLeases(d *Debt) {
 	}
 	for _, h := range d.given {
 		c.args = append(c.args, c.number(int64(h.lease))) //nolint:gosec // a lease
-	}
-	for _, h := range d.strays {
-		lease := int64(h.lease) //nolint:gosec // a lease
-		if h.kept {
-			lease = -lease
-		}
-		c.args = append(c.args, c.number(lease))
 	}
 }

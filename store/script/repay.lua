@@ -90,48 +90,42 @@ ops.l = function(key, i)
   return {total, ns, nn}
 end
 
--- Places: the window, how many leases were taken without the store, given back and are strays, what leases are made of, the
--- taken ones with when they end, and the others. What another replica has given back already is not held any more. A stray
--- is negative if its caller has it.
+-- Places: the window, how many leases were taken without the store and how many given back, the taken ones with when
+-- they end, and the others. What another replica has given back already is not held any more.
 ops.p = function(key, i)
-  local _, is_lease, _, free, write_places, hold, count, stray = places()
+  local _, is_lease, _, free, write_places, hold, count = places()
   local newest = call('ZRANGE', key, -1, -1)[1]
   if newest and not is_lease(newest) then return end
-  local window, seal, taken = number(i), number(i + 4), i + 5 + 2 * number(i + 1)
-  local given = taken + number(i + 2)
-  for j = given, given + number(i + 3) - 1 do stray(key, number(j), seal) end -- before hold takes away by what it goes
-  for j = i + 5, taken - 1, 2 do hold(key, ARGV[j], number(j + 1)) end
-  for j = taken, given - 1 do free(key, number(j), window) end
+  local window, taken = number(i), i + 3 + 2 * number(i + 1)
+  for j = i + 3, taken - 1, 2 do hold(key, ARGV[j], number(j + 1)) end
+  for j = taken, taken + number(i + 2) - 1 do free(key, number(j), window) end
   write_places(key, window)
   return {count(key)}
 end
 
--- Reservations: for how long they hold, how many leases were taken without the store, given back and are strays, the taken
+-- Reservations: for how long they hold, how many leases were taken without the store and how many given back, the taken
 -- ones with when they end and their hits, and the others.
 ops.h = function(key, i)
-  local read_held, write_held, pair, joined, now = reservations()
-  local sum, many, first, ended, ttl = 0, 0, 9007199254740992, {}, number(i)
-  local summary = call('HGET', key, 's')
+  local read_held, write_held, drop, joined = reservations()
+  local sum, many, first, ended, buried = 0, 0, 9007199254740992, {}, 0
+  local summary, ttl, taken = call('HGET', key, 's'), number(i), i + 3 + 3 * number(i + 1)
   if summary then
-    sum, many, first, ended = read_held(key, summary, 0)
+    sum, many, first, ended, buried = read_held(key, summary, 0)
     if not sum then return end
   end
-  local taken = i + 4 + 3 * number(i + 1)
-  for j = i + 4, taken - 1, 3 do
-    if number(j + 1) > now and call('HEXISTS', key, ARGV[j]) == 0 then
+  for j = i + 3, taken - 1, 3 do
+    if number(j + 1) > s * 1000 + floor(n / 1e6) and call('HEXISTS', key, ARGV[j]) == 0 then
       call('HSET', key, ARGV[j], joined(number(j + 1), number(j + 2)))
       sum, first = sum + number(j + 2), min(first, number(j + 1))
       ttl = max(ttl, math.ceil(number(j + 1) / 1000) - s)
     end
   end
-  for j = taken, taken + number(i + 2) + number(i + 3) - 1 do
-    local ends, hits = pair(call('HGET', key, ARGV[j]) or '')
-    if ends and ends > now then
-      call('HDEL', key, ARGV[j])
-      sum = max(sum - hits, 0)
-    end
+  for j = taken, taken + number(i + 2) - 1 do
+    local hits
+    hits, first, buried = drop(key, ARGV[j], call('HGET', key, ARGV[j]), ttl, first, buried)
+    sum = max(sum - hits, 0)
   end
-  if summary or sum > 0 then write_held(key, sum, first, ended, ttl) end
+  if summary or sum > 0 or buried > 0 then write_held(key, sum, first, ended, ttl, buried) end
   return {sum}
 end
 
@@ -139,8 +133,8 @@ end
 local function length(letter, i)
   if letter == 'f' then return 2 end
   if letter == 'b' then return 6 end
-  if letter == 'h' then return 4 + 3 * number(i + 1) + number(i + 2) + number(i + 3) end
-  if letter == 'p' then return 5 + 2 * number(i + 1) + number(i + 2) + number(i + 3) end
+  if letter == 'h' then return 3 + 3 * number(i + 1) + number(i + 2) end
+  if letter == 'p' then return 3 + 2 * number(i + 1) + number(i + 2) end
   if letter == 'r' then return 5 + 2 * number(i + 4) end
   return 3 + 3 * number(i + 2)
 end

@@ -18,7 +18,7 @@ func (c *Call) reserve(at *charge, from *limiter.Charge, name []byte) {
 	at.hold, _ = c.counter(c.since(start))      // not the first: that is the counter
 	hold := c.Keys[at.hold]
 	lease := uint64(0)
-	if at.lease = NewLease(hold); from.Refund && IsLease(hold, from.Hits) {
+	if at.lease = NewLease(hold, 0); from.Refund && IsLease(hold, from.Hits) {
 		lease = from.Hits
 	}
 	p := from.Policy

@@ -1,0 +1,320 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A stalled is replicas whose store stalls now and then, and callers that start and end requests meanwhile.
+type stalled struct {
+	replicas []*Store
+	watch    *Store // that looks at what is held
+	pace     *Store // that is not stalled, for callers who try again
+	observed *told
+	freeze   func(yes bool)
+	fallback Fallback
+	deadline time.Duration
+	counters uint64 // of the first counter
+	seed     uint64
+
+	held, most [2]atomic.Int64 // places, and hits that are reserved, that callers have now and had at once
+	started    atomic.Int64
+	stop       atomic.Bool
+}
+
+const stalledPlaces, stalledHits, stalledCallers = 3, 12, 8
+
+// takes is what a charge of either kind takes.
+var takes = [2]int64{1, stalledHits / stalledPlaces}
+
+// counter returns a charge that starts a request: on places, or one that reserves.
+func (st *stalled) charge(kind int) limiter.Charge {
+	if kind == 0 {
+		return spot(st.counters, stalledPlaces)
+	}
+	c := hit(st.counters+1, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: stalledHits, Reserve: limiter.NewReserve(stalledPlaces, time.Hour, true)})
+	c.Hits, c.Reserve = stalledHits/stalledPlaces, true
+	return c
+}
+
+// note notes that a caller has what a charge has taken, or has it no more.
+func (st *stalled) note(kind int, change int64) {
+	now := st.held[kind].Add(change)
+	for was := st.most[kind].Load(); now > was && !st.most[kind].CompareAndSwap(was, now); was = st.most[kind].Load() {
+	}
+}
+
+// call starts and ends requests until it is stopped. A place may end at any replica; what is reserved ends where it began:
+// elsewhere it may come sooner than its start.
+func (st *stalled) call(tb testing.TB, n uint64) {
+	tb.Helper()
+	random := rand.New(rand.NewPCG(st.seed, n))
+	var c, other caller
+	for !st.stop.Load() {
+		s := st.replicas[random.IntN(len(st.replicas))]
+		kinds := [][]int{{0}, {1}, {0, 1}}[random.IntN(3)] // on a cluster the last are two parts
+		var charges []limiter.Charge
+		for _, kind := range kinds {
+			charges = append(charges, st.charge(kind))
+		}
+		if err := c.askWithin(s, st.deadline, charges...); err != nil || c.b.Denied {
+			other.holds(tb, st.pace, charges[0]) // it tries again after a while
+			continue
+		}
+		st.started.Add(1)
+		for _, kind := range kinds {
+			st.note(kind, takes[kind])
+		}
+		if err := other.askWithin(s, st.deadline, hit(st.counters+2, plenty)); err != nil && st.fallback != Error { // so that it lasts
+			tb.Error(err)
+		}
+		for i, kind := range kinds {
+			st.note(kind, -takes[kind])
+			charges[i].Hits, charges[i].Refund, charges[i].Reserve, charges[i].Group = c.b.Lease(i), true, false, int32(i)
+		}
+		if random.IntN(4) == 0 { // its client went away
+			s.Cancel(limiter.Time(time.Now().UnixNano()), &c.b, c.names)
+			continue
+		}
+		if kinds[len(kinds)-1] == 0 {
+			s = st.replicas[random.IntN(len(st.replicas))]
+		}
+		if err := other.askWithin(s, st.deadline, charges...); err != nil && st.fallback != Error {
+			tb.Error(err)
+		}
+	}
+}
+
+// run has callers start and end requests while the store stalls, now and then. Then nothing may be held, and no more than
+// there is may ever have been held at once.
+func (st *stalled) run(t *testing.T, stalls int, stall func()) {
+	t.Helper()
+	storetest.Eventually(t, "up", st.up)
+	var all sync.WaitGroup
+	for n := range uint64(stalledCallers) {
+		all.Go(func() { st.call(t, n) })
+	}
+	defer func() {
+		st.stop.Store(true)
+		all.Wait()
+	}()
+	for range stalls {
+		stall()
+		storetest.Eventually(t, "up again", st.up)
+	}
+	st.stop.Store(true)
+	all.Wait()
+	var c caller
+	storetest.Eventually(t, "nothing is held or owed when all requests have ended", func() bool {
+		for _, s := range st.replicas {
+			if s.owing() > 0 || !s.idle() {
+				return false
+			}
+		}
+		return c.holds(t, st.watch, st.charge(0))+c.holds(t, st.watch, st.charge(1)) == 0
+	})
+	for kind, there := range []int64{stalledPlaces, stalledHits} {
+		if st.fallback == Local {
+			there *= int64(1 + len(st.replicas)) // and once what each replica knew to be left
+		}
+		if most := st.most[kind].Load(); most > there {
+			t.Errorf("%d held at once, want %d at most", most, there)
+		}
+	}
+	late, asked := st.observed.decisions()
+	t.Logf("seed %d: %d started, %d and %d held at once; %d charges decided by the store, %d by the fallback", st.seed, st.started.Load(), st.most[0].Load(), st.most[1].Load(), asked, late)
+}
+
+// up reports whether all replicas have the store.
+func (st *stalled) up() bool {
+	for _, s := range append([]*Store{st.watch}, st.replicas...) {
+		if !s.Up() {
+			return false
+		}
+	}
+	return true
+}
+
+// goOn waits until requests have been started and, while the store stalls, decided by the fallback.
+func (st *stalled) goOn(tb testing.TB) {
+	tb.Helper()
+	started := st.started.Load()
+	storetest.Eventually(tb, "requests start", func() bool { return st.started.Load() > started+2*stalledCallers })
+	st.freeze(true)
+	before, _ := st.observed.decisions()
+	storetest.Eventually(tb, "deadlines come", func() bool {
+		for _, s := range st.replicas {
+			s.expire()
+		}
+		late, _ := st.observed.decisions()
+		return late > before+2*stalledCallers
+	})
+}
+
+// expire has the deadlines of all come that wait for s.
+func (s *Store) expire() {
+	for _, at := range s.fleet.chart.Load().spans {
+		l := at.lane
+		l.mu.Lock()
+		late := l.lateLocked(clock().Add(time.Hour))
+		l.mu.Unlock()
+		l.fallBack(late)
+	}
+}
+
+// idle reports whether no message is under way, and none waits.
+func (s *Store) idle() bool {
+	for _, at := range s.fleet.chart.Load().spans {
+		at.lane.mu.Lock()
+		idle := at.lane.flying == 0 && len(at.lane.queue) == 0
+		at.lane.mu.Unlock()
+		if !idle {
+			return false
+		}
+	}
+	return true
+}
+
+// lose has the connections of all replicas end without a reply to what is under way.
+func (st *stalled) lose() {
+	for _, s := range st.replicas {
+		for _, at := range s.fleet.chart.Load().spans {
+			at.lane.mu.Lock()
+			c := at.lane.client
+			at.lane.mu.Unlock()
+			if c != nil {
+				at.lane.fail(c, &redis.Error{Kind: redis.Timeout, Err: errors.New("nothing was said for long")})
+			}
+		}
+	}
+}
+
+// newStalled returns replicas whose store is at to, by the address of a relay, of which each has one, to a server. The relays
+// keep back what that says.
+func newStalled(t *testing.T, to func(address string) redis.Server, o Options, replicas int, deadline time.Duration) *stalled {
+	t.Helper()
+	srv := storetest.Start(t)
+	st := &stalled{observed: &told{}, fallback: o.Fallback, deadline: deadline, counters: 1, seed: rand.Uint64()}
+	o.Observer = st.observed
+	var relays []*relay
+	for range replicas {
+		r := newRelay(t, srv.Addr, nil, false)
+		relays = append(relays, r)
+		o.Server = to(r.addr)
+		st.replicas = append(st.replicas, runStore(t, o))
+	}
+	st.watch = runStore(t, Options{Server: at(srv), Fallback: Error, Timeout: time.Minute, DialTimeout: time.Minute})
+	st.pace = st.watch
+	st.freeze = func(yes bool) {
+		for _, r := range relays {
+			r.silence(yes)
+		}
+	}
+	return st
+}
+
+// newStalledCluster returns replicas whose store is a cluster, the nodes of which stop.
+func newStalledCluster(t *testing.T, o Options, replicas int) *stalled {
+	t.Helper()
+	all := storetest.StartCluster(t, 2, false)
+	st := &stalled{observed: &told{}, fallback: o.Fallback, seed: rand.Uint64()}
+	for slots := [2]bool{}; slots != [2]bool{true, false}; { // the two counters are at two nodes
+		st.counters++
+		for kind := range slots {
+			c := st.charge(kind)
+			slots[kind] = redis.SlotOf(nameOf("s1", &c)) < redis.Slots/2
+		}
+	}
+	o.Server, o.Observer = nodes(all), st.observed
+	for range replicas {
+		st.replicas = append(st.replicas, runStore(t, o))
+	}
+	st.watch = runStore(t, Options{Server: nodes(all), Fallback: Error, Timeout: time.Minute, DialTimeout: time.Minute})
+	st.pace = runStore(t, Options{Server: at(storetest.Start(t)), Timeout: time.Minute, DialTimeout: time.Minute})
+	storetest.Eventually(t, "up", st.pace.Up)
+	st.freeze = func(yes bool) {
+		for _, n := range all {
+			if yes {
+				n.Stop()
+			} else {
+				n.Continue()
+			}
+		}
+	}
+	return st
+}
+
+// plainly is a store at an address.
+func plainly(address string) redis.Server { return redis.Server{Network: "tcp", Address: address} }
+
+// However the store stalls, nothing is held when all requests have ended: whether the replies come after the deadlines of those
+// who waited, or the connections end before.
+func TestStalls(t *testing.T) {
+	t.Parallel()
+	for _, fallback := range []Fallback{Local, Error, Deny} {
+		for _, kind := range []string{"server", "Sentinel", "cluster"} {
+			t.Run(string(fallback)+" "+kind, func(t *testing.T) {
+				t.Parallel()
+				o := Options{Fallback: fallback, Timeout: time.Minute, DialTimeout: time.Minute, Panicked: func(thrown any) { t.Errorf("panicked: %v", thrown) }}
+				var st *stalled
+				switch kind {
+				case "server":
+					st = newStalled(t, plainly, o, 3, 0)
+				case "Sentinel":
+					st = newStalled(t, func(address string) redis.Server {
+						to, _ := three(t, address, address, "", false)
+						return to
+					}, o, 2, 0)
+				case "cluster":
+					st = newStalledCluster(t, o, 2)
+				}
+				lost := false
+				st.run(t, 4, func() {
+					st.goOn(t)
+					if lost = !lost; lost {
+						st.lose()
+					}
+					st.freeze(false)
+				})
+			})
+		}
+	}
+}
+
+// The same with stalls, deadlines and replicas of many sorts.
+func TestStallMatrix(t *testing.T) {
+	if os.Getenv("SLUICE_LONG") == "" {
+		t.Skip("it takes minutes: SLUICE_LONG=1 runs it, before a release")
+	}
+	const ms = time.Millisecond
+	for _, stall := range []time.Duration{ms, 10 * ms, 60 * ms, 300 * ms, 1500 * ms} {
+		t.Run(stall.String(), func(t *testing.T) {
+			for _, deadline := range []time.Duration{5 * ms, 20 * ms, 50 * ms, 500 * ms, 5000 * ms} {
+				for _, fallback := range []Fallback{Local, Error, Deny} {
+					for replicas := 1; replicas <= 3; replicas++ {
+						t.Run(fmt.Sprintf("%v %s %d", deadline, fallback, replicas), func(t *testing.T) {
+							t.Parallel()
+							st := newStalled(t, plainly, Options{Fallback: fallback, Timeout: time.Second}, replicas, deadline)
+							st.run(t, 5, func() {
+								<-time.After(100 * time.Millisecond)
+								st.freeze(true)
+								<-time.After(stall)
+								st.freeze(false)
+							})
+						})
+					}
+				}
+			}
+		})
+	}
+}
