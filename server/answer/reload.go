@@ -151,9 +151,9 @@ func appendOrigin(b []byte, limit string, domain []byte, d *descriptors.Descript
 // appendLength is [binary.AppendUvarint], which is not inlined.
 func appendLength(b []byte, n int) []byte {
 	if n < 0x80 {
-		return append(b, byte(n))
+		return append(b, byte(n)) //nolint:gosec // a length
 	}
-	return binary.AppendUvarint(b, uint64(n)) //nolint:gosec // a length
+	return binary.AppendUvarint(b, uint64(n))
 }
 
 // read makes r.request that of an origin, and returns the name of the limit. Both are views of b.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -433,4 +434,53 @@ func (e *namedElsewhere) Decide(now limiter.Time, b *limiter.Batch, names [][]by
 		e.names[string(name)] = true
 	}
 	return e.elsewhere.Decide(now, b, names, w)
+}
+
+// TestReloadsWhileRequestsRun takes a limit away and returns it while requests begin and end. When all have ended, nothing is held.
+func TestReloadsWhileRequestsRun(t *testing.T) {
+	r := newReloaded(t, atMost16)
+	begin, stop := r.request(), make(chan struct{})
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			var x Exchange
+			var open []uint64
+			for running := true; running || len(open) > 0; {
+				select {
+				case <-stop:
+					running = false
+				default:
+				}
+				in := begin
+				if len(open) == 4 || !running {
+					if len(open) == 0 {
+						return
+					}
+					in, open = r.request(open[0], 1), open[1:]
+				}
+				if _, _, err := r.service.Answer(noon, time.Minute, &x, in); err != nil {
+					t.Error(err)
+					return
+				}
+				for at := range x.plan.Batch.Charges {
+					if lease := x.plan.Batch.Lease(at); lease > 0 {
+						open = append(open, lease)
+					}
+				}
+			}
+		})
+	}
+	for range 20 {
+		for name := range lostBy {
+			r.serve(lostBy[name])
+			r.serve(atMost16)
+		}
+	}
+	close(stop)
+	clients.Wait()
+	if n := len(r.service.book.leases); n > 0 {
+		t.Errorf("%d leases are out", n)
+	}
+	r.now = noon
+	r.wantFull(held)
 }
