@@ -23,8 +23,13 @@ func TestCostsOfSeveralLeases(t *testing.T) {
 		pairs string // the costs of the leases, and whether they are known
 	}{
 		{"l7l9", 16, "7 true 9 true "},
-		{"ll79", 16, "7 true 9 true "}, {"79ll", 16, "7 true 9 true "}, {"7l9l", 16, "7 true 9 true "},
-		{"sl7", 7, "7 true "}, {"s7l9", 7, "7 true "}, {"l7s", 7, "7 true "}, {"ll7", 7 + 60, "7 true 0 false "},
+		{"ll79", 16, "7 true 9 true "},
+		{"79ll", 16, "7 true 9 true "},
+		{"7l9l", 16, "7 true 9 true "},
+		{"sl7", 7, "7 true "},
+		{"s7l9", 7, "7 true "},
+		{"l7s", 7, "7 true "},
+		{"ll7", 7 + 60, "7 true 0 false "},
 	} {
 		s := service(t, Settings{Clock: clock.New()}, "{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 2000, unit: hour, reserve: {p90: true, first: 60, unsettled: keep}}}]}")
 		request := &rls.RateLimitRequest{Domain: "d"}
