@@ -155,7 +155,7 @@ func TestKilledWhileSaving(t *testing.T) {
 	ids, least := savedIDs(2000), uint64(0)
 	for round := range 20 {
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSavesUntilKilled$")
-		child.Env = append(os.Environ(), stateVariable+"="+path)
+		child.Env = append(os.Environ(), stateVariable+"="+path, "TMPDIR="+t.TempDir()) // it leaves its files there
 		out, err := child.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
