@@ -5,9 +5,9 @@ package torture
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -98,14 +98,18 @@ func breakConnection(t *testing.T, rnd *rand.Rand, addr string, calls int, end f
 	for i := range calls {
 		block.Reset()
 		for _, f := range [][2]string{
-			{":method", "POST"}, {":scheme", "http"}, {":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"},
-			{":authority", "sluice"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+			{":method", "POST"},
+			{":scheme", "http"},
+			{":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"},
+			{":authority", "sluice"},
+			{"content-type", "application/grpc"},
+			{"te", "trailers"},
 		} {
 			_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 		}
 		id := uint32(2*i + 1)
 		_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true})
-		_ = fr.WriteData(id, true, hostile.Request("torture", []string{"attacker", "held"}[rnd.IntN(2)], fmt.Sprint(rnd.IntN(10))))
+		_ = fr.WriteData(id, true, hostile.Request("torture", []string{"attacker", "held"}[rnd.IntN(2)], strconv.Itoa(rnd.IntN(10))))
 	}
 	length := out.Len()
 	end(fr, calls)
