@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"go.uber.org/zap"
@@ -56,8 +57,9 @@ func (f *stateFlags) open(opt limiter.Options, metrics *telemetry.Metrics, logge
 		return table, nil, err
 	}
 	outliveFileLimit()
-	s := &stateFile{path: f.File, interval: f.Interval, table: table, metrics: metrics.State(), logger: logger.With(zap.String("file", f.File))}
-	if s.unlock, err = lockFile(f.File + ".lock"); err != nil {
+	path := followLinks(f.File)
+	s := &stateFile{path: path, interval: f.Interval, table: table, metrics: metrics.State(), logger: logger.With(zap.String("file", path))}
+	if s.unlock, err = lockFile(path + ".lock"); err != nil {
 		s.without(fmt.Errorf("lock: %w", err), lockRemedy(err))
 		return table, nil, nil
 	}
@@ -76,6 +78,22 @@ func (f *stateFlags) open(opt limiter.Options, metrics *telemetry.Metrics, logge
 		s.logger.Error("state: the file cannot be used: counters begin anew, and the next save replaces it", zap.Error(err), zap.String("remedy", loadRemedy(err)))
 		return table, s, nil
 	}
+}
+
+// followLinks returns where a path leads whose last element may be a symbolic link, also to a file that is yet to be
+// made: a save must replace that file, and not the link.
+func followLinks(path string) string {
+	for range 40 { // as many as Linux follows
+		target, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return path
 }
 
 // without tells that the process goes on without the file.
