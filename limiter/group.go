@@ -225,8 +225,8 @@ func (b *Batch) peekAll(at Time) bool {
 func (b *Batch) peek(at Time, run []member) bool {
 	v := &run[0].seen
 	held := uint64(0)
-	if b.leases && b.reserves(run) { // before the counter is looked at
-		held = b.held(at, run[0].index)
+	if i := b.reserving(run); i >= 0 { // before the counter is looked at
+		held = b.held(at, i)
 	}
 	b.read(at, run[0].index, v)
 	st, ok := v.state, true
@@ -304,7 +304,7 @@ func (b *Batch) reserveAll(at Time) int {
 
 // reserve is reserveAll for the members on one counter.
 func (b *Batch) reserve(at Time, run []member) bool {
-	if b.leases && b.reserves(run) {
+	if b.reserving(run) >= 0 {
 		return b.reserveRun(at, run)
 	}
 	first, last := &run[0], &run[len(run)-1]
@@ -324,14 +324,14 @@ func (b *Batch) reserve(at Time, run []member) bool {
 	}
 }
 
-// reserves reports whether one of the members reserves.
-func (b *Batch) reserves(run []member) bool {
+// reserving returns the first charge of the members that reserves, or -1.
+func (b *Batch) reserving(run []member) int {
 	for i := range run {
-		if b.Charges[run[i].index].Reserve {
-			return true
+		if c := run[i].index; b.leases && b.Charges[c].Reserve {
+			return c
 		}
 	}
-	return false
+	return -1
 }
 
 // reserveRun is reserve for members of which one reserves: each has two steps of its own.
