@@ -14,6 +14,7 @@ import (
 // client that is not on it may ask for none. It never changes, and its methods may be called
 // concurrently.
 type AllowList struct {
+	// exact has the grants of DNS names and of URIs: these contain a colon, and those do not.
 	exact map[string]*grant
 	// below has the grants of names that end in /*, by the part before the star.
 	below map[string]*grant
@@ -130,11 +131,16 @@ func (a *AllowList) Client(cert *x509.Certificate) *Client {
 	}
 	for _, name := range cert.DNSNames {
 		names = append(names, name)
-		take(a.exact[strings.ToLower(name)])
+		if !strings.Contains(name, ":") { // otherwise it could be spelt as a URI of the list
+			take(a.exact[strings.ToLower(name)])
+		}
 	}
 	for _, u := range cert.URIs {
 		name := canonicalURI(u)
 		names = append(names, name)
+		if u.Scheme == "" { // it could be spelt as a DNS name of the list
+			continue
+		}
 		take(a.exact[name])
 		if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || !isPlainPath(u.EscapedPath()) {
 			continue

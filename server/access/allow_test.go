@@ -115,6 +115,24 @@ func TestAllowList(t *testing.T) {
 	}
 }
 
+// TestKindsOfNamesShareNoGrant holds that a DNS name spelt as a URI of the list, and a URI spelt as a DNS name, grant
+// nothing: authorities that are constrained to some names of one kind may issue any of the other.
+func TestKindsOfNamesShareNoGrant(t *testing.T) {
+	allow := allowList(t, "envoy.example.com=dns", "spiffe://cluster.local/sa/envoy=uri", "spiffe://cluster.local/ns/*=below")
+	for _, cert := range []*x509.Certificate{
+		{URIs: []*url.URL{{Path: "envoy.example.com"}}},
+		{URIs: []*url.URL{{Opaque: "envoy.example.com"}}},
+		{DNSNames: []string{"spiffe://cluster.local/sa/envoy", "spiffe://cluster.local/ns/shop"}},
+	} {
+		c := allow.Client(cert)
+		for _, domain := range []string{"dns", "uri", "below"} {
+			if c.May([]byte(domain)) {
+				t.Errorf("a certificate of DNS names %q and URIs %v may ask for %s", cert.DNSNames, cert.URIs, domain)
+			}
+		}
+	}
+}
+
 func TestAllowListSaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                  "must be NAME=DOMAIN",
