@@ -51,7 +51,7 @@ func TestMemory(t *testing.T) { compare(t, mode{}) }
 // TestStore compares decisions in a shared store.
 func TestStore(t *testing.T) {
 	server := storetest.Start(t)
-	compare(t, mode{args: []string{"--store", "redis://" + server.Addr, "--store-timeout", "1m", "--store-dial-timeout", "1m"}, store: true})
+	compare(t, mode{args: []string{"--store", "redis://" + server.Addr, "--store-timeout", "1m", "--store-dial-timeout", "1m"}, replicas: 2})
 }
 
 // TestStateFile compares decisions over restarts with a state file: one that frees what was held, and one that does not.
@@ -60,7 +60,7 @@ func TestStateFile(t *testing.T) { compare(t, mode{restarts: []bool{false, true,
 // A mode is where counters are.
 type mode struct {
 	args     []string
-	store    bool
+	replicas int    // that share a store, 0 without one
 	restarts []bool // whether the next process restores leases
 }
 
@@ -93,7 +93,7 @@ func (m mode) play(t *testing.T, first int) []*world {
 	t.Helper()
 	dir := t.TempDir()
 	args := append([]string{"--config", filepath.Join(dir, "rules.yaml"), "--lease-grace", "0s"}, m.args...)
-	if m.store {
+	if m.replicas > 0 {
 		args = append(args, "--store-prefix", fmt.Sprint(filepath.Base(dir), first))
 	}
 	if m.restarts != nil {
@@ -103,7 +103,7 @@ func (m mode) play(t *testing.T, first int) []*world {
 	var file strings.Builder
 	for seed := first; seed < first+seedsAtOnce; seed++ {
 		r := rand.New(rand.NewPCG(uint64(seed), 39))
-		w := &world{Rand: r, seed: seed, nodes: rules(seed, r), counters: map[string]*counter{}, settles: m.store}
+		w := &world{Rand: r, seed: seed, nodes: rules(seed, r), counters: map[string]*counter{}, replicas: m.replicas}
 		worlds = append(worlds, w)
 		file.WriteString(yaml(w.nodes))
 		for _, n := range w.nodes {
@@ -136,23 +136,28 @@ func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
-	limits, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(limits.Kill)
-	if m.store {
-		suite.Eventually(t, "the store answers", func() bool { return suite.Metrics(t, limits).Sum("sluice_store_up") == 1 })
-	}
+	var replicas []*sluice.Sluice
 	var clients []rls.RateLimitServiceClient
-	for range 3 {
-		conn, err := grpc.NewClient("passthrough:///"+limits.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	for range max(1, m.replicas) {
+		limits, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: args})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
-		clients = append(clients, rls.NewRateLimitServiceClient(conn))
+		t.Cleanup(limits.Kill)
+		replicas = append(replicas, limits)
+		if m.replicas > 0 {
+			suite.Eventually(t, "the store answers", func() bool { return suite.Metrics(t, limits).Sum("sluice_store_up") == 1 })
+		}
+		for range 2 {
+			conn, err := grpc.NewClient("passthrough:///"+limits.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			clients = append(clients, rls.NewRateLimitServiceClient(conn))
+		}
 	}
+	limits := replicas[0]
 	group, playing := errgroup.WithContext(t.Context()) // however long it takes
 	for _, w := range worlds {
 		w.clients = clients
@@ -173,8 +178,10 @@ func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
-	if _, err := limits.Stop(ctx); err != nil {
-		t.Fatal(err)
+	for _, limits := range replicas {
+		if _, err := limits.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ type limit struct {
 	number
 	amount       int // of reserve, 0 for none
 	keep         bool
+	words        string // more fields
 	countRefused bool
 	candidate    bool
 	table        string            // its name, "" for none
@@ -119,6 +120,12 @@ func random(kind, unit string, r *rand.Rand) *limit {
 	if l.burst = l.n; l.algorithm == bucket {
 		l.burst = pick(r, l.n, l.n/2, 2*l.n)
 	}
+	if l.algorithm == "sliding_window" {
+		l.words = fmt.Sprintf(", sub_windows: %d", pick(r, 1, 10, 60))
+	}
+	if strings.HasSuffix(l.algorithm, "_window") && l.multiple == 1 && unit != "hour" && r.IntN(3) == 0 {
+		l.words += ", calendar: true" // in UTC, so that windows end with an hour
+	}
 	if kind == "reserve" {
 		l.amount, l.keep = l.burst/(1+r.IntN(6)), r.IntN(2) == 0
 	}
@@ -169,7 +176,7 @@ func (l *limit) yaml() string {
 	if l.amount > 0 {
 		text += fmt.Sprintf(", reserve: { amount: %d, ttl: 1h, unsettled: %s }", l.amount, map[bool]string{true: "keep", false: "release"}[l.keep])
 	}
-	if l.candidate {
+	if text += l.words; l.candidate {
 		text += ", shadow: true"
 	}
 	if l.table != "" {

@@ -89,7 +89,7 @@ type world struct {
 	clients    []rls.RateLimitServiceClient
 	look       func(ask) []looked // at counters, on the debug listener
 	reset      func(ask)          // of counters, on the debug listener
-	settles    bool               // a store may get back what a denied request took a moment after the answer
+	replicas   int                // that share a store, 0 without one
 	counters   map[string]*counter
 	running    [][]given // requests whose leases are out
 	ended      [][]given // requests whose leases hold nothing any more
