@@ -48,10 +48,10 @@ func seeds() int {
 // TestMemory compares decisions in memory.
 func TestMemory(t *testing.T) { compare(t, mode{}) }
 
-// TestStore compares decisions in a shared store.
+// TestStore compares decisions in a store that two replicas share, and their successors after a restart.
 func TestStore(t *testing.T) {
 	server := storetest.Start(t)
-	compare(t, mode{args: []string{"--store", "redis://" + server.Addr, "--store-timeout", "1m", "--store-dial-timeout", "1m"}, replicas: 2})
+	compare(t, mode{args: []string{"--store", "redis://" + server.Addr, "--store-timeout", "1m", "--store-dial-timeout", "1m"}, replicas: 2, restarts: []bool{true}})
 }
 
 // TestStateFile compares decisions over restarts with a state file: one that frees what was held, and one that does not.
@@ -61,7 +61,7 @@ func TestStateFile(t *testing.T) { compare(t, mode{restarts: []bool{false, true,
 type mode struct {
 	args     []string
 	replicas int    // that share a store, 0 without one
-	restarts []bool // whether the next process restores leases
+	restarts []bool // whether the next processes restore leases, as they do from a store
 }
 
 // compare plays all seeds, some in each process. What counts in an hour that has ended meanwhile is played again.
@@ -96,7 +96,7 @@ func (m mode) play(t *testing.T, first int) []*world {
 	if m.replicas > 0 {
 		args = append(args, "--store-prefix", fmt.Sprint(filepath.Base(dir), first))
 	}
-	if m.restarts != nil {
+	if m.restarts != nil && m.replicas == 0 {
 		args = append(args, "--state-file", filepath.Join(dir, "state"))
 	}
 	var worlds []*world
@@ -123,7 +123,7 @@ func (m mode) play(t *testing.T, first int) []*world {
 			w.restarted(restored)
 		}
 		next := slices.Clone(args)
-		if restored {
+		if restored && m.replicas == 0 {
 			next = append(next, "--state-file-leases")
 		}
 		m.run(t, worlds, next, i == len(m.restarts)-1)
