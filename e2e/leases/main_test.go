@@ -1,0 +1,229 @@
+// Package leases compares limits that give leases, concurrency and reserve, with a ledger that follows the
+// documentation. Calls are those of Envoy.
+package leases_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+var sluiceBinary string
+
+func TestMain(m *testing.M) {
+	os.Exit(suite.Main(m, "../..", func(binary, _ string) { sluiceBinary = binary }))
+}
+
+const (
+	seedsAtOnce = 5   // in one process
+	callsAtOnce = 120 // of a seed, between two restarts
+)
+
+// seeds returns the number of seeds of each mode: 10, or 50 with SLUICE_LONG=1.
+func seeds() int {
+	if os.Getenv("SLUICE_LONG") != "" {
+		return 50
+	}
+	return 10
+}
+
+// TestMemory compares decisions in memory.
+func TestMemory(t *testing.T) { compare(t, mode{}) }
+
+// TestStore compares decisions in a store that two replicas share, and their successors after a restart.
+func TestStore(t *testing.T) {
+	server := storetest.Start(t)
+	compare(t, mode{args: []string{"--store", "redis://" + server.Addr, "--store-timeout", "1m", "--store-dial-timeout", "1m"}, replicas: 2, restarts: []bool{true}})
+}
+
+// TestStateFile compares decisions over restarts with a state file: one that frees what was held, and one that does not.
+func TestStateFile(t *testing.T) { compare(t, mode{restarts: []bool{false, true, false}}) }
+
+// A mode is where counters are.
+type mode struct {
+	args     []string
+	replicas int    // that share a store, 0 without one
+	restarts []bool // whether the next processes restore leases, as they do from a store
+}
+
+// compare plays all seeds, some in each process. What counts in an hour that has ended meanwhile is played again.
+func compare(t *testing.T, m mode) {
+	t.Helper()
+	t.Parallel()
+	found := 0
+	for first := 1; first <= seeds(); first += seedsAtOnce {
+		for again := true; again; {
+			hour := time.Now().Truncate(time.Hour)
+			worlds := m.play(t, first)
+			if again = !time.Now().Truncate(time.Hour).Equal(hour); again {
+				t.Logf("seeds %d to %d again: an hour has ended", first, first+seedsAtOnce-1)
+				continue
+			}
+			for _, w := range worlds {
+				found += len(w.violations)
+				for _, v := range w.violations[:min(1, len(w.violations))] {
+					t.Error(v)
+				}
+			}
+		}
+	}
+	t.Logf("seeds 1 to %d: %d violations", seeds(), found)
+}
+
+// play plays some seeds in one process, and in its successors.
+func (m mode) play(t *testing.T, first int) []*world {
+	t.Helper()
+	dir := t.TempDir()
+	args := append([]string{"--config", filepath.Join(dir, "rules.yaml"), "--lease-grace", "0s"}, m.args...)
+	if m.replicas > 0 {
+		args = append(args, "--store-prefix", fmt.Sprint(filepath.Base(dir), first))
+	}
+	if m.restarts != nil && m.replicas == 0 {
+		args = append(args, "--state-file", filepath.Join(dir, "state"))
+	}
+	var worlds []*world
+	var file strings.Builder
+	for seed := first; seed < first+seedsAtOnce; seed++ {
+		r := rand.New(rand.NewPCG(uint64(seed), 39))
+		w := &world{Rand: r, seed: seed, nodes: rules(seed, r), counters: map[string]*counter{}, replicas: m.replicas}
+		worlds = append(worlds, w)
+		file.WriteString(yaml(w.nodes))
+		for _, n := range w.nodes {
+			for _, l := range n.limits {
+				if l.table != "" {
+					path := filepath.Join(dir, l.table+".csv")
+					args = append(args, "--table", l.table+"="+path)
+					write(t, path, l.csv(n.key))
+				}
+			}
+		}
+	}
+	write(t, filepath.Join(dir, "rules.yaml"), file.String())
+	m.run(t, worlds, args, len(m.restarts) == 0)
+	for i, restored := range m.restarts {
+		for _, w := range worlds {
+			w.restarted(restored)
+		}
+		next := slices.Clone(args)
+		if restored && m.replicas == 0 {
+			next = append(next, "--state-file-leases")
+		}
+		m.run(t, worlds, next, i == len(m.restarts)-1)
+	}
+	return worlds
+}
+
+// run plays worlds at the same time in one process, which ends in order. If it is the last one, all requests end.
+func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
+	defer cancel()
+	var replicas []*sluice.Sluice
+	var clients []rls.RateLimitServiceClient
+	for range max(1, m.replicas) {
+		limits, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: args})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(limits.Kill)
+		replicas = append(replicas, limits)
+		if m.replicas > 0 {
+			suite.Eventually(t, "the store answers", func() bool { return suite.Metrics(t, limits).Sum("sluice_store_up") == 1 })
+		}
+		for range 2 {
+			conn, err := grpc.NewClient("passthrough:///"+limits.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			clients = append(clients, rls.NewRateLimitServiceClient(conn))
+		}
+	}
+	limits := replicas[0]
+	group, playing := errgroup.WithContext(t.Context()) // however long it takes
+	for _, w := range worlds {
+		w.clients = clients
+		w.look = func(a ask) []looked { return look(t, limits, a) }
+		w.reset = func(a ask) { reset(t, limits, a) }
+		group.Go(func() error {
+			if err := w.play(playing, callsAtOnce); err != nil || !last {
+				return err
+			}
+			return w.finish(playing)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := suite.Metrics(t, limits).Sum("sluice_in_flight"); last && n != 0 {
+		worlds[0].fail(nil, "all requests of all seeds have ended, and %v are in flight", n)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), suite.Patience)
+	defer cancel()
+	for _, limits := range replicas {
+		if _, err := limits.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// page is that of the counters of a descriptor, on the debug listener.
+func page(limits *sluice.Sluice, a ask) string {
+	query := url.Values{"domain": {a.domain}, "descriptor": {a.key + "=" + a.tenant}}
+	if a.over != nil {
+		query.Set("limit", fmt.Sprintf("%d/%s", a.over.n, a.over.unit))
+	}
+	return "http://" + limits.Addr("debug") + "/counters?" + query.Encode()
+}
+
+// look asks for counters, which changes none.
+func look(t *testing.T, limits *sluice.Sluice, a ask) []looked {
+	t.Helper()
+	var answer struct{ Counters []looked }
+	if err := json.Unmarshal(suite.Get(t, page(limits, a)), &answer); err != nil {
+		t.Error(err)
+	}
+	return answer.Counters
+}
+
+func reset(t *testing.T, limits *sluice.Sluice, a ask) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, page(limits, a), http.NoBody)
+	if err != nil {
+		panic(err) // the page is a URL
+	}
+	request.Close = true
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if _ = answer.Body.Close(); answer.StatusCode != http.StatusOK {
+		t.Errorf("a reset is answered %s", answer.Status)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

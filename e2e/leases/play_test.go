@@ -1,0 +1,283 @@
+package leases_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// end brings back leases that are out, with costs or without, and compares the reply. The cost takes the place of what
+// was held, beyond the limit too.
+func (w *world) end(ctx context.Context, leases []given, withCosts bool) error {
+	asks := w.back(leases)
+	var costs []ask
+	for _, g := range leases {
+		if withCosts && g.limit == g.reserve() {
+			cost := g.ask
+			cost.hits = 1 + w.IntN(2*g.limit.amount)
+			costs = append(costs, cost)
+		}
+	}
+	asks = append(asks, costs...)
+	w.Shuffle(len(asks), func(i, j int) { asks[i], asks[j] = asks[j], asks[i] })
+	reply, given, err := w.call(ctx, asks)
+	if err != nil {
+		return err
+	}
+	for i, a := range asks {
+		if reply.GetStatuses()[i].GetCode() != rls.RateLimitResponse_OK {
+			w.fail(asks, "descriptor %d of an end is denied; %s", i, w.state(a))
+		}
+	}
+	if len(given) > 0 {
+		w.fail(asks, "an end is given the leases %v", given)
+	}
+	for _, g := range leases {
+		c, n := w.counter(g.ask, g.limit), g.number(g.limit)
+		if h, ok := c.remove(g.lease); ok && g.limit.amount > 0 {
+			c.advance(g.limit, n, time.Now())
+			if g.limit.keep && !withCosts {
+				c.charge(g.limit, n, h.hits)
+			}
+		}
+	}
+	for _, a := range costs {
+		for _, l := range a.limited() {
+			if l.amount > 0 {
+				w.counter(a, l).charge(l, a.number(l), a.hits)
+			}
+		}
+	}
+	w.ended = append(w.ended, leases)
+	return nil
+}
+
+// back returns descriptors that bring leases back.
+func (w *world) back(leases []given) (asks []ask) {
+	for _, g := range leases {
+		a := g.ask
+		a.hits, a.lease, a.minus = int(g.lease), true, w.IntN(4) > 0
+		asks = append(asks, a)
+	}
+	return asks
+}
+
+// endAgain brings back leases that hold nothing, maybe with a cost, which is hits as any others.
+func (w *world) endAgain(ctx context.Context, leases []given) error {
+	asks := w.back(leases)
+	if cost := leases[0].ask; w.IntN(2) == 0 && w.costs(&cost) {
+		asks = append(asks, cost)
+	}
+	return w.begin(ctx, asks)
+}
+
+// endElsewhere brings a lease that is out to a limit that did not give it.
+func (w *world) endElsewhere(ctx context.Context, g given) error {
+	a := ask{node: pick(w.Rand, w.nodes...), tenant: pick(w.Rand, tenants...)}
+	if !a.gives() || a.node == g.node && a.tenant == g.tenant {
+		return nil
+	}
+	return w.begin(ctx, w.back([]given{{a, g.limit, g.lease}}))
+}
+
+// costs makes a descriptor a cost that comes without its lease, which is hits as any others. It does so only where
+// nothing is held: whether such hits must leave room for what is held is not documented, nor whether they take a slot.
+func (w *world) costs(a *ask) bool {
+	l := a.reserve()
+	if l == nil || slices.ContainsFunc(a.limited(), func(l *limit) bool {
+		return l.algorithm == concurrency || len(w.counter(*a, l).held) > 0
+	}) {
+		return false
+	}
+	a.hits, a.lease = 2+w.IntN(l.amount), false
+	return true
+}
+
+// settle waits until a store has got back what a denied request took, which may be a moment after the answer.
+func (w *world) settle(ctx context.Context, asks []ask) {
+	ctx, cancel := context.WithTimeout(ctx, suite.Patience)
+	defer cancel()
+	for w.replicas > 0 && w.differences(asks) != "" {
+		select {
+		case <-ctx.Done():
+			w.fail(asks, "what a denied request took stays taken: %s", w.differences(asks))
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// differences compares counters on the debug listener with the ledger.
+func (w *world) differences(asks []ask) string {
+	for _, a := range asks {
+		limits := a.limited()
+		if len(limits) == 0 || len(limits) < len(a.enforced()) || a.number(limits[0]).n == 0 {
+			continue
+		}
+		all := slices.DeleteFunc(w.look(a), func(l looked) bool { return l.Shadow })
+		for i, l := range limits {
+			c := w.counter(a, l)
+			c.advance(l, a.number(l), time.Now())
+			held := float64(c.heldHits())
+			if got := all[i]; got.Held != nil && (got.Held.Requests != len(c.held) || got.Held.Hits != int(held)) || got.Used < c.low+held-1 || got.Used > c.top+held+1 {
+				return fmt.Sprintf("%v: %s: the service says %+v; %s", a, l.name, got, w.state(a))
+			}
+		}
+	}
+	return ""
+}
+
+// step makes one random call.
+func (w *world) step(ctx context.Context) error {
+	what := w.IntN(100)
+	switch {
+	case what == 50:
+		return w.resetOne()
+	case what < 6 && len(w.ended) > 0:
+		return w.endAgain(ctx, pick(w.Rand, w.ended[max(0, len(w.ended)-20):]...))
+	case what < 12 && len(w.running) > 0:
+		return w.endElsewhere(ctx, pick(w.Rand, pick(w.Rand, w.running...)...))
+	case what < 45 && len(w.running) > 0:
+		return w.endOne(ctx)
+	}
+	nodes := w.nodes[:len(w.nodes)/2] // of one domain
+	if w.IntN(2) == 0 {
+		nodes = w.nodes[len(w.nodes)/2:]
+	}
+	var asks []ask
+	for range 1 + w.IntN(3) {
+		a := ask{node: pick(w.Rand, nodes...), tenant: pick(w.Rand, tenants...), hits: 1}
+		if slices.ContainsFunc(asks, func(b ask) bool { return a.node == b.node && a.tenant == b.tenant }) {
+			continue
+		}
+		w.vary(&a)
+		if asks = append(asks, a); a.gives() && a.hits == 1 && w.IntN(12) == 0 {
+			asks = []ask{a, a} // alone, since what one takes from the other if a third denies both is not documented
+			break
+		}
+	}
+	if what > 95 && w.costs(&asks[0]) {
+		asks = asks[:1]
+	}
+	return w.begin(ctx, asks)
+}
+
+// vary gives a descriptor hits and maybe a limit of its own.
+func (w *world) vary(a *ask) {
+	limits := a.enforced()
+	if len(limits) == 0 {
+		return
+	}
+	l := limits[0]
+	switch {
+	case a.reserve() != nil:
+		a.hits = min(1, w.IntN(4))
+	case len(limits) == 1 && l.algorithm == concurrency:
+		a.hits = pick(w.Rand, 0, 1, 1, 1, 1, 3)
+	default:
+		a.hits = 1 + w.IntN(3)
+	}
+	if len(limits) == 1 && w.IntN(4) == 0 {
+		n := l.number
+		n.n = pick(w.Rand, 0, l.n*2, l.n*2, l.n*3, l.n)
+		n.unit = pick(w.Rand, l.unit, l.unit, "day", "month")
+		a.over = &n
+	}
+}
+
+// endOne ends a request that runs, or what it holds of one of its tenants.
+func (w *world) endOne(ctx context.Context) error {
+	i := w.IntN(len(w.running))
+	all := w.running[i]
+	w.running = slices.Delete(w.running, i, i+1)
+	if w.IntN(4) == 0 {
+		first := all[0]
+		var now, later []given
+		for _, g := range all {
+			if g.node == first.node && g.tenant == first.tenant {
+				now = append(now, g)
+			} else {
+				later = append(later, g)
+			}
+		}
+		if all = now; len(later) > 0 {
+			w.running = append(w.running, later)
+		}
+	}
+	return w.end(ctx, all, w.IntN(3) > 0)
+}
+
+// resetOne resets the counters of a descriptor: they are as new, and what requests hold of them is free.
+func (w *world) resetOne() error {
+	a := ask{node: pick(w.Rand, w.nodes...), tenant: pick(w.Rand, tenants...)}
+	plain := slices.ContainsFunc(a.limited(), func(l *limit) bool { return l.algorithm != concurrency && l.amount == 0 })
+	if len(a.limited()) == 0 || plain && w.replicas > 0 { // other replicas may deny these for a second more
+		return nil
+	}
+	w.log = append(w.log, fmt.Sprintf("   reset %v", a))
+	w.reset(a)
+	for _, l := range a.limited() {
+		c := w.counter(a, l)
+		for _, h := range c.held {
+			for i, all := range w.running {
+				at := slices.IndexFunc(all, func(g given) bool { return g.lease == h.lease && w.counter(g.ask, g.limit) == c })
+				if at >= 0 {
+					w.ended = append(w.ended, []given{all[at]})
+					w.running[i] = slices.Delete(all, at, at+1)
+				}
+			}
+		}
+		*c = counter{}
+	}
+	w.running = slices.DeleteFunc(w.running, func(all []given) bool { return len(all) == 0 })
+	return nil
+}
+
+// restarted is what a restart does to the ledger: unless leases are restored, nothing is held any more.
+func (w *world) restarted(restored bool) {
+	if restored {
+		return
+	}
+	for _, c := range w.counters {
+		c.held = nil
+	}
+	w.ended, w.running = append(w.ended, w.running...), nil
+}
+
+// play makes random calls, and looks at all counters in the end.
+func (w *world) play(ctx context.Context, calls int) error {
+	for w.calls = 0; w.calls < calls; {
+		if err := w.step(ctx); err != nil {
+			return err
+		}
+	}
+	w.compareAll()
+	return nil
+}
+
+// finish ends all requests.
+func (w *world) finish(ctx context.Context) error {
+	for len(w.running) > 0 {
+		if err := w.endOne(ctx); err != nil {
+			return err
+		}
+	}
+	w.compareAll()
+	return nil
+}
+
+func (w *world) compareAll() {
+	for _, n := range w.nodes {
+		for _, tenant := range tenants {
+			asks := []ask{{node: n, tenant: tenant}}
+			if d := w.differences(asks); d != "" {
+				w.fail(asks, "%s", d)
+			}
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package leases_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// An ask is a descriptor of a call, seen from Envoy: of which rule and tenant, with which hits.
+type ask struct {
+	*node
+
+	tenant string
+	over   *number
+	hits   int // default 1
+	lease  bool
+	minus  bool // is_negative_hits
+}
+
+func (a ask) String() string {
+	text := fmt.Sprintf("%s %s=%s", a.domain, a.key, a.tenant)
+	if a.over != nil {
+		text += fmt.Sprintf(" limit %d/%s", a.over.n, a.over.unit)
+	}
+	if a.lease {
+		return fmt.Sprintf("%s lease %d", text, a.hits)
+	}
+	return fmt.Sprintf("%s hits %d", text, a.hits)
+}
+
+func (a ask) number(l *limit) number { return l.of(a.tenant, a.over) }
+
+// limited are the enforced limits that apply to this tenant.
+func (a ask) limited() []*limit {
+	return slices.DeleteFunc(a.enforced(), func(l *limit) bool { return a.number(l).unlimited })
+}
+
+// reserve returns the first limit with reserve, or nil.
+func (a ask) reserve() *limit {
+	for _, l := range a.limited() {
+		if l.amount > 0 {
+			return l
+		}
+	}
+	return nil
+}
+
+// descriptor is what Envoy sends.
+func (a ask) descriptor() *rlcommon.RateLimitDescriptor {
+	d := &rlcommon.RateLimitDescriptor{
+		Entries:        []*rlcommon.RateLimitDescriptor_Entry{{Key: a.key, Value: a.tenant}},
+		IsNegativeHits: a.minus,
+	}
+	if a.hits != 1 {
+		d.HitsAddend = wrapperspb.UInt64(uint64(a.hits))
+	}
+	if a.over != nil {
+		d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{
+			RequestsPerUnit: uint32(a.over.n),
+			Unit:            typev3.RateLimitUnit(typev3.RateLimitUnit_value[strings.ToUpper(a.over.unit)]),
+		}
+	}
+	return d
+}
+
+// A given is a lease that a reply has brought, and where to take it.
+type given struct {
+	ask
+
+	limit *limit
+	lease uint64
+}
+
+// A world is what happens to the tenants of one seed, and the ledger of it.
+type world struct {
+	*rand.Rand
+
+	seed       int
+	nodes      []*node
+	clients    []rls.RateLimitServiceClient
+	look       func(ask) []looked // at counters, on the debug listener
+	reset      func(ask)          // of counters, on the debug listener
+	replicas   int                // that share a store, 0 without one
+	counters   map[string]*counter
+	running    [][]given // requests whose leases are out
+	ended      [][]given // requests whose leases hold nothing any more
+	calls      int
+	log        []string
+	violations []string
+}
+
+// looked is what the debug listener says of a counter.
+type looked struct {
+	Used   float64
+	Shadow bool
+	Held   *struct{ Requests, Hits int } // not of a store
+}
+
+func (w *world) counter(a ask, l *limit) *counter {
+	n := a.number(l)
+	id := fmt.Sprintf("%s %s=%s %s %v", a.domain, a.key, a.tenant, l.algorithm, n.window())
+	if w.counters[id] == nil {
+		w.counters[id] = &counter{}
+	}
+	return w.counters[id]
+}
+
+// fail notes a violation, with the latest calls of the same tenants.
+func (w *world) fail(asks []ask, format string, args ...any) {
+	var of []string
+	for _, line := range w.log {
+		for _, a := range asks {
+			if strings.Contains(line, fmt.Sprintf("%s=%s ", a.key, a.tenant)) && strings.Contains(line, a.domain) {
+				of = append(of, line)
+				break
+			}
+		}
+	}
+	w.violations = append(w.violations, fmt.Sprintf("seed %d, call %d: %s\nrules:\n%s\n  %s", w.seed, w.calls,
+		fmt.Sprintf(format, args...), yaml(nodesOf(asks)), strings.Join(of[max(0, len(of)-25):], "\n  ")))
+}
+
+func nodesOf(asks []ask) (nodes []*node) {
+	for _, a := range asks {
+		if !slices.Contains(nodes, a.node) {
+			nodes = append(nodes, a.node)
+		}
+	}
+	return nodes
+}
+
+// call sends descriptors of one domain in a call, over the connections in turn. It returns the leases of the reply.
+func (w *world) call(ctx context.Context, asks []ask) (*rls.RateLimitResponse, map[string]uint64, error) {
+	request := &rls.RateLimitRequest{Domain: asks[0].domain}
+	for _, a := range asks {
+		request.Descriptors = append(request.Descriptors, a.descriptor())
+	}
+	w.calls++
+	reply, err := w.clients[w.calls%len(w.clients)].ShouldRateLimit(ctx, request)
+	if err != nil {
+		return nil, nil, err
+	}
+	leases := map[string]uint64{}
+	for name, value := range reply.GetDynamicMetadata().GetFields() {
+		leases[name] = uint64(value.GetNumberValue())
+	}
+	var line strings.Builder
+	for i, a := range asks {
+		s := reply.GetStatuses()[i]
+		fmt.Fprintf(&line, "[%v: %v, %d left] ", a, s.GetCode(), s.GetLimitRemaining())
+	}
+	w.log = append(w.log, fmt.Sprint(w.calls, ": ", line.String(), leases))
+	return reply, leases, nil
+}
+
+// amount returns the hits that a descriptor takes of a limit, and whether it holds them under a lease.
+func (a ask) amount(l *limit) (hits int, held bool) {
+	switch {
+	case l.algorithm == concurrency:
+		return min(a.hits, 1), a.hits > 0
+	case l.amount > 0 && a.hits <= 1:
+		return min(l.amount, a.number(l).burst), true
+	}
+	return a.hits, false
+}
+
+// holds reports whether a descriptor takes something that it holds under a lease.
+func (a ask) holds() bool {
+	return slices.ContainsFunc(a.limited(), func(l *limit) bool {
+		_, held := a.amount(l)
+		return held
+	})
+}
+
+// begin begins a request, or charges hits that need no lease, and compares the reply with the ledger.
+func (w *world) begin(ctx context.Context, asks []ask) error {
+	reply, leases, err := w.call(ctx, asks)
+	if err != nil {
+		return err
+	}
+	received := time.Now()
+	taken, denied, fit := map[*counter]int{}, false, make([]bool, len(asks))
+	for i, a := range asks {
+		fit[i] = reply.GetStatuses()[i].GetCode() == rls.RateLimitResponse_OK
+		denied = denied || !fit[i]
+		if want := w.decide(a, taken, received); want != unknown && fit[i] != (want == fits) {
+			w.fail(asks, "descriptor %d passed: %v, want %v; %s", i, fit[i], !fit[i], w.state(a))
+		}
+	}
+	if got := reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT; got != denied {
+		w.fail(asks, "the request is denied: %v, want %v", got, denied)
+	}
+	if denied {
+		w.chargeDenied(asks, fit)
+		if len(leases) > 0 {
+			w.fail(asks, "a denied request has the leases %v", leases)
+		}
+		w.settle(ctx, asks)
+		return nil
+	}
+	w.chargePassed(asks, leases)
+	w.compareRemaining(asks, reply)
+	return nil
+}
+
+// decide says whether a descriptor fits beside those before it.
+func (w *world) decide(a ask, taken map[*counter]int, received time.Time) (want verdict) {
+	for _, l := range a.limited() {
+		c, n := w.counter(a, l), a.number(l)
+		c.advance(l, n, received)
+		hits, _ := a.amount(l)
+		switch {
+		case a.lease: // it changes nothing
+		case hits > 0:
+			want = max(want, c.admits(l, n, taken[c], hits))
+			taken[c] += hits
+		case len(c.held) >= n.n: // a look at a full counter
+			want = max(want, unknown)
+		}
+	}
+	return want
+}
+
+// chargeDenied charges hits of a denied request: those that count though they are denied, and those of other
+// descriptors, unless these give leases or all_or_nothing is set.
+func (w *world) chargeDenied(asks []ask, fit []bool) {
+	for i, a := range asks {
+		for _, l := range a.limited() {
+			hits, held := a.amount(l)
+			if !a.lease && !held && (l.countRefused || fit[i] && !a.holds() && !a.atOnce) {
+				w.counter(a, l).charge(l, a.number(l), hits)
+			}
+		}
+	}
+}
+
+// chargePassed charges hits of a request that passed, and keeps its leases.
+func (w *world) chargePassed(asks []ask, leases map[string]uint64) {
+	var all []given
+	times := map[*limit]int{}
+	for _, a := range asks {
+		for _, l := range a.limited() {
+			hits, held := a.amount(l)
+			switch {
+			case a.lease:
+			case !held:
+				w.counter(a, l).charge(l, a.number(l), hits)
+			default:
+				name := l.name
+				if times[l]++; times[l] > 1 {
+					name = fmt.Sprint(name, ".", times[l])
+				}
+				if leases[name] == 0 {
+					w.fail(asks, "no lease %s", name)
+					continue
+				}
+				c := w.counter(a, l)
+				c.held = append(c.held, hold{leases[name], hits})
+				all = append(all, given{a, l, leases[name]})
+				delete(leases, name)
+			}
+		}
+	}
+	for _, a := range asks { // what is left is of candidates and in shadow mode, which the ledger does not follow
+		for _, name := range slices.Sorted(maps.Keys(leases)) {
+			for _, l := range a.limits {
+				if base, _, _ := strings.Cut(name, "."); base == l.name && (l.candidate || a.shadow) {
+					all = append(all, given{a, l, leases[name]})
+				}
+			}
+		}
+	}
+	if len(all) > 0 {
+		w.running = append(w.running, all)
+	}
+}
+
+// compareRemaining compares what remains after a request that passed, where it has one descriptor of each counter.
+func (w *world) compareRemaining(asks []ask, reply *rls.RateLimitResponse) {
+	for i, a := range asks {
+		limits := a.limited()
+		twice := slices.ContainsFunc(asks[i+1:], func(b ask) bool { return b.node == a.node && b.tenant == a.tenant })
+		if len(limits) == 0 || twice || a.lease || a.reserve() != nil && a.hits > 1 {
+			continue
+		}
+		low, top := 1e18, 1e18
+		for _, l := range limits {
+			least, most := w.counter(a, l).left(l, a.number(l))
+			low, top = min(low, max(0, least)), min(top, max(0, most))
+		}
+		if got := float64(reply.GetStatuses()[i].GetLimitRemaining()); got < low-1 || got > top || low == top && got != low {
+			w.fail(asks, "descriptor %d has %v left, want %v to %v; %s", i, got, low, top, w.state(a))
+		}
+	}
+}
+
+// state is what the ledger says of the counters of a descriptor.
+func (w *world) state(a ask) string {
+	var all []string
+	for _, l := range a.limited() {
+		c := w.counter(a, l)
+		all = append(all, fmt.Sprintf("%s of %+v: %d leases hold %d, %v to %v used", l.name, a.number(l), len(c.held), c.heldHits(), c.low, c.top))
+	}
+	return "the ledger: " + strings.Join(all, "; ")
+}
