@@ -15,13 +15,14 @@ func (b *Batch) read(at Time, i int, v *view) {
 		b.recall(at, i, v)
 		return
 	}
-	v.poison()
-	// v has been that of other counters, so each field is set below. One assignment of all would cost 2 % of a decision.
-	v.head, v.newer, v.found, v.at, v.mirrors = 0, 0, nil, at, t.mirror
 	c := &b.Charges[i]
 	p, id, partition := c.Policy, c.ID, t.partition(b)
 	a, tag := p.algorithm(), c.tag()
 	for {
+		v.poison()
+		// v has been that of other counters, or of one that is gone by now, so each field is set below. One assignment of
+		// all would cost 2 % of a decision.
+		v.head, v.newer, v.found, v.at, v.mirrors = 0, 0, nil, at, t.mirror
 		s, moves := partition.class(p), uint64(0)
 		strays := partition.strays(a)
 		if strays {

@@ -1,0 +1,50 @@
+//go:build limiterhooks
+
+package limiter
+
+import "testing"
+
+// TestACounterThatGoesWhileItIsRead has a reservation read what is held beside a counter while that is given back and its
+// slot goes to another counter. So nothing is held when it is read again.
+func TestACounterThatGoesWhileItIsRead(t *testing.T) {
+	for name, p := range reserving(10, 1, true) {
+		g := newBudget(t, p)
+		g.table = newTable(t, MinBytes)
+		lease := g.reserve(benchNow, 3)
+		hold := &p.Reserve.hold
+		tag := tagOf(g.id, Concurrency)
+		slots := g.table.common.class(hold)
+		there := func() bool { slot, _ := slots.find(tag, g.id); return slot != nil }
+		if lease == 0 || !there() {
+			t.Fatalf("%s: nothing is held", name)
+		}
+		reads := 0
+		f := func(at point) {
+			if at != beforeCellLoad {
+				return
+			}
+			// The first look at what is held only tells how much that is. The second is about to hold more.
+			if reads++; reads != 2 {
+				return
+			}
+			onPause.Store(nil)
+			b := &Batch{Charges: []Charge{{ID: g.id, Policy: p, Hits: lease, Refund: true}}}
+			if g.table.Decide(benchNow, b); b.Decisions[0].Charged != 3 {
+				t.Errorf("%s: %d came back", name, b.Decisions[0].Charged)
+			}
+			for n := 1; there() && n < 1000; n++ {
+				takePlace(g.table, benchNow, counterID(n), hold)
+			}
+			if there() {
+				t.Errorf("%s: the counter keeps its slot", name)
+			}
+		}
+		onPause.Store(&f)
+		if g.reserve(benchNow, 3) == 0 {
+			t.Errorf("%s: denied, though nothing is held", name)
+		}
+		if onPause.Swap(nil) != nil {
+			t.Errorf("%s: the counter was read %d times", name, reads)
+		}
+	}
+}
