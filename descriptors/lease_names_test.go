@@ -259,6 +259,9 @@ func TestLeasesHaveTheirLimitsNames(t *testing.T) {
 		{"a limit in the request", []Descriptor{desc("user", "e").limit(2, 3, 0)}, []string{"streams 1"}},
 		{"a limit in the request that has the words of one without leases", []Descriptor{desc("second", "e").limit(2, 3, 0)}, nil},
 		{"a peek", []Descriptor{desc("user", "f").hits(0)}, nil},
+		{"behind a peek", []Descriptor{desc("user", "f").hits(0), desc("user", "h")}, []string{"streams 2", "fewer 2"}},
+		{"behind an end", []Descriptor{desc("user", "f").hits(FirstLease + 5), desc("second", "h"), desc("second", "i")}, []string{"late 1", "late 2"}},
+		{"behind a limit in the request", []Descriptor{desc("user", "i").limit(2, 3, 0), desc("user", "j")}, []string{"streams 1", "streams 2", "fewer 1"}},
 		{"denied", []Descriptor{desc("user", "g").limit(0, 3, 0), desc("second", "g")}, nil},
 		{"none", []Descriptor{desc("bytes", "g")}, nil},
 	} {

@@ -105,8 +105,8 @@ func (p *Plan) AllLeases() iter.Seq2[int, int] {
 	}
 }
 
-// LeaseName is what a lease is called: by the name of the limit that gave it and, from the second on that a request takes
-// under that name, by its number.
+// LeaseName is the name of a lease: that of the limit that gave it and, from the second descriptor on that comes to the
+// limit, the number of the descriptor among these.
 type LeaseName struct {
 	Limit string
 	Nth   int
@@ -120,18 +120,44 @@ func (p *Plan) LeaseLimit(i, at int) string {
 	return p.Limits[at].Name
 }
 
-// NamedLeases returns the charges of all leases that the request takes, with what the leases are called.
+// NamedLeases returns the charges of all leases that the request takes, with the names of the leases. Descriptors that get
+// no lease count in these too, such as those of an unlimited row: Envoy's configuration has a fixed name for each.
 func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
 	return func(yield func(int, LeaseName) bool) {
 		if p.leaseNames == nil {
 			p.leaseNames = map[string]int{}
 		}
 		clear(p.leaseNames)
-		for i, at := range p.AllLeases() {
-			name := p.LeaseLimit(i, at)
-			p.leaseNames[name]++
-			if !yield(at, LeaseName{name, p.leaseNames[name]}) {
-				return
+		for i := range p.Matches {
+			m := &p.Matches[i]
+			if m.Lease > 0 || m.limitedBy() == nil { // it takes none
+				continue
+			}
+			m.countLeaseNames(p.leaseNames)
+			for at := range p.ChargesOf(i) {
+				if p.Batch.Lease(at) == 0 {
+					continue
+				}
+				name := p.LeaseLimit(i, at)
+				if !yield(at, LeaseName{name, p.leaseNames[name]}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// countLeaseNames adds m to the descriptors that come to each limit by whose name it may be given a lease.
+func (m *Match) countLeaseNames(names map[string]int) {
+	r := m.limitedBy()
+	if m.override != nil {
+		names[r.Limits[0].Name]++
+		return
+	}
+	for _, limits := range [...][]*Limit{r.Limits, r.Candidates()} {
+		for _, l := range limits {
+			if l.Policy.Leases() {
+				names[l.Name]++
 			}
 		}
 	}
