@@ -50,6 +50,7 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 
 // owesBack notes that a lease that charge c of b has taken, or says itself, is to be given back.
 func (f *fleet) owesBack(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64, name string, slot uint16) {
+	defer f.nudge(slot)
 	f.owed.mu.Lock()
 	defer f.owed.mu.Unlock()
 	f.forgot(f.owed.addLocked([]byte(name), slot, backOf(now, b, c, lease), func() func(uint64) { return nil }))
