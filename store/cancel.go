@@ -48,6 +48,9 @@ type resetting struct {
 	answer
 	store *Store
 	fleet *fleet
+	slot  uint16
+	batch *limiter.Batch
+	now   limiter.Time // by the store's clock
 	names [2]string
 	owed  []*script.Debt
 }
@@ -66,8 +69,10 @@ func (r *resetting) Decided(err error) {
 	if err == nil {
 		r.begin() // what was owed meanwhile
 		r.store.full.forget()
+		r.store.options.Table.Reset(r.now, r.batch, 0) // the fallback goes on from here
 	} else {
 		r.fleet.forgot(r.fleet.owed.putBack(r.owed))
+		r.fleet.nudge(r.slot)
 	}
 	r.answer.Decided(err)
 }
@@ -76,12 +81,13 @@ func (r *resetting) Decided(err error) {
 // window lacks its start: the current one is reset. It returns [ErrAway] if the store is away.
 func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
 	p, name := new(of.Charges[i].Policy.Bare(nil)), names[i] // the store may answer when the caller has gone
-	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p, Reserve: p.Reserve != nil}}}
+	b := &limiter.Batch{Charges: []limiter.Charge{{ID: of.Charges[i].ID, Policy: p, Reserve: p.Reserve != nil}}, Partition: of.Partition}
 	f, slot := s.slotOf(now, &b.Charges[0], name)
+	r := &resetting{answer: make(answer, 1), store: s, fleet: f, slot: slot, batch: b, now: f.timeOf(slot, now, p, name)}
 	a := newAsk()
-	a.call.Encode(f.timeOf(slot, now, p, name), b, [][]byte{name}, s.options.Jitter)
+	a.call.Encode(r.now, b, [][]byte{name}, s.options.Jitter)
 	a.call.Zero()
-	r := &resetting{answer: make(answer, 1), store: s, fleet: f, names: [2]string{strings.Clone(a.call.Name(0)), strings.Clone(a.call.LeaseName(0))}}
+	r.names = [2]string{strings.Clone(a.call.Name(0)), strings.Clone(a.call.LeaseName(0))}
 	a.now, a.batch, a.waiter, a.strict, a.slot = now, b, r, true, slot
 	if r.begin(); !a.send(f.lane(slot), s.options.Timeout) {
 		r.Decided(ErrAway)
