@@ -167,10 +167,13 @@ func (l *lane) chargeNow(c *redis.Conn, f *script.Run, owed []*script.Debt, aski
 		state = limiter.State{Counts: state.Counts[:0]}
 		why, excess := f.Charged(i, d, &state)
 		switch {
-		case f.Reply.Err != nil:
-			return nil, redis.BadReply("%w", f.Reply.Err)
+		case f.Reply.Err != nil: // all that follow may have been charged
+			for _, d := range sent[i:] {
+				d.Sent()
+			}
+			return append(left, sent[i:]...), redis.BadReply("%w", f.Reply.Err)
 		case why == nil:
-			l.charged(f.Reply.Now, d, &state, excess, all)
+			l.options.guard(func() { l.charged(f.Reply.Now, d, &state, excess, all) })
 		case why.Kind != redis.Script: // of the server
 			left, err = append(left, d), why
 		default: // of the key, which another program has written
