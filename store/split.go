@@ -210,14 +210,23 @@ func (r *split) conclude() {
 		r.adopt()
 	}):
 		r.giveBack()
-		f := r.store.fleet
-		name := func(i int) string {
-			return script.LeaseName(r.batch.Charges[i].Policy, r.where[i].part.names[r.where[i].charge])
-		}
-		err = f.leased(f.time(r.now), r.batch, name, func() error { return r.store.options.fallBack(f.time(r.now), r.batch) })
+		err = r.without()
 	}
 	r.free()
 	w.Decided(err)
+}
+
+// without decides r by the fallback, after a panic here.
+func (r *split) without() error {
+	s, names := r.store, make([][]byte, len(r.where))
+	for i, at := range r.where {
+		names[i] = at.part.names[at.charge]
+	}
+	now := s.fleet.time(r.now)
+	name := func(i int) string { return script.LeaseName(r.batch.Charges[i].Policy, names[i]) }
+	err := s.fleet.leased(now, r.batch, name, func() error { return s.options.fallBack(now, r.batch) })
+	s.owes(s.options.Fallback, err == nil, r.now, r.batch, names, r.waiter)
+	return err
 }
 
 // giveBack has those parts that were decided give back what they took on the condition that the request is admitted:
