@@ -61,8 +61,9 @@ type lane struct {
 	owes    chan struct{} // has an element if something is to be charged
 
 	// The prober's.
-	moving map[uint16]bool // slots that moved when their debts were to be charged
-	again  *time.Timer     // until those are charged once more
+	moving map[uint16]bool       // slots that moved when their debts were to be charged
+	again  *time.Timer           // until those are charged once more
+	others map[*lane]*redis.Conn // connections to the nodes of other lanes once this lane has ended
 }
 
 // clock tells how long callers and servers take, for which the machine's time is right.
@@ -77,7 +78,7 @@ type lost struct {
 func newLane(f *fleet, shard string, dial dialer) *lane {
 	l := &lane{options: f.options, shard: shard, dial: dial, fleet: f, lost: make(chan lost, 1), owes: make(chan struct{}, 1)}
 	l.offset.Store(unknown)
-	l.moving, l.again = map[uint16]bool{}, time.NewTimer(time.Hour)
+	l.moving, l.again, l.others = map[uint16]bool{}, time.NewTimer(time.Hour), map[*lane]*redis.Conn{}
 	l.again.Stop()
 	l.wake.L, l.landed.L = &l.mu, &l.mu
 	l.timer = time.AfterFunc(time.Hour, l.tick)

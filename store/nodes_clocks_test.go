@@ -22,6 +22,7 @@ type clockNode struct {
 	mu     sync.Mutex
 	counts map[string]int64
 	ends   map[string]int64
+	moved  string // the address of the node that has the slots of debts, empty for this one
 }
 
 // newClockNodes returns nodes that have equal parts of the slots, with the given clocks.
@@ -62,6 +63,11 @@ func (n *clockNode) answer(command []string) string {
 			delete(n.counts, command[1])
 		}
 		return ":1\r\n"
+	case "EVALSHA":
+		if len(command) == 10 && command[6] == "f" { // a debt
+			return n.charge(command[3], command[8], command[9])
+		}
+		fallthrough
 	default: // a run of the script, of a probe
 		return fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n:0\r\n", n.now.Unix(), n.now.Nanosecond())
 	}
@@ -117,4 +123,46 @@ func TestNodesWithDifferentClocks(t *testing.T) {
 			node.mu.Unlock()
 		}
 	}
+}
+
+// charge answers a debt.
+func (n *clockNode) charge(key, hits, end string) string {
+	if n.moved != "" {
+		return fmt.Sprintf("-MOVED %d %s\r\n", redis.SlotOf([]byte(key)), n.moved)
+	}
+	n.counts[key], _ = strconv.ParseInt(hits, 10, 64)
+	n.ends[key], _ = strconv.ParseInt(end, 10, 64)
+	return fmt.Sprintf("*5\r\n:%d\r\n:%d\r\n:0\r\n:1\r\n:%s\r\n", n.now.Unix(), n.now.Nanosecond(), hits)
+}
+
+// A debt that follows its slot to a node with another clock is charged by that clock: its key lives until the window ends.
+func TestDebtsFollowToAnotherClock(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_800_000_000, 0)
+	for _, ahead := range []time.Duration{48 * time.Hour, -48 * time.Hour} {
+		all := newClockNodes(t, start, start.Add(ahead))
+		all[0].moved = all[1].addr
+		s := runStore(t, Options{Server: redis.Server{Nodes: []string{all[0].addr}}, Jitter: -1, Clock: func() time.Time { return start }})
+		storetest.Eventually(t, "up", s.Up)
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour}
+		name := []byte("untagged_0_1800000000")
+		for n := 1; redis.SlotOf(name) >= redis.Slots/2; n++ {
+			name = fmt.Appendf(nil, "untagged_%d_1800000000", n)
+		}
+		b := limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
+		b.Stored().Resize()
+		s.fleet.owes(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
+		s.fleet.lane(redis.SlotOf(name)).nudge()
+		storetest.Eventually(t, "it is paid", func() bool { return s.owing() == 0 && all[1].has(string(name)) })
+		if after := time.Unix(all[1].ends[string(name)], 0).Sub(all[1].now); after < 0 || after > time.Hour+3*time.Second {
+			t.Errorf("a node that is %v ahead: the key expires %v from now", ahead, after)
+		}
+	}
+}
+
+// has reports whether the node has counted something.
+func (n *clockNode) has(key string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.counts[key] > 0
 }

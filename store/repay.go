@@ -95,7 +95,7 @@ func (l *lane) follow(ctx context.Context, c *redis.Conn) error {
 func (l *lane) chargeFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Debt) (charged bool, err error) {
 	at, asking := l, false
 	for range mostHops {
-		left, err := l.charge(ctx, c, f, []*script.Debt{d}, asking, &Repaid{})
+		left, err := at.charge(ctx, c, f, []*script.Debt{d}, asking, &Repaid{})
 		if err == nil {
 			return true, nil
 		}
@@ -109,12 +109,38 @@ func (l *lane) chargeFollowing(ctx context.Context, c *redis.Conn, f *script.Run
 		if at = at.target(to); at == nil {
 			return false, nil
 		}
-		if c = at.connection(); c == nil {
+		if c = l.connectionTo(ctx, at); c == nil {
 			return false, nil
 		}
 		asking = !to.moved
 	}
 	return false, nil
+}
+
+// connectionTo returns a connection to the node of another lane, nil if that is away. If l has ended, the other lane may have,
+// too, so the connection is one of l's own.
+func (l *lane) connectionTo(ctx context.Context, other *lane) *redis.Conn {
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	if !closed {
+		return other.connection()
+	}
+	if c := l.others[other]; c != nil {
+		select {
+		case <-c.Over:
+			c.Close()
+		default:
+			return c
+		}
+	}
+	c, err := other.dial(ctx)
+	if err != nil {
+		delete(l.others, other)
+		return nil
+	}
+	l.others[other] = c
+	return c
 }
 
 // piece returns how many debts one run of the script charges: those of one slot, which are estimated at most.
