@@ -12,28 +12,42 @@ import (
 // went away at the time now. A turn comes back only if no later one has been given out. It does
 // not wait for the store, and keeps neither b nor names.
 func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
+	var turns []turn
 	for i, name := range names[:min(len(names), len(b.Decisions))] {
-		s.cancel(now, b, i, name)
+		if !s.cancel(now, b, i, name) {
+			turns = append(turns, turn{i, b.Decisions[i].Charged})
+		}
 	}
 	s.options.Table.Cancel(s.fleet.time(now), b) // what the fallback decided, or the mirror holds
+	for _, t := range turns {
+		if c := &b.Charges[t.charge]; b.Decisions[t.charge].Charged == 0 { // no later turn has been given out
+			s.fleetOf(c.Policy).owed.less(names[t.charge], t.hits)
+		}
+	}
 }
 
-// cancel is Cancel for charge i.
-func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
+// A turn is one that the store is not told to give back, since it is away.
+type turn struct {
+	charge int
+	hits   uint64
+}
+
+// cancel is Cancel for charge i. It reports false if the charge has a turn and the store is away.
+func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) (done bool) {
 	c, d, lease := &b.Charges[i], &b.Decisions[i], b.Lease(i)
 	if lease == 0 && d.Wait == 0 {
-		return
+		return true
 	}
 	f, slot := s.slotOf(now, c, name)
 	if lease > 0 {
 		s.giveBack(f, slot, now, *c, name, lease)
 		d.Charged = 0 // so the table, which does so too, does it once
-		return
+		return true
 	}
 	a := newAsk()
 	a.call.Cancel(f.timeOf(slot, now, c.Policy, name), b, i, name)
 	a.slot = slot
-	a.send(f.lane(slot), s.options.Timeout)
+	return a.send(f.lane(slot), s.options.Timeout)
 }
 
 // An answer is a waiter of whoever can wait for the store.

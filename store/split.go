@@ -302,9 +302,7 @@ func (at place) deny() {
 			p.fleet.owesBack(p.begun, &p.batch, c, lease, script.LeaseName(c.Policy, p.names[i]), p.slot)
 			return
 		}
-		if back := d.Charged - p.batch.Decisions[i].Charged; back > 0 {
-			p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
-		}
+		p.owesLess(i, d.Charged)
 		return
 	}
 	if lease > 0 {
@@ -327,7 +325,16 @@ func (at place) deny() {
 		return
 	}
 	back.slot, back.bulk = p.slot, p.split.bulk
-	back.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) // else it stays charged
+	if !back.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) {
+		p.owesLess(i, d.Charged)
+	}
+}
+
+// owesLess takes from what is owed what charge i, which is denied now, had charged. What is not owed stays charged.
+func (p *part) owesLess(i int, had uint64) {
+	if back := had - p.batch.Decisions[i].Charged; back > 0 {
+		p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
+	}
 }
 
 // adopt has the mirror know in what state the store has left the counters.
