@@ -97,8 +97,9 @@ func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, 
 	p, name := new(of.Charges[i].Policy.Bare(nil)), names[i] // the store may answer when the caller has gone
 	b := &limiter.Batch{Charges: []limiter.Charge{{ID: of.Charges[i].ID, Policy: p, Reserve: p.Reserve != nil}}, Partition: of.Partition}
 	f, slot := s.slotOf(now, &b.Charges[0], name)
-	r := &resetting{answer: make(answer, 1), store: s, fleet: f, slot: slot, batch: b, now: f.timeOf(slot, now, p, name)}
 	a := newAsk()
+	a.startSays = f.server.Nodes != nil && startSaysSlot(p, name)
+	r := &resetting{answer: make(answer, 1), store: s, fleet: f, slot: slot, batch: b, now: f.timeOf(slot, now, p, name)}
 	a.call.Encode(r.now, b, [][]byte{name}, s.options.Jitter)
 	a.call.Zero()
 	r.names = [2]string{strings.Clone(a.call.Name(0)), strings.Clone(a.call.LeaseName(0))}

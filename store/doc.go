@@ -128,6 +128,6 @@
 // # What it does not do
 //
 // It asks replicas of the store nothing, and counts nothing in several stores at once. A process that dies in between, or
-// a store that goes away then, leaves charged what a denied group took in other slots, until that expires. A failover of the store forgets the hits
-// that the new primary has not seen.
+// a store that goes away then, leaves charged what a denied group took in other slots, until that expires. A failover of the
+// store forgets the hits that the new primary has not seen.
 package store

@@ -293,7 +293,7 @@ func (l *lane) fallBack(waiting []*ask) {
 		case a.strict:
 			l.options.answer(a.waiter, ErrAway)
 		default:
-			now := l.time(a.now)
+			now, _ := l.timeBy(a.now, a.startSays)
 			err := l.fleet.leased(now, a.batch, a.call.LeaseName, func() error { return l.options.fallBack(now, a.batch) })
 			l.options.guard(func() { l.fleet.owesAsk(now, a, err == nil) })
 			l.options.answer(a.waiter, err)

@@ -23,6 +23,7 @@ type clockNode struct {
 	counts map[string]int64
 	ends   map[string]int64
 	moved  string // the address of the node that has the slots of debts, empty for this one
+	deaf   bool   // hits end the connection
 }
 
 // newClockNodes returns nodes that have equal parts of the slots, with the given clocks.
@@ -35,7 +36,8 @@ func newClockNodes(tb testing.TB, clocks ...time.Time) (all []*clockNode) {
 			if command[0] == "CLUSTER" {
 				return says(chart)(w)
 			}
-			return says(n.answer(command))(w)
+			answer := n.answer(command)
+			return answer != "" && says(answer)(w)
 		})
 		all = append(all, n)
 	}
@@ -54,6 +56,9 @@ func (n *clockNode) answer(command []string) string {
 	defer n.mu.Unlock()
 	switch command[0] {
 	case "INCRBY":
+		if n.deaf {
+			return ""
+		}
 		by, _ := strconv.ParseInt(command[2], 10, 64)
 		n.counts[command[1]] += by
 		return fmt.Sprintf(":%d\r\n", n.counts[command[1]])
@@ -130,7 +135,8 @@ func (n *clockNode) charge(key, hits, end string) string {
 	if n.moved != "" {
 		return fmt.Sprintf("-MOVED %d %s\r\n", redis.SlotOf([]byte(key)), n.moved)
 	}
-	n.counts[key], _ = strconv.ParseInt(hits, 10, 64)
+	more, _ := strconv.ParseInt(hits, 10, 64)
+	n.counts[key] += more
 	n.ends[key], _ = strconv.ParseInt(end, 10, 64)
 	return fmt.Sprintf("*5\r\n:%d\r\n:%d\r\n:0\r\n:1\r\n:%s\r\n", n.now.Unix(), n.now.Nanosecond(), hits)
 }
@@ -165,4 +171,61 @@ func (n *clockNode) has(key string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.counts[key] > 0
+}
+
+// Where the slot of a counter depends on the start of its window, the fallback and debts go by the clock that the name is of,
+// whatever the clock of the node.
+func TestFallbackAndNodeClocks(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_800_000_000, 0)
+	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour, CountRefused: true}
+	for _, ahead := range []time.Duration{48 * time.Hour, -48 * time.Hour} {
+		all := newClockNodes(t, start, start.Add(ahead))
+		s := runStore(t, Options{Server: redis.Server{Nodes: []string{all[0].addr}}, Jitter: -1, Clock: func() time.Time { return start }})
+		storetest.Eventually(t, "up", s.Up)
+		var c caller
+		c.decided = make(chan error, 1)
+		n, key := 0, ""
+		for ; key == "" || redis.SlotOf([]byte(key)) < redis.Slots/2; n++ {
+			key = fmt.Sprintf("untagged_%d_%d", n, start.Unix())
+		}
+		name := []byte(strings.TrimSuffix(key, strconv.FormatInt(start.Unix(), 10)))
+		ask := func() *limiter.Decision {
+			t.Helper()
+			c.b.Reset()
+			c.b.Charges, c.b.Budget = []limiter.Charge{hit(1, p)}, patient
+			done, err := s.Decide(limiter.Time(start.UnixNano()), &c.b, [][]byte{name}, &c)
+			if !done {
+				err = <-c.decided
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &c.b.Decisions[0]
+		}
+		if d := ask(); d.Before != 0 || d.Reset.Round(time.Second) != time.Hour {
+			t.Errorf("a node that is %v ahead decided %+v, want a reset after an hour", ahead, d)
+		}
+		all[1].set(true)
+		if d := ask(); d.Before != 1 || d.Reset.Round(time.Second) != time.Hour {
+			t.Errorf("a node that is %v ahead: the fallback decided %+v, want one hit before, and a reset after an hour", ahead, d)
+		}
+		all[1].set(false)
+		storetest.Eventually(t, "it is paid", func() bool { return s.Up() && s.owing() == 0 })
+		if d := ask(); d.Before != 2 {
+			t.Errorf("a node that is %v ahead: %d hits are charged, want 2", ahead, d.Before)
+		}
+		all[1].mu.Lock()
+		if after := time.Unix(all[1].ends[key], 0).Sub(all[1].now); after < 0 || after > time.Hour+3*time.Second {
+			t.Errorf("a node that is %v ahead: the key expires %v from now", ahead, after)
+		}
+		all[1].mu.Unlock()
+	}
+}
+
+// set has hits end the connection, or not.
+func (n *clockNode) set(deaf bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.deaf = deaf
 }

@@ -199,7 +199,8 @@ func (l *lane) chargeNow(c *redis.Conn, f *script.Run, owed []*script.Debt, aski
 			}
 			return append(left, sent[i:]...), redis.BadReply("%w", f.Reply.Err)
 		case why == nil:
-			l.options.guard(func() { l.charged(f.Reply.Now, d, &state, excess, all) })
+			now := l.convert(f.Reply.Now, l.fleet.server.Nodes != nil && startSaysSlot(&d.Policy, []byte(d.Name)))
+			l.options.guard(func() { l.charged(now, d, &state, excess, all) })
 		case why.Kind != redis.Script: // of the server
 			left, err = append(left, d), why
 		default: // of the key, which another program has written

@@ -149,7 +149,8 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 	a := newAsk()
 	at := f.time(now)
 	if f.server.Nodes != nil {
-		at, a.call.Ahead = l.timeOf(now, b.Charges[0].Policy, names[0])
+		a.startSays = startSaysSlot(b.Charges[0].Policy, names[0])
+		at, a.call.Ahead = l.timeBy(now, a.startSays)
 	}
 	// Counters of a native request with several may be half moved to another node, which only a script hears of.
 	if f.server.Nodes != nil && len(b.Charges) > 1 || !a.call.EncodeNative(at, b, names, s.options.Jitter) {
