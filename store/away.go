@@ -69,6 +69,7 @@ func (l *lane) flush(ctx context.Context, c *redis.Conn) {
 		l.ground()
 		late.Stop()
 	}
+	l.pausing.Wait()
 	for ctx.Err() == nil && l.fleet.owed.owes(l.has) {
 		err := l.guarded(func() (err error) {
 			if c == nil {

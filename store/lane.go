@@ -55,10 +55,11 @@ type lane struct {
 	timer   *time.Timer
 	fires   time.Time // zero if the timer is not set
 	closed  bool
-	flying  int           // messages that senders have under way
-	landed  sync.Cond     // none is
-	lost    chan lost     // to the prober
-	owes    chan struct{} // has an element if something is to be charged
+	flying  int            // messages that senders have under way
+	landed  sync.Cond      // none is
+	pausing sync.WaitGroup // asks after TRYAGAIN
+	lost    chan lost      // to the prober
+	owes    chan struct{}  // has an element if something is to be charged
 
 	// The prober's.
 	moving map[uint16]bool       // slots that moved when their debts were to be charged

@@ -24,6 +24,8 @@ type clockNode struct {
 	ends   map[string]int64
 	moved  string // the address of the node that has the slots of debts, empty for this one
 	deaf   bool   // hits end the connection
+
+	tryAgain bool // hits are answered so
 }
 
 // newClockNodes returns nodes that have equal parts of the slots, with the given clocks.
@@ -56,8 +58,11 @@ func (n *clockNode) answer(command []string) string {
 	defer n.mu.Unlock()
 	switch command[0] {
 	case "INCRBY":
-		if n.deaf {
+		switch {
+		case n.deaf:
 			return ""
+		case n.tryAgain:
+			return "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
 		}
 		by, _ := strconv.ParseInt(command[2], 10, 64)
 		n.counts[command[1]] += by

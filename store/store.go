@@ -21,6 +21,7 @@ type Store struct {
 	plain     bool          // all counters are in one slot
 	part      time.Duration // mostPart but in tests
 	flushing  time.Duration // mostFlushing but in tests
+	pause     time.Duration // pause but in tests
 	full      full
 	reached   chan struct{} // has an element if a primary was reached, or the slots were told, since Await looked
 	foreign   atomic.Int64  // when Log.Foreign was called last, in nanoseconds since 1970
@@ -45,7 +46,7 @@ func New(options Options) (*Store, error) {
 	if options.Table != nil {
 		options.Table.Mirror()
 	}
-	s := &Store{options: options, part: script.MostPart, flushing: mostFlushing, reached: make(chan struct{}, 1)}
+	s := &Store{options: options, part: script.MostPart, flushing: mostFlushing, pause: pause, reached: make(chan struct{}, 1)}
 	s.fleet = newFleet(s, &s.options.Server, options.DialTimeout)
 	s.plain = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.PerSecond != nil {
