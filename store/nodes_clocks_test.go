@@ -25,7 +25,9 @@ type clockNode struct {
 	moved  string // the address of the node that has the slots of debts, empty for this one
 	deaf   bool   // hits end the connection
 
-	tryAgain bool // hits are answered so
+	tryAgain bool          // hits are answered so
+	debts    chan struct{} // takes an element before the first debt, and gives one; nil if debts need none
+	first    sync.Once
 }
 
 // newClockNodes returns nodes that have equal parts of the slots, with the given clocks.
@@ -37,6 +39,12 @@ func newClockNodes(tb testing.TB, clocks ...time.Time) (all []*clockNode) {
 		n.liar = newLiar(tb, func(w io.Writer, command []string) bool {
 			if command[0] == "CLUSTER" {
 				return says(chart)(w)
+			}
+			if n.debts != nil && len(command) == 10 && command[6] == "f" {
+				n.first.Do(func() {
+					n.debts <- struct{}{}
+					<-n.debts
+				})
 			}
 			answer := n.answer(command)
 			return answer != "" && says(answer)(w)
@@ -168,6 +176,35 @@ func TestDebtsFollowToAnotherClock(t *testing.T) {
 		if after := time.Unix(all[1].ends[string(name)], 0).Sub(all[1].now); after < 0 || after > time.Hour+3*time.Second {
 			t.Errorf("a node that is %v ahead: the key expires %v from now", ahead, after)
 		}
+	}
+}
+
+// A lane that ends while the node of another lane charges its debt leaves that lane its connection.
+func TestLaneEndsWhileItsDebtsFollow(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_800_000_000, 0)
+	all := newClockNodes(t, start, start)
+	all[0].moved, all[1].debts = all[1].addr, make(chan struct{})
+	o := &told{}
+	s := runStore(t, Options{Server: redis.Server{Nodes: []string{all[0].addr}}, Observer: o, Clock: func() time.Time { return start }})
+	storetest.Eventually(t, "up", s.Up)
+	b := limiter.Batch{Charges: []limiter.Charge{hit(1, much)}}
+	b.Stored().Resize()
+	name, lane, other := []byte("s1{a}_0"), s.fleet.lane(0), s.fleet.lane(redis.Slots-1)
+	for n := 1; redis.SlotOf(name) >= redis.Slots/2; n++ {
+		name = fmt.Appendf(nil, "s1{%d}_0", n)
+	}
+	c := other.connection()
+	s.fleet.owes(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
+	lane.nudge()
+	<-all[1].debts
+	s.fleet.mu.Lock()
+	s.fleet.lanes[lane.shard].end()
+	s.fleet.mu.Unlock()
+	all[1].debts <- struct{}{}
+	storetest.Eventually(t, "the lane has ended, and the debt is charged", func() bool { return !lane.up() && s.owing() == 0 && all[1].has(string(name)) })
+	if other.connection() != c || o.failures(redis.Connection)+o.failures(redis.Timeout) != 0 {
+		t.Errorf("the other lane has lost its connection: failures %v", o.failed)
 	}
 }
 

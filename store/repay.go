@@ -109,7 +109,7 @@ func (l *lane) chargeFollowing(ctx context.Context, c *redis.Conn, f *script.Run
 		if at = at.target(to); at == nil {
 			return false, nil
 		}
-		if c = l.connectionTo(ctx, at); c == nil {
+		if c, ctx = l.connectionTo(ctx, at); c == nil {
 			return false, nil
 		}
 		asking = !to.moved
@@ -117,30 +117,31 @@ func (l *lane) chargeFollowing(ctx context.Context, c *redis.Conn, f *script.Run
 	return false, nil
 }
 
-// connectionTo returns a connection to the node of another lane, nil if that is away. If l has ended, the other lane may have,
-// too, so the connection is one of l's own.
-func (l *lane) connectionTo(ctx context.Context, other *lane) *redis.Conn {
+// connectionTo returns a connection to the node of another lane, nil if that is away, and the context of calls there: the end of l
+// does not end the connection of the other lane. If l has ended, the other lane may have, too, so the connection is one of l's
+// own.
+func (l *lane) connectionTo(ctx context.Context, other *lane) (*redis.Conn, context.Context) {
 	l.mu.Lock()
 	closed := l.closed
 	l.mu.Unlock()
 	if !closed {
-		return other.connection()
+		return other.connection(), context.WithoutCancel(ctx)
 	}
 	if c := l.others[other]; c != nil {
 		select {
 		case <-c.Over:
 			c.Close()
 		default:
-			return c
+			return c, ctx
 		}
 	}
 	c, err := other.dial(ctx)
 	if err != nil {
 		delete(l.others, other)
-		return nil
+		return nil, ctx
 	}
 	l.others[other] = c
-	return c
+	return c, ctx
 }
 
 // piece returns how many debts one run of the script charges: those of one slot, which are estimated at most.
