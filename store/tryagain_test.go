@@ -116,8 +116,7 @@ func TestTryAgainAtTheEnd(t *testing.T) {
 	cancel()
 	<-ended
 	if len(c.decided) == 0 {
-		t.Error("a caller still waits when the store has ended")
-		<-c.decided
+		t.Errorf("a caller still waits when the store has ended, and is answered %v after that", <-c.decided)
 	}
 }
 
