@@ -15,8 +15,10 @@ type ask struct {
 	batch  *limiter.Batch // the caller's, until it is decided; nil for what nobody waits for
 	waiter limiter.Waiter
 	strict bool // without the store there is no decision
-	since  time.Time
-	until  time.Time // when the fallback decides at the latest
+
+	startSays bool // the slot depends on the start of a window, so the counter does not go by its node's clock
+	since     time.Time
+	until     time.Time // when the fallback decides at the latest
 
 	sent    bool           // since some sender has taken it
 	fate    fate           // guarded by fleet.fates, as are debts, strays and foreign
@@ -62,7 +64,7 @@ var free = sync.Pool{New: func() any { return &ask{} }}
 
 func newAsk() *ask {
 	a, _ := free.Get().(*ask)
-	a.strict, a.call.Ahead = false, 0
+	a.strict, a.startSays, a.call.Ahead = false, false, 0
 	a.sent, a.fate, a.debts, a.strays, a.foreign = false, underWay, nil, nil, ""
 	a.slot, a.alone, a.asking, a.hops, a.bulk = 0, false, false, 0, false
 	return a

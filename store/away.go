@@ -69,7 +69,8 @@ func (l *lane) flush(ctx context.Context, c *redis.Conn) {
 		l.ground()
 		late.Stop()
 	}
-	for ; ctx.Err() == nil && l.fleet.owed.owes(l.has); c = nil {
+	l.pausing.Wait()
+	for ctx.Err() == nil && l.fleet.owed.owes(l.has) {
 		err := l.guarded(func() (err error) {
 			if c == nil {
 				if c, err = l.dial(ctx); err != nil {
@@ -81,11 +82,12 @@ func (l *lane) flush(ctx context.Context, c *redis.Conn) {
 			}
 			return err
 		})
-		if err == nil {
+		if err == nil && !l.fleet.owed.owes(l.has) {
 			break
 		}
-		if c != nil {
+		if err != nil && c != nil {
 			c.Close()
+			c = nil
 		}
 		select {
 		case <-ctx.Done():
@@ -93,6 +95,9 @@ func (l *lane) flush(ctx context.Context, c *redis.Conn) {
 		}
 	}
 	if c != nil {
+		c.Close()
+	}
+	for _, c := range l.others {
 		c.Close()
 	}
 }

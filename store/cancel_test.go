@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -52,5 +53,80 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 		r.hold(false)
 		storetest.Eventually(t, "what was held is free", func() bool { return !held() })
 		srv.Must("FLUSHALL")
+	}
+}
+
+// Debts of a counter that could not be reset are charged after that, though there is no other reason to charge any.
+func TestDebtsAfterAFailedReset(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	o := &told{}
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute})
+	storetest.Eventually(t, "up", s.Up)
+	r.silence(true)
+	charge, lane := hit(1, much), s.fleet.lane(0)
+	s.owe(t, charge, 3)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := reset(s, much, nameOf("s1", &charge))
+		failed <- err
+	}()
+	storetest.Eventually(t, "it is sent", func() bool {
+		lane.mu.Lock()
+		defer lane.mu.Unlock()
+		return lane.flying > 0
+	})
+	lane.mu.Lock()
+	late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
+	lane.mu.Unlock()
+	lane.fallBack(late)
+	if err := <-failed; !errors.Is(err, ErrAway) {
+		t.Fatalf("reset answered %v, want %v", err, ErrAway)
+	}
+	r.silence(false)
+	storetest.Eventually(t, "the debt is charged", func() bool { return o.paid() == 3 && s.owing() == 0 })
+}
+
+// The fallback goes on from a counter that was reset, whatever it counts by.
+func TestResetAndTheFallback(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}})
+	storetest.Eventually(t, "up", s.Up)
+	var all []limiter.Charge
+	for n, same := range counters {
+		p := same[0]
+		if p.Limit == 0 || p.Window < time.Minute {
+			continue
+		}
+		charge := hit(uint64(n+1), p)
+		charge.Hits, charge.Reserve = p.Capacity(), p.Reserve != nil
+		if p.Algorithm == limiter.Concurrency {
+			charge.Hits = 1
+		}
+		all = append(all, charge)
+		var c caller
+		for {
+			if err := c.ask(s, charge); err != nil {
+				t.Fatal(err)
+			}
+			if c.b.Decisions[0].Over {
+				break
+			}
+		}
+		now := limiter.Time(time.Now().UnixNano())
+		if _, err := s.Reset(t.Context(), now, &limiter.Batch{Charges: []limiter.Charge{{ID: charge.ID, Policy: p}}}, c.names, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.cut(true)
+	storetest.Eventually(t, "away", func() bool { return !s.Up() })
+	for _, charge := range all {
+		var c caller
+		if err := c.ask(s, charge); err != nil || c.b.Decisions[0].Over {
+			t.Errorf("counter %d, algorithm %d: decided %+v, %v, want room", charge.ID.Lo, charge.Policy.Algorithm, c.b.Decisions, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -75,8 +76,8 @@ func TestDebtsOfMovingSlots(t *testing.T) {
 			tt.prepare(slot, counter(&charges[0]))
 			for i := range charges {
 				s.owe(t, charges[i], uint64(i+1))
+				s.fleet.nudge(redis.SlotOf(nameOf("s1", &charges[i]))) // the slot may be the other node's by now
 			}
-			s.fleet.lane(0).nudge()
 			storetest.Eventually(t, "all is paid", func() bool { return s.owing() == 0 && o.paid() == 21 })
 			for i := range charges {
 				want := i + 1
@@ -133,4 +134,36 @@ func (o *told) paid() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.repaid
+}
+
+// A store that ends charges the debts of slots that move, where all of its lanes end at the same time.
+func TestDebtsOfMovingSlotsAtTheEnd(t *testing.T) {
+	t.Parallel()
+	all := storetest.StartCluster(t, 2, false)
+	s := newStore(t, Options{Server: nodes(all)})
+	s.flushing = time.Minute
+	other := runStore(t, Options{Server: nodes(all)})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Run(ctx)
+	}()
+	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+	fixed := func(n uint64) limiter.Charge { return hit(n, much) }
+	charges := append(countersIn(fixed, 2, 0, redis.Slots/2-1), countersIn(fixed, 2, redis.Slots/2, redis.Slots-1)...)
+	for i := range charges {
+		if i%2 == 0 { // one of each node
+			newMovingSlot(t, all, nameOf("s1", &charges[i])).begin()
+		}
+		s.owe(t, charges[i], 3)
+	}
+	cancel()
+	<-ended
+	var c caller
+	for i := range charges {
+		if got := c.used(t, other, charges[i]); got != 3 {
+			t.Errorf("counter %d has %d hits, want 3", i, got)
+		}
+	}
 }

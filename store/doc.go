@@ -98,7 +98,7 @@
 //   - Each ask is decided once: by whoever removes it from the open asks of its lane.
 //   - A waiter is told once, and has its answer within its deadline or [Options.Timeout], whatever the server does.
 //   - Hits that a caller was granted are in the store, or owed to it, or counted as forgotten. Hits of a connection that
-//     ended without a reply may count twice.
+//     ended without a readable reply may count twice.
 //   - What the store holds under a lease that no caller has is owed to be given back. Commands of a connection that was given
 //     up run before those of the next one, or never, unless a proxy delivers them later.
 //   - A lane makes at most two messages at a time, and a run takes the store a millisecond at most, by an estimate that
@@ -127,7 +127,7 @@
 //
 // # What it does not do
 //
-// It asks replicas of the store nothing, and counts nothing in several stores at once. A process that dies in between
-// leaves charged what a denied group took in other slots, until that expires. A failover of the store forgets the hits
-// that the new primary has not seen.
+// It asks replicas of the store nothing, and counts nothing in several stores at once. A process that dies in between, or
+// a store that goes away then, leaves charged what a denied group took in other slots, until that expires. A failover of the
+// store forgets the hits that the new primary has not seen.
 package store

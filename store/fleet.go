@@ -187,15 +187,28 @@ func (f *fleet) time(now limiter.Time) limiter.Time { return now + limiter.Time(
 // key expires by, is ahead of that: none, unless the slot depends on the start of the window, which no node's clock can say
 // then.
 func (l *lane) timeOf(now limiter.Time, p *limiter.Policy, name []byte) (at limiter.Time, ahead int64) {
+	return l.timeBy(now, l.fleet.server.Nodes != nil && startSaysSlot(p, name))
+}
+
+// timeBy is timeOf for a counter whose slot depends on the start of the window if startSays is set, and not elsewhere.
+func (l *lane) timeBy(now limiter.Time, startSays bool) (at limiter.Time, ahead int64) {
 	at = l.fleet.time(now)
 	if l.fleet.server.Nodes == nil {
 		return at, 0
 	}
 	own := l.time(now)
-	if !startSaysSlot(p, name) {
+	if !startSays {
 		return own, 0
 	}
 	return at, int64((own - at + limiter.Time(time.Second) - 1) / limiter.Time(time.Second))
+}
+
+// convert returns the time that a counter goes by at the time now of l's server.
+func (l *lane) convert(now limiter.Time, startSays bool) limiter.Time {
+	if startSays {
+		return max(now+l.fleet.time(0)-l.time(0), 0) // the server may lie
+	}
+	return now
 }
 
 // timeOf returns the time, at ours, that a counter in a slot goes by.

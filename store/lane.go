@@ -55,14 +55,16 @@ type lane struct {
 	timer   *time.Timer
 	fires   time.Time // zero if the timer is not set
 	closed  bool
-	flying  int           // messages that senders have under way
-	landed  sync.Cond     // none is
-	lost    chan lost     // to the prober
-	owes    chan struct{} // has an element if something is to be charged
+	flying  int            // messages that senders have under way
+	landed  sync.Cond      // none is
+	pausing sync.WaitGroup // asks after TRYAGAIN
+	lost    chan lost      // to the prober
+	owes    chan struct{}  // has an element if something is to be charged
 
 	// The prober's.
-	moving map[uint16]bool // slots that moved when their debts were to be charged
-	again  *time.Timer     // until those are charged once more
+	moving map[uint16]bool       // slots that moved when their debts were to be charged
+	again  *time.Timer           // until those are charged once more
+	others map[*lane]*redis.Conn // connections to the nodes of other lanes once this lane has ended
 }
 
 // clock tells how long callers and servers take, for which the machine's time is right.
@@ -77,7 +79,7 @@ type lost struct {
 func newLane(f *fleet, shard string, dial dialer) *lane {
 	l := &lane{options: f.options, shard: shard, dial: dial, fleet: f, lost: make(chan lost, 1), owes: make(chan struct{}, 1)}
 	l.offset.Store(unknown)
-	l.moving, l.again = map[uint16]bool{}, time.NewTimer(time.Hour)
+	l.moving, l.again, l.others = map[uint16]bool{}, time.NewTimer(time.Hour), map[*lane]*redis.Conn{}
 	l.again.Stop()
 	l.wake.L, l.landed.L = &l.mu, &l.mu
 	l.timer = time.AfterFunc(time.Hour, l.tick)
@@ -292,7 +294,7 @@ func (l *lane) fallBack(waiting []*ask) {
 		case a.strict:
 			l.options.answer(a.waiter, ErrAway)
 		default:
-			now := l.time(a.now)
+			now, _ := l.timeBy(a.now, a.startSays)
 			err := l.fleet.leased(now, a.batch, a.call.LeaseName, func() error { return l.options.fallBack(now, a.batch) })
 			l.options.guard(func() { l.fleet.owesAsk(now, a, err == nil) })
 			l.options.answer(a.waiter, err)

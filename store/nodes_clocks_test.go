@@ -22,6 +22,12 @@ type clockNode struct {
 	mu     sync.Mutex
 	counts map[string]int64
 	ends   map[string]int64
+	moved  string // the address of the node that has the slots of debts, empty for this one
+	deaf   bool   // hits end the connection
+
+	tryAgain bool          // hits are answered so
+	debts    chan struct{} // takes an element before the first debt, and gives one; nil if debts need none
+	first    sync.Once
 }
 
 // newClockNodes returns nodes that have equal parts of the slots, with the given clocks.
@@ -34,7 +40,14 @@ func newClockNodes(tb testing.TB, clocks ...time.Time) (all []*clockNode) {
 			if command[0] == "CLUSTER" {
 				return says(chart)(w)
 			}
-			return says(n.answer(command))(w)
+			if n.debts != nil && len(command) == 10 && command[6] == "f" {
+				n.first.Do(func() {
+					n.debts <- struct{}{}
+					<-n.debts
+				})
+			}
+			answer := n.answer(command)
+			return answer != "" && says(answer)(w)
 		})
 		all = append(all, n)
 	}
@@ -53,6 +66,12 @@ func (n *clockNode) answer(command []string) string {
 	defer n.mu.Unlock()
 	switch command[0] {
 	case "INCRBY":
+		switch {
+		case n.deaf:
+			return ""
+		case n.tryAgain:
+			return "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
+		}
 		by, _ := strconv.ParseInt(command[2], 10, 64)
 		n.counts[command[1]] += by
 		return fmt.Sprintf(":%d\r\n", n.counts[command[1]])
@@ -62,6 +81,11 @@ func (n *clockNode) answer(command []string) string {
 			delete(n.counts, command[1])
 		}
 		return ":1\r\n"
+	case "EVALSHA":
+		if len(command) == 10 && command[6] == "f" { // a debt
+			return n.charge(command[3], command[8], command[9])
+		}
+		fallthrough
 	default: // a run of the script, of a probe
 		return fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n:0\r\n", n.now.Unix(), n.now.Nanosecond())
 	}
@@ -117,4 +141,133 @@ func TestNodesWithDifferentClocks(t *testing.T) {
 			node.mu.Unlock()
 		}
 	}
+}
+
+// charge answers a debt.
+func (n *clockNode) charge(key, hits, end string) string {
+	if n.moved != "" {
+		return fmt.Sprintf("-MOVED %d %s\r\n", redis.SlotOf([]byte(key)), n.moved)
+	}
+	more, _ := strconv.ParseInt(hits, 10, 64)
+	n.counts[key] += more
+	n.ends[key], _ = strconv.ParseInt(end, 10, 64)
+	return fmt.Sprintf("*5\r\n:%d\r\n:%d\r\n:0\r\n:1\r\n:%s\r\n", n.now.Unix(), n.now.Nanosecond(), hits)
+}
+
+// A debt that follows its slot to a node with another clock is charged by that clock: its key lives until the window ends.
+func TestDebtsFollowToAnotherClock(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_800_000_000, 0)
+	for _, ahead := range []time.Duration{48 * time.Hour, -48 * time.Hour} {
+		all := newClockNodes(t, start, start.Add(ahead))
+		all[0].moved = all[1].addr
+		s := runStore(t, Options{Server: redis.Server{Nodes: []string{all[0].addr}}, Jitter: -1, Clock: func() time.Time { return start }})
+		storetest.Eventually(t, "up", s.Up)
+		p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour}
+		name := []byte("untagged_0_1800000000")
+		for n := 1; redis.SlotOf(name) >= redis.Slots/2; n++ {
+			name = fmt.Appendf(nil, "untagged_%d_1800000000", n)
+		}
+		b := limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
+		b.Stored().Resize()
+		s.fleet.owes(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
+		s.fleet.lane(redis.SlotOf(name)).nudge()
+		storetest.Eventually(t, "it is paid", func() bool { return s.owing() == 0 && all[1].has(string(name)) })
+		if after := time.Unix(all[1].ends[string(name)], 0).Sub(all[1].now); after < 0 || after > time.Hour+3*time.Second {
+			t.Errorf("a node that is %v ahead: the key expires %v from now", ahead, after)
+		}
+	}
+}
+
+// A lane that ends while the node of another lane charges its debt leaves that lane its connection.
+func TestLaneEndsWhileItsDebtsFollow(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_800_000_000, 0)
+	all := newClockNodes(t, start, start)
+	all[0].moved, all[1].debts = all[1].addr, make(chan struct{})
+	o := &told{}
+	s := runStore(t, Options{Server: redis.Server{Nodes: []string{all[0].addr}}, Observer: o, Clock: func() time.Time { return start }})
+	storetest.Eventually(t, "up", s.Up)
+	b := limiter.Batch{Charges: []limiter.Charge{hit(1, much)}}
+	b.Stored().Resize()
+	name, lane, other := []byte("s1{a}_0"), s.fleet.lane(0), s.fleet.lane(redis.Slots-1)
+	for n := 1; redis.SlotOf(name) >= redis.Slots/2; n++ {
+		name = fmt.Appendf(nil, "s1{%d}_0", n)
+	}
+	c := other.connection()
+	s.fleet.owes(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
+	lane.nudge()
+	<-all[1].debts
+	s.fleet.mu.Lock()
+	s.fleet.lanes[lane.shard].end()
+	s.fleet.mu.Unlock()
+	all[1].debts <- struct{}{}
+	storetest.Eventually(t, "the lane has ended, and the debt is charged", func() bool { return !lane.up() && s.owing() == 0 && all[1].has(string(name)) })
+	if other.connection() != c || o.failures(redis.Connection)+o.failures(redis.Timeout) != 0 {
+		t.Errorf("the other lane has lost its connection: failures %v", o.failed)
+	}
+}
+
+// has reports whether the node has counted something.
+func (n *clockNode) has(key string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.counts[key] > 0
+}
+
+// Where the slot of a counter depends on the start of its window, the fallback and debts go by the clock that the name is of,
+// whatever the clock of the node.
+func TestFallbackAndNodeClocks(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_800_000_000, 0)
+	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour, CountRefused: true}
+	for _, ahead := range []time.Duration{48 * time.Hour, -48 * time.Hour} {
+		all := newClockNodes(t, start, start.Add(ahead))
+		s := runStore(t, Options{Server: redis.Server{Nodes: []string{all[0].addr}}, Jitter: -1, Clock: func() time.Time { return start }})
+		storetest.Eventually(t, "up", s.Up)
+		var c caller
+		c.decided = make(chan error, 1)
+		n, key := 0, ""
+		for ; key == "" || redis.SlotOf([]byte(key)) < redis.Slots/2; n++ {
+			key = fmt.Sprintf("untagged_%d_%d", n, start.Unix())
+		}
+		name := []byte(strings.TrimSuffix(key, strconv.FormatInt(start.Unix(), 10)))
+		ask := func() *limiter.Decision {
+			t.Helper()
+			c.b.Reset()
+			c.b.Charges, c.b.Budget = []limiter.Charge{hit(1, p)}, patient
+			done, err := s.Decide(limiter.Time(start.UnixNano()), &c.b, [][]byte{name}, &c)
+			if !done {
+				err = <-c.decided
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &c.b.Decisions[0]
+		}
+		if d := ask(); d.Before != 0 || d.Reset.Round(time.Second) != time.Hour {
+			t.Errorf("a node that is %v ahead decided %+v, want a reset after an hour", ahead, d)
+		}
+		all[1].set(true)
+		if d := ask(); d.Before != 1 || d.Reset.Round(time.Second) != time.Hour {
+			t.Errorf("a node that is %v ahead: the fallback decided %+v, want one hit before, and a reset after an hour", ahead, d)
+		}
+		all[1].set(false)
+		storetest.Eventually(t, "it is paid", func() bool { return s.Up() && s.owing() == 0 })
+		if d := ask(); d.Before != 2 {
+			t.Errorf("a node that is %v ahead: %d hits are charged, want 2", ahead, d.Before)
+		}
+		all[1].mu.Lock()
+		if after := time.Unix(all[1].ends[key], 0).Sub(all[1].now); after < 0 || after > time.Hour+3*time.Second {
+			t.Errorf("a node that is %v ahead: the key expires %v from now", ahead, after)
+		}
+		all[1].mu.Unlock()
+	}
+}
+
+// set has hits end the connection, or not.
+func (n *clockNode) set(deaf bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.deaf = deaf
 }

@@ -50,6 +50,7 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 
 // owesBack notes that a lease that charge c of b has taken, or says itself, is to be given back.
 func (f *fleet) owesBack(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64, name string, slot uint16) {
+	defer f.nudge(slot)
 	f.owed.mu.Lock()
 	defer f.owed.mu.Unlock()
 	f.forgot(f.owed.addLocked([]byte(name), slot, backOf(now, b, c, lease), func() func(uint64) { return nil }))
@@ -188,8 +189,15 @@ func (f *fleet) leftAlone(a *ask, key string) {
 // lease is, and what the store has given, or may have, is given back.
 func (f *fleet) settleLocked(what fate, a *ask) {
 	a.fate = what
-	if what == counted {
+	switch {
+	case what == counted:
 		a.debts = slices.DeleteFunc(a.debts, func(d *script.Debt) bool { return !d.Takes() })
+	case a.foreign == "": // else its hits are given back
+		for _, d := range a.debts {
+			if a.call.Counted(d.Name) {
+				d.Less(d.Hits) // a debt of no hits, so that the key gets an expiry
+			}
+		}
 	}
 	for _, s := range a.strays {
 		if s.debt.Returns(&a.call, s.charge, what == counted) {

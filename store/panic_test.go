@@ -119,3 +119,42 @@ func TestPanicInTheFallback(t *testing.T) {
 		t.Errorf("answered %v after %d panics, want %v and 1", err, panics, redis.ErrPanicked)
 	}
 }
+
+// panicsOnce is an observer that panics once when the store has decided something.
+type panicsOnce struct {
+	told
+	armed atomic.Bool
+}
+
+func (o *panicsOnce) Decided(by string, charges int) {
+	if by == byStore && o.armed.CompareAndSwap(true, false) {
+		panic("a bug")
+	}
+	o.told.Decided(by, charges)
+}
+
+// What the fallback admits after a panic at the end of a request with parts is owed to the store, which has given back what
+// it took.
+func TestPanicAfterTheParts(t *testing.T) {
+	t.Parallel()
+	first, second := storetest.Start(t), storetest.Start(t)
+	seconds := at(second)
+	o := &panicsOnce{}
+	s := runStore(t, Options{Server: at(first), PerSecond: &seconds, Observer: o})
+	storetest.Eventually(t, "up", s.Up)
+	day := hit(1, much)
+	second1 := hit(2, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 1 << 30})
+	place := spot(3, 5)
+	o.armed.Store(true)
+	var c, other caller
+	if err := c.ask(s, day, second1, place); err != nil || c.b.Denied || c.b.Lease(2) == 0 {
+		t.Fatal(err, c.b.Decisions)
+	}
+	if o.armed.Load() {
+		t.Fatal("nothing has panicked")
+	}
+	storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 3 })
+	storetest.Eventually(t, "each hit counts once", func() bool {
+		return other.used(t, s, day) == 1 && other.used(t, s, place) == 1
+	})
+}

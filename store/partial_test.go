@@ -129,3 +129,61 @@ func inSlots(number *uint64, p *limiter.Policy, from, to int) limiter.Charge {
 		}
 	}
 }
+
+// Where the store counts some hits of a request and refuses the other commands with an error that has the lane go away, each
+// hit counts once when the lane is back, and the keys expire.
+func TestPartlyCountedRequests(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	o := &told{}
+	failures := func() (all int) {
+		for _, kind := range redis.Kinds {
+			all += o.failures(kind)
+		}
+		return all
+	}
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute})
+	storetest.Eventually(t, "up", s.Up)
+	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow, CountRefused: true}
+	number := uint64(0)
+	for _, late := range []bool{false, true} { // its caller does not wait for the store
+		for _, lacks := range []string{"a key", "expiries"} {
+			number += 2
+			counted, other := hit(number, p), hit(number+1, p)
+			rights := []string{"ACL", "SETUSER", "default", "-expireat"}
+			if lacks == "a key" {
+				rights = []string{"ACL", "SETUSER", "default", "resetkeys", "~" + string(nameOf("s1", &counted)) + "*", "~s1{probe}*"}
+			}
+			srv.Must(rights...)
+			failed := failures()
+			var c caller
+			hasRun := func() bool { return srv.Must("EXISTS", keyOf(&counted)) == "1" }
+			if late {
+				c.startLate(t, s, r, replied, hasRun, counted, other)
+			} else {
+				r.silence(true)
+				if done, err := c.begin(s, 0, counted, other); done || err != nil {
+					t.Fatal(done, err)
+				}
+				storetest.Eventually(t, "the store has run it", hasRun)
+			}
+			srv.Must("ACL", "SETUSER", "default", "allkeys", "+@all")
+			r.silence(false)
+			if !late {
+				if err := <-c.decided; err != nil {
+					t.Fatal(err)
+				}
+			}
+			storetest.Eventually(t, "all is paid", func() bool {
+				return failures() > failed && s.Up() && s.owing() == 0 && srv.Must("EXISTS", keyOf(&other)) == "1"
+			})
+			for _, charge := range []limiter.Charge{counted, other} {
+				if got := srv.Must("GET", keyOf(&charge)); got != "1" {
+					t.Errorf("the user lacks %s, late %v: the store has %s hits of counter %d, want 1", lacks, late, got, charge.ID.Lo)
+				}
+				storetest.Eventually(t, "the key expires", func() bool { return srv.Must("TTL", keyOf(&charge)) != "-1" })
+			}
+		}
+	}
+}

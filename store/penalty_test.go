@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -32,7 +33,8 @@ func TestPenaltiesAreShared(t *testing.T) {
 			now.Store(1_900_000_000_999_999_999)
 			clock := func() time.Time { return time.Unix(0, now.Load()) }
 			theirs := func() limiter.Time { return limiter.Time(now.Load()) }
-			mine := runStore(t, Options{Server: at(srv), Observer: o, Clock: clock, at: theirs, Timeout: 2 * time.Second})
+			r := newRelay(t, srv.Addr, nil, false)
+			mine := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Clock: clock, at: theirs})
 			other := runStore(t, Options{Server: at(srv), Clock: clock, at: theirs})
 			storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
 			c := caller{clock: clock}
@@ -62,12 +64,13 @@ func TestPenaltiesAreShared(t *testing.T) {
 			if d := ask(mine, 0); !d.Over || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond {
 				t.Errorf("a look: %+v", d)
 			}
-			srv.Stop()
+			r.cut(true)
+			storetest.Eventually(t, "away", func() bool { return !mine.Up() })
 			now.Add(int64(30 * time.Second))
 			if d := ask(mine, 1); !d.Over || d.Penalty != 1 || d.RetryAfter < 30*time.Second-time.Millisecond {
 				t.Errorf("while the store is away: %+v", d)
 			}
-			srv.Continue()
+			r.cut(false)
 			storetest.Eventually(t, "up", mine.Up)
 			now.Add(int64(31 * time.Second))
 			if d := ask(mine, 1); d.Over {

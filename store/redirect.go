@@ -88,7 +88,9 @@ func (l *lane) redirect(all []*ask, to redirection) {
 		a.sent = false
 		a.since = clock() // the other lane is not slow because this one was asked before
 		if a.alone = a.alone || !to.moved; to.port == "" {
-			time.AfterFunc(pause, func() {
+			l.pausing.Add(1)
+			time.AfterFunc(l.fleet.store.pause, func() {
+				defer l.pausing.Done()
 				if !target.put(a) {
 					target.fallBack([]*ask{a})
 				}

@@ -95,7 +95,7 @@ func (l *lane) follow(ctx context.Context, c *redis.Conn) error {
 func (l *lane) chargeFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Debt) (charged bool, err error) {
 	at, asking := l, false
 	for range mostHops {
-		left, err := l.charge(ctx, c, f, []*script.Debt{d}, asking, &Repaid{})
+		left, err := at.charge(ctx, c, f, []*script.Debt{d}, asking, &Repaid{})
 		if err == nil {
 			return true, nil
 		}
@@ -109,12 +109,39 @@ func (l *lane) chargeFollowing(ctx context.Context, c *redis.Conn, f *script.Run
 		if at = at.target(to); at == nil {
 			return false, nil
 		}
-		if c = at.connection(); c == nil {
+		if c, ctx = l.connectionTo(ctx, at); c == nil {
 			return false, nil
 		}
 		asking = !to.moved
 	}
 	return false, nil
+}
+
+// connectionTo returns a connection to the node of another lane, nil if that is away, and the context of calls there: the end of l
+// does not end the connection of the other lane. If l has ended, the other lane may have, too, so the connection is one of l's
+// own.
+func (l *lane) connectionTo(ctx context.Context, other *lane) (*redis.Conn, context.Context) {
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	if !closed {
+		return other.connection(), context.WithoutCancel(ctx)
+	}
+	if c := l.others[other]; c != nil {
+		select {
+		case <-c.Over:
+			c.Close()
+		default:
+			return c, ctx
+		}
+	}
+	c, err := other.dial(ctx)
+	if err != nil {
+		delete(l.others, other)
+		return nil, ctx
+	}
+	l.others[other] = c
+	return c, ctx
 }
 
 // piece returns how many debts one run of the script charges: those of one slot, which are estimated at most.
@@ -167,10 +194,14 @@ func (l *lane) chargeNow(c *redis.Conn, f *script.Run, owed []*script.Debt, aski
 		state = limiter.State{Counts: state.Counts[:0]}
 		why, excess := f.Charged(i, d, &state)
 		switch {
-		case f.Reply.Err != nil:
-			return nil, redis.BadReply("%w", f.Reply.Err)
+		case f.Reply.Err != nil: // all that follow may have been charged
+			for _, d := range sent[i:] {
+				d.Sent()
+			}
+			return append(left, sent[i:]...), redis.BadReply("%w", f.Reply.Err)
 		case why == nil:
-			l.charged(f.Reply.Now, d, &state, excess, all)
+			now := l.convert(f.Reply.Now, l.fleet.server.Nodes != nil && startSaysSlot(&d.Policy, []byte(d.Name)))
+			l.options.guard(func() { l.charged(now, d, &state, excess, all) })
 		case why.Kind != redis.Script: // of the server
 			left, err = append(left, d), why
 		default: // of the key, which another program has written

@@ -249,7 +249,7 @@ func (l *lane) settle(f *flight, r *cargo) {
 // conclude decides a by what its charges found, tells its waiter and returns how many charges were
 // admitted. If that panics the fallback decides a, so that the rest of the batch is not lost too.
 func (l *lane) conclude(f *flight, r *cargo, a *ask) (admitted int64, decided bool) {
-	w, at := a.waiter, r.Reply.Now
+	w, at := a.waiter, l.convert(r.Reply.Now, a.startSays)
 	part, kept := w.(keeper)
 	if decided = l.options.guard(func() {
 		a.batch.Stored().Conclude(at, a.call.Found)

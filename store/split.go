@@ -210,14 +210,23 @@ func (r *split) conclude() {
 		r.adopt()
 	}):
 		r.giveBack()
-		f := r.store.fleet
-		name := func(i int) string {
-			return script.LeaseName(r.batch.Charges[i].Policy, r.where[i].part.names[r.where[i].charge])
-		}
-		err = f.leased(f.time(r.now), r.batch, name, func() error { return r.store.options.fallBack(f.time(r.now), r.batch) })
+		err = r.without()
 	}
 	r.free()
 	w.Decided(err)
+}
+
+// without decides r by the fallback, after a panic here.
+func (r *split) without() error {
+	s, names := r.store, make([][]byte, len(r.where))
+	for i, at := range r.where {
+		names[i] = at.part.names[at.charge]
+	}
+	now := s.fleet.time(r.now)
+	name := func(i int) string { return script.LeaseName(r.batch.Charges[i].Policy, names[i]) }
+	err := s.fleet.leased(now, r.batch, name, func() error { return s.options.fallBack(now, r.batch) })
+	s.owes(s.options.Fallback, err == nil, r.now, r.batch, names, r.waiter)
+	return err
 }
 
 // giveBack has those parts that were decided give back what they took on the condition that the request is admitted:
@@ -293,9 +302,7 @@ func (at place) deny() {
 			p.fleet.owesBack(p.begun, &p.batch, c, lease, script.LeaseName(c.Policy, p.names[i]), p.slot)
 			return
 		}
-		if back := d.Charged - p.batch.Decisions[i].Charged; back > 0 {
-			p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
-		}
+		p.owesLess(i, d.Charged)
 		return
 	}
 	if lease > 0 {
@@ -318,7 +325,16 @@ func (at place) deny() {
 		return
 	}
 	back.slot, back.bulk = p.slot, p.split.bulk
-	back.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) // else it stays charged
+	if !back.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) {
+		p.owesLess(i, d.Charged)
+	}
+}
+
+// owesLess takes from what is owed what charge i, which is denied now, had charged. What is not owed stays charged.
+func (p *part) owesLess(i int, had uint64) {
+	if back := had - p.batch.Decisions[i].Charged; back > 0 {
+		p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
+	}
 }
 
 // adopt has the mirror know in what state the store has left the counters.

@@ -21,6 +21,7 @@ type Store struct {
 	plain     bool          // all counters are in one slot
 	part      time.Duration // mostPart but in tests
 	flushing  time.Duration // mostFlushing but in tests
+	pause     time.Duration // pause but in tests
 	full      full
 	reached   chan struct{} // has an element if a primary was reached, or the slots were told, since Await looked
 	foreign   atomic.Int64  // when Log.Foreign was called last, in nanoseconds since 1970
@@ -45,7 +46,7 @@ func New(options Options) (*Store, error) {
 	if options.Table != nil {
 		options.Table.Mirror()
 	}
-	s := &Store{options: options, part: script.MostPart, flushing: mostFlushing, reached: make(chan struct{}, 1)}
+	s := &Store{options: options, part: script.MostPart, flushing: mostFlushing, pause: pause, reached: make(chan struct{}, 1)}
 	s.fleet = newFleet(s, &s.options.Server, options.DialTimeout)
 	s.plain = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.PerSecond != nil {
@@ -149,7 +150,8 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 	a := newAsk()
 	at := f.time(now)
 	if f.server.Nodes != nil {
-		at, a.call.Ahead = l.timeOf(now, b.Charges[0].Policy, names[0])
+		a.startSays = startSaysSlot(b.Charges[0].Policy, names[0])
+		at, a.call.Ahead = l.timeBy(now, a.startSays)
 	}
 	// Counters of a native request with several may be half moved to another node, which only a script hears of.
 	if f.server.Nodes != nil && len(b.Charges) > 1 || !a.call.EncodeNative(at, b, names, s.options.Jitter) {

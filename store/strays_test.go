@@ -216,3 +216,30 @@ func TestLateStartsThatEndedElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// What a part's fallback took under a lease is given back when another part denies the request, though the store is there by
+// then and is charged with nothing else.
+func TestLeasesOfDeniedPartsComeBack(t *testing.T) {
+	t.Parallel()
+	first, second := storetest.Start(t), storetest.Start(t)
+	r, slow := newRelay(t, first.Addr, nil, false), newRelay(t, second.Addr, nil, false)
+	seconds := redis.Server{Network: "tcp", Address: slow.addr}
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, PerSecond: &seconds, Timeout: time.Minute, DialTimeout: time.Minute, PerSecondDialTimeout: time.Minute})
+	other := runStore(t, Options{Server: at(first), Fallback: Deny})
+	storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+	var c, o caller
+	place, denied := spot(1, 3), hit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
+	slow.silence(true)
+	r.cut(true)
+	storetest.Eventually(t, "away", func() bool { return !s.fleet.up() })
+	if done, err := c.begin(s, 0, place, denied); done || err != nil {
+		t.Fatal(done, err)
+	}
+	r.cut(false)
+	storetest.Eventually(t, "the place is held in the store", func() bool { return s.fleet.up() && s.owing() == 0 && o.used(t, other, place) == 1 })
+	slow.silence(false)
+	if err := <-c.decided; err != nil || !c.b.Denied {
+		t.Fatalf("decided %+v, %v, want a denial", c.b.Decisions, err)
+	}
+	storetest.Eventually(t, "the place is free", func() bool { return o.used(t, other, place) == 0 })
+}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,6 +90,33 @@ func TestTryAgain(t *testing.T) {
 		if got, want := int(c.b.Decisions[i].Before), int(admitted.Load()); got < want || got > want+late {
 			t.Errorf("counter %d has %d hits, want the %d that were admitted, and %d at most that were answered too late", i, got, want, late)
 		}
+	}
+}
+
+// A store that ends has answered those who wait after TRYAGAIN.
+func TestTryAgainAtTheEnd(t *testing.T) {
+	t.Parallel()
+	nodes := newClockNodes(t, time.Now())
+	nodes[0].tryAgain = true
+	o := &told{}
+	s := newStore(t, Options{Server: redis.Server{Nodes: []string{nodes[0].addr}}, Observer: o})
+	s.pause = time.Second // longer than the store takes to end
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Run(ctx)
+	}()
+	storetest.Eventually(t, "up", s.Up)
+	var c caller
+	if done, err := c.begin(s, 0, hit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour, CountRefused: true})); done || err != nil {
+		t.Fatal(done, err)
+	}
+	storetest.Eventually(t, "it waits", func() bool { return o.failures(redis.Cluster) > 0 })
+	cancel()
+	<-ended
+	if len(c.decided) == 0 {
+		t.Errorf("a caller still waits when the store has ended, and is answered %v after that", <-c.decided)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -82,5 +83,55 @@ func TestReset(t *testing.T) {
 	})
 	if _, err := reset(s, plenty, []byte("s1{1}t1")); !errors.Is(err, ErrAway) {
 		t.Errorf("reset answered %v, want %v", err, ErrAway)
+	}
+}
+
+// What is given back without the store takes from what is owed, as a refund does: a turn whose caller has gone, and what a
+// part took of a request that another part denies.
+func TestGiveBacksOfWhatIsOwed(t *testing.T) {
+	t.Parallel()
+	first, second := storetest.Start(t), storetest.Start(t)
+	r, slow := newRelay(t, first.Addr, nil, false), newRelay(t, second.Addr, nil, false)
+	seconds := redis.Server{Network: "tcp", Address: slow.addr}
+	o := &told{}
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, PerSecond: &seconds, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute, PerSecondDialTimeout: time.Minute})
+	storetest.Eventually(t, "up", s.Up)
+	turns := &limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: time.Minute, MaxWait: time.Hour, MaxWaiting: 9}
+	turn, group := hit(1, turns), []limiter.Charge{hit(2, much), hit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}
+	slow.silence(true)
+	var denied, c, gone caller
+	if done, err := denied.begin(s, 0, group...); done || err != nil {
+		t.Fatal(done, err)
+	}
+	lane := s.fleet.lane(0)
+	storetest.Eventually(t, "the first part is decided", func() bool {
+		lane.mu.Lock()
+		defer lane.mu.Unlock()
+		return lane.open.first == nil
+	})
+	r.cut(true)
+	storetest.Eventually(t, "away", func() bool { return !s.fleet.up() })
+	for _, charge := range []limiter.Charge{group[0], turn} {
+		if err := c.askWithin(s, time.Hour, charge); err != nil || c.b.Denied {
+			t.Fatal(err, c.b.Denied)
+		}
+	}
+	if err := gone.askWithin(s, time.Hour, turn); err != nil || gone.b.Decisions[0].Wait == 0 {
+		t.Fatal(err, gone.b.Decisions)
+	}
+	s.Cancel(limiter.Time(time.Now().UnixNano()), &gone.b, gone.names)
+	slow.silence(false)
+	if err := <-denied.decided; err != nil || !denied.b.Denied {
+		t.Fatalf("decided %+v, %v, want a denial", denied.b.Decisions, err)
+	}
+	r.cut(false)
+	storetest.Eventually(t, "all is paid", func() bool { return s.Up() && s.owing() == 0 })
+	for _, charge := range []limiter.Charge{group[0], turn} {
+		if got := c.used(t, s, charge); got != 1 {
+			t.Errorf("counter %d: the store has %d hits, want 1", charge.ID.Lo, got)
+		}
+	}
+	if o.paid() != 1 {
+		t.Errorf("%d hits were charged late, want that of the turn", o.paid())
 	}
 }

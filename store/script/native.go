@@ -183,6 +183,11 @@ func (c *Call) GiveBack(of *Call) bool {
 	return len(c.charges) > 0
 }
 
+// Counted reports whether c is a native call and the last reply says that its hits on the counter of a name are counted.
+func (c *Call) Counted(name string) bool {
+	return c.Native && slices.ContainsFunc(c.charges, func(at charge) bool { return at.counted && c.Keys[at.key] == name })
+}
+
 // readCount is read_count of counters.lua.
 func readCount(text string) (n int64, ours bool) {
 	n, err := strconv.ParseInt(text, 10, 64)

@@ -127,27 +127,32 @@ const leastPort, ports, toBus = 10_000, 10_000, 10_000
 
 var port atomic.Uint32
 
-// freeAddress returns one whose port nobody has, nor the port of a cluster's bus, which is 10,000 above. Both are
-// below those that systems give to connections and to listeners that name none. So nobody takes them before the
-// server does.
+// freeAddress returns an address whose port is free, as is the port of a cluster's bus, which is 10,000 above. Both are below those
+// that systems give to connections and to listeners that name none. Until the test ends, the UDP port of the same number reserves the
+// address among all processes of tests: the TCP port is free until the server runs, and while it is started again.
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
 	for range ports {
 		n := leastPort + (os.Getpid()*101+int(port.Add(1)))%ports
 		address := func(n int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(n)) }
-		one, err := net.Listen("tcp", address(n)) //nolint:noctx // returns at once
+		reserved, err := net.ListenPacket("udp", address(n)) //nolint:noctx // returns at once
 		if err != nil {
 			continue
 		}
-		bus, err := net.Listen("tcp", address(n+toBus)) //nolint:noctx // as above
-		_ = one.Close()
-		if err == nil {
-			_ = bus.Close()
+		if isFree(address(n)) && isFree(address(n+toBus)) {
+			tb.Cleanup(func() { _ = reserved.Close() })
 			return address(n)
 		}
+		_ = reserved.Close()
 	}
 	tb.Fatalf("no port from %d to %d is free", leastPort, leastPort+ports-1)
 	return ""
+}
+
+// isFree reports whether no listener has a TCP address.
+func isFree(address string) bool {
+	l, err := net.Listen("tcp", address) //nolint:noctx // returns at once
+	return err == nil && l.Close() == nil
 }
 
 // Run starts the server if it does not run, empty, and waits until it answers.

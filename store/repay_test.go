@@ -1,0 +1,76 @@
+package store
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A reply to debts that ends too soon, or is none, loses no hit: each debt is charged, as this reply says or by the next run.
+func TestUnreadableRepliesToDebts(t *testing.T) {
+	t.Parallel()
+	for name, reply := range map[string]string{
+		"ends too soon": "*5\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n",
+		"no number":     "*7\r\n:%d\r\n:0\r\n:0\r\n:1\r\n:3\r\n:1\r\n*0\r\n",
+		"no debt":       "*3\r\n:%d\r\n:0\r\n:0\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var runs atomic.Int64
+			h := newLiar(t, func(w io.Writer, command []string) bool {
+				now := time.Now().Unix()
+				if !slices.Contains(command, "f") || strings.Contains(command[3], "probe") { // of a probe
+					return says(fmt.Sprintf("*3\r\n:%d\r\n:0\r\n:0\r\n", now))(w)
+				}
+				if runs.Add(1) == 1 {
+					return says(fmt.Sprintf(reply, now))(w)
+				}
+				owed := (len(command) - 5) / 5 // each has a key and four numbers
+				return says(fmt.Sprintf("*%d\r\n:%d\r\n:0\r\n:0\r\n"+strings.Repeat(":1\r\n:3\r\n", owed), 3+2*owed, now))(w)
+			})
+			o := &told{}
+			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: h.addr}, Observer: o})
+			storetest.Eventually(t, "up", s.Up)
+			s.owe(t, hit(1, much), 3)
+			s.owe(t, hit(2, much), 3)
+			s.fleet.lane(0).nudge()
+			storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 6 && s.owing() == 0 })
+			if o.forgot != 0 {
+				t.Errorf("%d hits were forgotten", o.forgot)
+			}
+		})
+	}
+}
+
+// A panic of the function that is told of exceeded hits costs that call alone: all debts are charged, and the lane stays.
+func TestPanicWhileDebtsAreCharged(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	o := &told{}
+	var panics atomic.Int64
+	s := runStore(t, Options{Server: at(srv), Observer: o, Panicked: func(any) { panics.Add(1) }})
+	storetest.Eventually(t, "up", s.Up)
+	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow}
+	for n := range uint64(3) {
+		s.owe(t, hit(n, p), 9)
+	}
+	s.fleet.owed.mu.Lock()
+	for _, d := range s.fleet.owed.debts {
+		d.Exceeded = func(uint64) { panic("a bug") }
+	}
+	s.fleet.owed.mu.Unlock()
+	s.fleet.lane(0).nudge()
+	storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 27 && s.owing() == 0 })
+	storetest.Eventually(t, "the panics are counted", func() bool { return panics.Load() == 3 })
+	if !s.Up() || len(o.failed) != 0 {
+		t.Errorf("up %v, failures %v", s.Up(), o.failed)
+	}
+}

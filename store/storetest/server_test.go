@@ -1,0 +1,17 @@
+package storetest
+
+import "testing"
+
+// Two processes of tests that choose a port at the same moment, before either runs its server, choose different ones.
+func TestPortsAreReserved(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for range 3 {
+		before := port.Load()
+		seen[freeAddress(t)] = true
+		port.Store(before) // as in a process of another number
+	}
+	if len(seen) != 3 {
+		t.Errorf("three choices give the addresses %v, want three", seen)
+	}
+}
