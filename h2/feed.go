@@ -122,7 +122,11 @@ func (c *Conn) receivePriority(f *frame) error {
 
 // GoAway appends the end of a connection, for the error of a call of Feed.
 func (c *Conn) GoAway(out []byte, err *ConnError) []byte {
-	return appendGoAway(out, c.last, err.Code, err.Reason)
+	last := c.last
+	if c.drain.ignores(last) {
+		last = c.drain.last // it must not grow (6.8)
+	}
+	return appendGoAway(out, last, err.Code, err.Reason)
 }
 
 // Close cancels the calls that were to be answered later. Nothing else may be called after it, except that
