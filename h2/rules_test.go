@@ -177,6 +177,32 @@ func TestBrokenRulesEndTheStream(t *testing.T) {
 	}
 }
 
+// TestTrailersOfManyEarlyAnswers has many calls answered before their requests have ended. Their clients end them later,
+// in any order, by trailers or by DATA.
+func TestTrailersOfManyEarlyAnswers(t *testing.T) {
+	const n = 90
+	for _, trailers := range []bool{true, false} {
+		c := begun(t)
+		for i := range uint32(n) {
+			c.headers(1+2*i, false, request("/unknown")...)
+		}
+		for i := range uint32(n) {
+			if trailers {
+				c.headers(1+2*i, true, "x", "y")
+			} else {
+				c.must(c.WriteData(1+2*i, true, grpcMessage("hello")))
+			}
+		}
+		if c.frames(); c.err != nil {
+			t.Fatalf("the connection ended: %v", c.err)
+		}
+		c.call(1001, "hello")
+		c.want(answer(1001, "hello")...)
+		c.headers(1, true, "x", "y") // each has ended by now
+		c.wantError(CodeProtocol)
+	}
+}
+
 // TestFramesThatChangeNothing has clients send what must be ignored.
 func TestFramesThatChangeNothing(t *testing.T) {
 	for name, write := range map[string]func(c *client){
