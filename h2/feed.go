@@ -112,8 +112,13 @@ func (c *Conn) receivePriority(f *frame) error {
 	switch {
 	case f.stream == 0:
 		return &ConnError{CodeProtocol, "PRIORITY on no stream"}
+	// A stream that has not begun must not be reset (5.1).
+	case len(f.payload) != priorityBytes && c.idle(f.stream):
+		return &ConnError{CodeFrameSize, "a PRIORITY that has not 5 bytes"}
 	case len(f.payload) != priorityBytes:
 		c.resetFault(f.stream, CodeFrameSize)
+	case dependsOnItself(f.payload, f.stream) && c.idle(f.stream):
+		return &ConnError{CodeProtocol, "a PRIORITY that depends on itself"}
 	case dependsOnItself(f.payload, f.stream):
 		c.resetFault(f.stream, CodeProtocol)
 	}

@@ -54,6 +54,13 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 		{"RST_STREAM on a stream that has not begun", func(c *client) { c.must(c.WriteRSTStream(1, http2.ErrCodeCancel)) }, CodeProtocol},
 		{"RST_STREAM of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameRSTStream, 0, 1, make([]byte, 5))) }, CodeFrameSize},
 		{"PRIORITY on stream 0", func(c *client) { c.must(c.WriteRawFrame(http2.FramePriority, 0, 0, make([]byte, 5))) }, CodeProtocol},
+		{"PRIORITY of a wrong length on a stream that has not begun", func(c *client) { c.must(c.WriteRawFrame(http2.FramePriority, 0, 7, make([]byte, 4))) }, CodeFrameSize},
+		{"PRIORITY on a stream that has not begun, and depends on itself", func(c *client) {
+			c.must(c.WriteRawFrame(http2.FramePriority, 0, 7, []byte{0, 0, 0, 7, 0}))
+		}, CodeProtocol},
+		{"PRIORITY on a server's stream that depends on itself", func(c *client) {
+			c.must(c.WriteRawFrame(http2.FramePriority, 0, 8, []byte{0, 0, 0, 8, 0}))
+		}, CodeProtocol},
 		{"SETTINGS on a stream", func(c *client) { c.must(c.WriteRawFrame(http2.FrameSettings, 0, 1, nil)) }, CodeProtocol},
 		{"SETTINGS of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameSettings, 0, 0, make([]byte, 7))) }, CodeFrameSize},
 		{"SETTINGS ACK with settings", func(c *client) { c.must(c.WriteRawFrame(http2.FrameSettings, flagAck, 0, make([]byte, 6))) }, CodeFrameSize},
@@ -157,9 +164,13 @@ func TestBrokenRulesEndTheStream(t *testing.T) {
 			}))
 		}, CodeProtocol},
 		{"PRIORITY that depends on itself", func(c *client) {
+			c.call(1, "later")
 			c.must(c.WritePriority(1, http2.PriorityParam{StreamDep: 1}))
 		}, CodeProtocol},
-		{"PRIORITY of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FramePriority, 0, 1, make([]byte, 4))) }, CodeFrameSize},
+		{"PRIORITY of a wrong length", func(c *client) {
+			c.call(1, "later")
+			c.must(c.WriteRawFrame(http2.FramePriority, 0, 1, make([]byte, 4)))
+		}, CodeFrameSize},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := begun(t)
