@@ -61,8 +61,8 @@ func TestOrdinaryClientsPass(t *testing.T) {
 
 func TestFloodsEnd(t *testing.T) {
 	for name, frame := range map[string]func(c *client, n uint32) error{
-		"PING":          func(c *client, _ uint32) error { return c.WritePing(false, [8]byte{}) },
-		"SETTINGS":      func(c *client, _ uint32) error { return c.WriteSettings() },
+		"PING":     func(c *client, _ uint32) error { return c.WritePing(false, [8]byte{}) },
+		"SETTINGS": func(c *client, _ uint32) error { return c.WriteSettings() },
 		"SETTINGS of an extension": func(c *client, _ uint32) error {
 			return c.WriteSettings(http2.Setting{ID: 0xff, Val: 1}, http2.Setting{ID: 0xff, Val: 2})
 		},
