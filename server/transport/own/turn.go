@@ -43,7 +43,9 @@ func (c *connection) lockWithTicket() {
 	for {
 		c.crowd <- struct{}{}
 		if c.turnMu.TryLock() {
-			c.ticket.Store(true)
+			if c.ticket.Swap(true) { // a flusher has yet to give its ticket back
+				<-c.crowd
+			}
 			return
 		}
 		<-c.crowd
