@@ -122,6 +122,7 @@ func (c *connection) endTurnLocked(now time.Duration, err error) {
 	}
 	if !c.begun && c.h2.Begun() {
 		c.begun = true
+		c.watched.ready.Store(true)
 		_ = c.raw.SetDeadline(time.Time{})
 	}
 	c.watched.calls(now, c.h2.Last(), c.h2.Open())

@@ -22,6 +22,8 @@ type watched struct {
 
 	toldAt atomic.Int64 // it was told to drain, or 0
 
+	ready atomic.Bool // the client's SETTINGS have come
+
 	last     uint32        // the newest stream at the end of the last turn
 	pingedAt time.Duration // the watch's own: 0 if an answer has come, or none was asked for
 }
@@ -107,7 +109,7 @@ func (w *watched) look(now time.Duration, limits *transport.Limits) (todo orders
 	if w.pingedAt != 0 && silent < now-w.pingedAt {
 		w.pingedAt = 0
 	}
-	if w.pingedAt == 0 && silent >= limits.KeepaliveTime {
+	if w.pingedAt == 0 && w.ready.Load() && silent >= limits.KeepaliveTime {
 		w.pingedAt = now
 		todo |= orderPing
 	}
