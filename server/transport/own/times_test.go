@@ -165,6 +165,35 @@ func TestGraceBeginsWhenTheClientIsTold(t *testing.T) {
 	})
 }
 
+// TestAConnectionThatWaitsIsNotBlamed looks at a connection that reads nothing since it waits for stores.
+func TestAConnectionThatWaitsIsNotBlamed(t *testing.T) {
+	limits := fillLimits(transport.Limits{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Minute})
+	var w watched
+	w.begin(0, 0)
+	w.ready.Store(true)
+	w.open.Store(1)
+	w.partial(true, true)
+	w.partialAt.Store(1)
+	w.block(1, true)
+	w.waits.Store(true)
+	const late = 10 * time.Minute
+	for range 2 {
+		if todo, over, why := w.look(late, &limits); todo != 0 || over || why != nil {
+			t.Errorf("it is to do %b, is over: %v, and blamed: %v", todo, over, why)
+		}
+	}
+	w.age = time.Minute
+	w.toldAt.Store(int64(2 * time.Minute))
+	if _, over, why := w.look(late, &limits); !over || why != nil {
+		t.Errorf("it is over after its age and grace: %v, and blamed: %v", over, why)
+	}
+	w.heard(late)
+	w.partial(false, true)
+	if w.waits.Load() {
+		t.Error("it waits after it was fed all that came")
+	}
+}
+
 // waitsForClient are credentials whose handshake begins with the client, as that of TLS.
 type waitsForClient struct {
 	credentials.TransportCredentials

@@ -19,10 +19,12 @@ func (c *connection) takeTurn(in []byte, crowds bool) (used int, more, ok bool) 
 		c.waitForStore()
 		if crowds {
 			c.lockWithTicket()
-		} else {
+		} else if !c.turnMu.TryLock() {
+			// A flusher may have the turn for as long as its client does not read. Others need not wait for that.
+			c.shared.stored.wake()
 			c.turnMu.Lock()
 		}
-		if !c.shared.stored.full(c.counted.Load()) {
+		if c.shut.Load() || !c.shared.stored.full(c.counted.Load()) {
 			break
 		}
 		c.turnMu.Unlock()
@@ -49,13 +51,14 @@ func (c *connection) lockWithTicket() {
 			return
 		}
 		<-c.crowd
+		c.shared.stored.wake()
 		c.turnMu.Lock()
 		c.turnMu.Unlock() //nolint:staticcheck // it waits for the end of the other's turn
 	}
 }
 
 func (c *connection) turnLocked(in []byte) (used int, more, ok bool) {
-	if c.ending {
+	if c.ending || c.shut.Load() {
 		c.shared.stored.wake()
 		return 0, false, false
 	}
