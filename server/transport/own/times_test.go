@@ -183,6 +183,9 @@ func TestAConnectionThatWaitsIsNotBlamed(t *testing.T) {
 		}
 	}
 	w.age = time.Minute
+	if todo, over, why := w.look(late, &limits); todo != orderAge || over || why != nil {
+		t.Errorf("after its age it is to do %b, is over: %v, and blamed: %v", todo, over, why)
+	}
 	w.toldAt.Store(int64(2 * time.Minute))
 	if _, over, why := w.look(late, &limits); !over || why != nil {
 		t.Errorf("it is over after its age and grace: %v, and blamed: %v", over, why)

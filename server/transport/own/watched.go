@@ -104,7 +104,10 @@ func (w *watched) look(now time.Duration, limits *transport.Limits) (todo orders
 	case w.writing.Load() != 0 && since(&w.writing) >= mostWriteTime:
 		return 0, false, errUnread
 	case w.waits.Load(): // nothing is read, so the client may have sent what it has to
-		return 0, over, nil
+		if aged && !told {
+			todo = orderAge
+		}
+		return todo, over, nil
 	case w.partialAt.Load() != 0 && since(&w.partialAt) >= mostFrameTime,
 		w.blockAt.Load() != 0 && since(&w.blockAt) >= mostFrameTime:
 		return 0, false, errFrame
