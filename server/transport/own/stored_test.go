@@ -1,6 +1,8 @@
 package own
 
 import (
+	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -286,4 +288,59 @@ func TestStopDoesNotWaitForAStore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestManyWaitForAStore has many connections wait for room for a few calls, some of which are closed meanwhile, by
+// either side. A store decides in any order. The others get all their answers.
+func TestManyWaitForAStore(t *testing.T) {
+	t.Parallel()
+	const conns, calls = 60, 40
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	s, g := storing(t, twoRules(true))
+	r := serve(t, s, options{Transport: transportOwn, Limits: transport.Limits{MaxStreams: calls / 2}})
+	w, ok := r.grpc.(*Transport)
+	if !ok {
+		t.Fatal("this is not the own transport")
+	}
+	w.stored.bytes.Add(mostStored - 16<<10) // as if the calls of others took the rest
+	done := make(chan struct{})
+	var deciding, sending sync.WaitGroup
+	deciding.Go(func() { g.shuffle(rand.New(rand.NewPCG(seed, 1)), done) })
+	var all []*rawClient
+	for i := range conns {
+		c := r.rawClient(t)
+		all = append(all, c)
+		ends := i%4 == 0
+		c.goes(c.fr.WriteWindowUpdate(0, 1<<30))
+		kinds := random.Perm(calls)
+		sending.Go(func() {
+			for n, kind := range kinds {
+				c.call(requestOf(t, []string{"k", "wait"}[kind%2]), 0)
+				if ends && n == calls/2 {
+					_ = c.conn.Close()
+					return
+				}
+				if n%(calls/2) == calls/2-1 && !ends {
+					c.ends(calls / 2)
+				}
+			}
+		})
+	}
+	for range 5 {
+		for _, c := range w.all() {
+			if random.IntN(2) == 0 {
+				c.order(orderPing)
+			}
+		}
+	}
+	sending.Wait()
+	for _, c := range all {
+		_ = c.conn.Close()
+	}
+	await(t, "all connections have ended", func() bool { return len(w.all()) == 0 })
+	close(done)
+	deciding.Wait()
+	await(t, "all is returned", func() bool { return w.stored.bytes.Load() == mostStored-16<<10 })
 }
