@@ -192,6 +192,7 @@ func TestBridgedCallsAreCancelled(t *testing.T) {
 // has ended by then.
 func TestAMessageThatCannotBeReadCancels(t *testing.T) {
 	overBoth(t, func(t *testing.T, name string) {
+		t.Helper()
 		r, d, _ := serveKinds(t, name)
 		s := stream(t, t.Context(), r.dial(t), "Deaf")
 		if err := s.SendMsg(wrapperspb.Bytes([]byte{0xff})); err != nil {
