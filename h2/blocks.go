@@ -19,7 +19,7 @@ func (c *Conn) receiveHeaders(f *frame) error {
 			b.kind = blockTrailers
 		case found && client:
 			return &ConnError{CodeStreamClosed, "HEADERS on a stream that has ended"} // 5.1
-		case found:
+		case found, c.ended.late > 0: // of those that have ended, only the last are remembered
 			b.kind = blockLate
 		default:
 			return &ConnError{CodeProtocol, "HEADERS on a stream with a lower number than the last"} // 5.1.1

@@ -61,8 +61,11 @@ func TestOrdinaryClientsPass(t *testing.T) {
 
 func TestFloodsEnd(t *testing.T) {
 	for name, frame := range map[string]func(c *client, n uint32) error{
-		"PING":          func(c *client, _ uint32) error { return c.WritePing(false, [8]byte{}) },
-		"SETTINGS":      func(c *client, _ uint32) error { return c.WriteSettings() },
+		"PING":     func(c *client, _ uint32) error { return c.WritePing(false, [8]byte{}) },
+		"SETTINGS": func(c *client, _ uint32) error { return c.WriteSettings() },
+		"SETTINGS of an extension": func(c *client, _ uint32) error {
+			return c.WriteSettings(http2.Setting{ID: 0xff, Val: 1}, http2.Setting{ID: 0xff, Val: 2})
+		},
 		"SETTINGS ACK":  func(c *client, _ uint32) error { return c.WriteSettingsAck() },
 		"WINDOW_UPDATE": func(c *client, _ uint32) error { return c.WriteWindowUpdate(0, 1) },
 		"PRIORITY":      func(c *client, _ uint32) error { return c.WritePriority(1, http2.PriorityParam{}) },
@@ -230,5 +233,46 @@ func TestPingsTooOften(t *testing.T) {
 	c.wantError(CodeEnhanceYourCalm)
 	if c.err.Error() != "http2: too_many_pings (error code 11)" {
 		t.Error(c.err)
+	}
+}
+
+// TestSettingsCostAsMuchAsTheyChange counts how many SETTINGS frames a connection takes: each setting counts, and a
+// change of the initial window counts more if it changes the windows of many streams.
+func TestSettingsCostAsMuchAsTheyChange(t *testing.T) {
+	window := func(v uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: v} }
+	many := func(n uint32) (settings []http2.Setting) {
+		for i := range uint32(mostSettings) {
+			settings = append(settings, window(1000+n+i))
+		}
+		return settings
+	}
+	for _, tt := range []struct {
+		name     string
+		streams  uint32
+		settings func(n uint32) []http2.Setting
+		most     uint32
+	}{
+		{"none", 1000, func(uint32) []http2.Setting { return nil }, oddActsAtOnce},
+		{"one, no streams", 0, func(n uint32) []http2.Setting { return []http2.Setting{window(n)} }, oddActsAtOnce},
+		{"the same again, many streams", 1000, func(uint32) []http2.Setting { return []http2.Setting{window(defaultWindow)} }, oddActsAtOnce},
+		{"one, many streams", 1000, func(n uint32) []http2.Setting { return []http2.Setting{window(n)} }, oddActsAtOnce / 10},
+		{"as many as there may be", 0, many, oddActsAtOnce / mostSettings},
+		{"as many as there may be, many streams", 1000, many, oddActsAtOnce / (mostSettings + 10)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := begun(t, func(o *Options) { o.Limits.MaxStreams = 1024 })
+			for i := range tt.streams {
+				c.call(1+2*i, "later")
+			}
+			c.feed()
+			n := uint32(0)
+			for ; c.err == nil && n <= oddActsAtOnce; n++ {
+				c.must(c.WriteSettings(tt.settings(n)...))
+				c.feed()
+			}
+			if n > tt.most+1 {
+				t.Errorf("the connection takes %d frames, want at most %d", n, tt.most+1)
+			}
+		})
 	}
 }

@@ -2,8 +2,11 @@ package h2
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 func TestDrain(t *testing.T) {
@@ -32,6 +35,24 @@ func TestDrain(t *testing.T) {
 		if !c.conn.Drained() || len(c.handler.calls) != 2 {
 			t.Errorf("drained: %v, with %d calls", c.conn.Drained(), len(c.handler.calls))
 		}
+	}
+}
+
+// TestTheLastStreamStays ends a connection by an error after its client was told which stream is the last. Another one
+// that has begun since is not answered, so the client must not hear a greater number.
+func TestTheLastStreamStays(t *testing.T) {
+	c := begun(t)
+	c.call(1, "later")
+	c.out = c.conn.Drain(c.out, c.now, "max_age")
+	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))
+	c.want("GOAWAY 2147483647 NO_ERROR max_age", `PING "sluice\x00\x01"`, "GOAWAY 1 NO_ERROR max_age")
+	c.call(3, "too late")
+	c.want()
+	c.must(c.WriteRawFrame(http2.FramePushPromise, 0, 1, nil))
+	c.feed()
+	c.out = c.conn.GoAway(c.out, c.err.(*ConnError)) //nolint:errcheck,errorlint,forcetypeassert // nothing else is returned
+	if got := c.frames(); len(got) != 1 || !strings.HasPrefix(got[0], "GOAWAY 1 ") {
+		t.Errorf("the client gets %q, want a GOAWAY of stream 1", got)
 	}
 }
 

@@ -112,8 +112,13 @@ func (c *Conn) receivePriority(f *frame) error {
 	switch {
 	case f.stream == 0:
 		return &ConnError{CodeProtocol, "PRIORITY on no stream"}
+	// A stream that has not begun must not be reset (5.1).
+	case len(f.payload) != priorityBytes && c.idle(f.stream):
+		return &ConnError{CodeFrameSize, "a PRIORITY that has not 5 bytes"}
 	case len(f.payload) != priorityBytes:
 		c.resetFault(f.stream, CodeFrameSize)
+	case dependsOnItself(f.payload, f.stream) && c.idle(f.stream):
+		return &ConnError{CodeProtocol, "a PRIORITY that depends on itself"}
 	case dependsOnItself(f.payload, f.stream):
 		c.resetFault(f.stream, CodeProtocol)
 	}
@@ -122,7 +127,11 @@ func (c *Conn) receivePriority(f *frame) error {
 
 // GoAway appends the end of a connection, for the error of a call of Feed.
 func (c *Conn) GoAway(out []byte, err *ConnError) []byte {
-	return appendGoAway(out, c.last, err.Code, err.Reason)
+	last := c.last
+	if c.drain.ignores(last) {
+		last = c.drain.last // it must not grow (6.8)
+	}
+	return appendGoAway(out, last, err.Code, err.Reason)
 }
 
 // Close cancels the calls that were to be answered later. Nothing else may be called after it, except that

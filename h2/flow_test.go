@@ -291,3 +291,17 @@ func TestKeptHeadersAreNotData(t *testing.T) {
 		})
 	}
 }
+
+// TestTheLastInitialWindowCounts has one frame set the initial window twice. A reply gets the window of the last one.
+func TestTheLastInitialWindowCounts(t *testing.T) {
+	c := begun(t)
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	c.want("SETTINGS ACK")
+	c.call(1, "hello")
+	c.must(c.WriteWindowUpdate(1, 4))
+	c.want(append([]string{}, answer(1, "hello")[0], `DATA 1 "\x00\x00\x00\x00"`)...)
+	c.must(c.WriteSettings(
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: mostWindow}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3},
+	))
+	c.want("SETTINGS ACK", `DATA 1 "\x05he"`)
+}

@@ -54,6 +54,13 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 		{"RST_STREAM on a stream that has not begun", func(c *client) { c.must(c.WriteRSTStream(1, http2.ErrCodeCancel)) }, CodeProtocol},
 		{"RST_STREAM of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameRSTStream, 0, 1, make([]byte, 5))) }, CodeFrameSize},
 		{"PRIORITY on stream 0", func(c *client) { c.must(c.WriteRawFrame(http2.FramePriority, 0, 0, make([]byte, 5))) }, CodeProtocol},
+		{"PRIORITY of a wrong length on a stream that has not begun", func(c *client) { c.must(c.WriteRawFrame(http2.FramePriority, 0, 7, make([]byte, 4))) }, CodeFrameSize},
+		{"PRIORITY on a stream that has not begun, and depends on itself", func(c *client) {
+			c.must(c.WriteRawFrame(http2.FramePriority, 0, 7, []byte{0, 0, 0, 7, 0}))
+		}, CodeProtocol},
+		{"PRIORITY on a server's stream that depends on itself", func(c *client) {
+			c.must(c.WriteRawFrame(http2.FramePriority, 0, 8, []byte{0, 0, 0, 8, 0}))
+		}, CodeProtocol},
 		{"SETTINGS on a stream", func(c *client) { c.must(c.WriteRawFrame(http2.FrameSettings, 0, 1, nil)) }, CodeProtocol},
 		{"SETTINGS of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameSettings, 0, 0, make([]byte, 7))) }, CodeFrameSize},
 		{"SETTINGS ACK with settings", func(c *client) { c.must(c.WriteRawFrame(http2.FrameSettings, flagAck, 0, make([]byte, 6))) }, CodeFrameSize},
@@ -157,9 +164,13 @@ func TestBrokenRulesEndTheStream(t *testing.T) {
 			}))
 		}, CodeProtocol},
 		{"PRIORITY that depends on itself", func(c *client) {
+			c.call(1, "later")
 			c.must(c.WritePriority(1, http2.PriorityParam{StreamDep: 1}))
 		}, CodeProtocol},
-		{"PRIORITY of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FramePriority, 0, 1, make([]byte, 4))) }, CodeFrameSize},
+		{"PRIORITY of a wrong length", func(c *client) {
+			c.call(1, "later")
+			c.must(c.WriteRawFrame(http2.FramePriority, 0, 1, make([]byte, 4)))
+		}, CodeFrameSize},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := begun(t)
@@ -174,6 +185,32 @@ func TestBrokenRulesEndTheStream(t *testing.T) {
 				t.Errorf("%d streams are open, %d bytes parked", c.conn.Open(), c.conn.Parked())
 			}
 		})
+	}
+}
+
+// TestTrailersOfManyEarlyAnswers has many calls answered before their requests have ended. Their clients end them later,
+// in any order, by trailers or by DATA.
+func TestTrailersOfManyEarlyAnswers(t *testing.T) {
+	const n = 90
+	for _, trailers := range []bool{true, false} {
+		c := begun(t)
+		for i := range uint32(n) {
+			c.headers(1+2*i, false, request("/unknown")...)
+		}
+		for i := range uint32(n) {
+			if trailers {
+				c.headers(1+2*i, true, "x", "y")
+			} else {
+				c.must(c.WriteData(1+2*i, true, grpcMessage("hello")))
+			}
+		}
+		if c.frames(); c.err != nil {
+			t.Fatalf("the connection ended: %v", c.err)
+		}
+		c.call(1001, "hello")
+		c.want(answer(1001, "hello")...)
+		c.headers(1, true, "x", "y") // each has ended by now
+		c.wantError(CodeProtocol)
 	}
 }
 

@@ -30,6 +30,9 @@ func appendOurSettings(b []byte, l *Limits) []byte {
 	return appendWindowUpdate(b, 0, ourWindow-defaultWindow)
 }
 
+// streamsPerOddAct is how many streams get another window for one odd act.
+const streamsPerOddAct = 64
+
 // receiveSettings takes in the client's settings, or that it has ours (6.5).
 func (c *Conn) receiveSettings(f *frame) error {
 	switch {
@@ -47,9 +50,19 @@ func (c *Conn) receiveSettings(f *frame) error {
 		c.becomeAware()
 		return nil
 	}
-	c.odd.left--
+	c.odd.left -= max(1, len(f.payload)/settingBytes)
+	initial := c.send.initial
 	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
-		if err := c.set(binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])); err != nil {
+		id, v := binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])
+		if err := checkSetting(id, v); err != nil {
+			return err
+		}
+		if id == settingInitialWindowSize {
+			initial = int64(v)
+		}
+	}
+	if initial != c.send.initial {
+		if err := c.changeInitial(initial); err != nil {
 			return err
 		}
 	}
@@ -60,9 +73,9 @@ func (c *Conn) receiveSettings(f *frame) error {
 	return nil
 }
 
-// set takes in one setting. Those about what we do not do are checked only: our replies use no
-// dynamic table, and nothing is pushed.
-func (c *Conn) set(id uint16, v uint32) error {
+// checkSetting returns an error if a setting has an invalid value. The settings other than the initial window are
+// checked only: replies use no dynamic table, and nothing is pushed.
+func checkSetting(id uint16, v uint32) error {
 	switch {
 	case id == settingEnablePush && v > 1:
 		return &ConnError{CodeProtocol, "SETTINGS_ENABLE_PUSH other than 0 or 1"}
@@ -70,8 +83,6 @@ func (c *Conn) set(id uint16, v uint32) error {
 		return &ConnError{CodeProtocol, "SETTINGS_MAX_FRAME_SIZE other than 2^14 to 2^24-1"}
 	case id == settingInitialWindowSize && v > mostWindow:
 		return &ConnError{CodeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE of more than 2^31-1"}
-	case id == settingInitialWindowSize:
-		return c.changeInitial(int64(v))
 	}
 	return nil
 }
@@ -130,6 +141,7 @@ func (c *Conn) receiveWindowUpdate(f *frame) error {
 
 // changeInitial changes the window of all streams (6.9.2). They may become negative.
 func (c *Conn) changeInitial(to int64) error {
+	c.odd.left -= len(c.streams) / streamsPerOddAct
 	by := to - c.send.initial
 	c.send.initial = to
 	c.newest.sendWindow += by

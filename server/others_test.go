@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
@@ -183,6 +184,25 @@ func TestBridgedCallsAreCancelled(t *testing.T) {
 				default: // the time was too short for it to begin
 				}
 			}
+		}
+	})
+}
+
+// TestAMessageThatCannotBeReadCancels has a handler wait for its context after a message that cannot be read: the call
+// has ended by then.
+func TestAMessageThatCannotBeReadCancels(t *testing.T) {
+	overBoth(t, func(t *testing.T, name string) {
+		t.Helper()
+		r, d, _ := serveKinds(t, name)
+		s := stream(t, t.Context(), r.dial(t), "Deaf")
+		if err := s.SendMsg(wrapperspb.Bytes([]byte{0xff})); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := recvText(s); status.Code(err) != codes.Internal {
+			t.Errorf("the call ends with %v, want INTERNAL", err)
+		}
+		if err := <-d.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the context of the call is done for %v, want Canceled", err)
 		}
 	})
 }

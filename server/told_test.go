@@ -102,6 +102,12 @@ func (d *told) register(r grpc.ServiceRegistrar) {
 		}}},
 		Streams: []grpc.StreamDesc{
 			streams("Server", false, true, d.serverStream),
+			streams("Deaf", true, true, func(s grpc.ServerStream) error {
+				err := s.RecvMsg(new(text))
+				<-s.Context().Done()
+				d.ended <- s.Context().Err()
+				return err
+			}),
 			streams("Client", true, false, func(s grpc.ServerStream) error {
 				all := ""
 				for {

@@ -83,10 +83,7 @@ func newBridged(c *connection, call *h2.Call, m *bridgedMethod, whole bool) (*br
 }
 
 // run is the call's goroutine.
-func (b *bridged) run() {
-	defer b.cancel()
-	b.finish(b.handle())
-}
+func (b *bridged) run() { b.finish(b.handle()) }
 
 func (b *bridged) handle() (err error) {
 	m, others := b.method, b.conn.bridge.others
@@ -259,7 +256,7 @@ func (b *bridged) headLocked() {
 	b.post(func(c *h2.Conn, out []byte) []byte { return c.Head(out, b.stream, fields) })
 }
 
-// finish sends how the call has ended, if that is not out.
+// finish sends how the call has ended, if that is not out. The handler's context is done then, as in grpc-go.
 func (b *bridged) finish(err error) {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -284,6 +281,7 @@ func (b *bridged) finish(err error) {
 	b.post(func(c *h2.Conn, out []byte) []byte {
 		return c.Finish(out, b.stream, h2.Status{Code: uint32(s.Code()), Message: s.Message()}, fields)
 	})
+	b.cancel()
 }
 
 // post has something done in the connection's next turn.

@@ -51,6 +51,7 @@ type connection struct {
 	bearer    *answer.Bearer
 	quotas    map[*quotaStream]struct{} // streams of the quota service; nil as long as there was none
 
+	shut atomic.Bool // close was called: nothing that came is answered
 	ours atomic.Bool // it was ended by our doing
 	deaf atomic.Bool // it was ended because a ping was not answered
 
@@ -71,12 +72,15 @@ type connection struct {
 	stored   int           // bytes of calls that a store decides; guarded by turnMu
 	counted  atomic.Int64  // bytes of stored that are in shared.stored
 	deciding atomic.Int64  // number of calls that a store decides
+	fewer    bool          // a store has returned some of them in this turn; guarded by turnMu
 	returned chan struct{} // holds one if waitForStore is to look again
 }
 
 // close ends the connection at once. It may be called by anybody.
 func (c *connection) close() {
+	c.shut.Store(true)
 	c.closing.Do(func() { _ = c.raw.Close() }) // the reader meets the same error
+	wake(c.returned)                           // the reader may wait for a store
 }
 
 func (c *connection) isEnding() bool {

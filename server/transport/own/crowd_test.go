@@ -102,6 +102,28 @@ func TestWhoDoesNotReadHoldsNoTicket(t *testing.T) {
 	}
 }
 
+// TestATicketIsGivenBackOnce has a reader take a ticket with its turn after a flusher has ended its own, and before that
+// has given its ticket back.
+func TestATicketIsGivenBackOnce(t *testing.T) {
+	s := service(t, answer.Settings{}, oneRule)
+	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
+	w.crowd = make(chan struct{}, 2)
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	defer ours.Close()
+	c := newConnection(w, ours)
+	c.turnMu.Lock()
+	c.enterCrowdLocked()
+	c.turnMu.Unlock()
+	c.lockWithTicket()
+	c.leaveCrowd() // by the flusher
+	c.turnMu.Unlock()
+	c.leaveCrowd()
+	if len(w.crowd) != 0 {
+		t.Errorf("%d tickets are not given back", len(w.crowd))
+	}
+}
+
 // TestSocketTellsThatItWaits writes more than a socket takes at once. All of it comes.
 func TestSocketTellsThatItWaits(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -187,6 +187,13 @@ func (g *gate) shuffle(r *rand.Rand, done <-chan struct{}) {
 		case decide := <-g.waiting:
 			undecided = append(undecided, decide)
 		case <-done:
+			for len(g.waiting) > 0 {
+				select {
+				case decide := <-g.waiting:
+					decide()
+				default: // another goroutine has it
+				}
+			}
 			return
 		}
 	}

@@ -40,6 +40,7 @@ func (c *connection) leave() {
 	c.ending, c.closed = true, true
 	for c.cancelLocked() != nil { // each call that is cancelled is so once, whatever comes of it
 	}
+	c.countStoredLocked() // it no longer waits for its client
 	c.shared.parked.set(&c.parked, 0)
 	c.turnMu.Unlock()
 	c.close()

@@ -83,24 +83,27 @@ func (q *queue) wake() {
 }
 
 // waitForStore waits while stores decide too many calls: as many of the connection as it may have streams, since
-// a client that resets its calls at once would otherwise have more, or too many of all connections.
+// a client that resets its calls at once would otherwise have more, or too many of all connections. A connection that
+// is closed does not wait.
 func (c *connection) waitForStore() {
 	s := &c.shared.stored
 	for {
 		bytes := c.counted.Load()
-		switch {
-		case c.deciding.Load() >= int64(c.Limits.MaxStreams):
-			<-c.returned
-		case s.full(bytes):
-			q, _ := s.queueOf(bytes)
-			place := q.enter(c)
-			if s.full(bytes) {
-				<-c.returned
-			}
-			q.leave(place)
-		default:
+		own := c.deciding.Load() >= int64(c.Limits.MaxStreams)
+		if !own && !s.full(bytes) || c.shut.Load() {
 			return
 		}
+		c.watched.waits.Store(true)
+		if own {
+			<-c.returned
+			continue
+		}
+		q, _ := s.queueOf(bytes)
+		place := q.enter(c)
+		if s.full(bytes) {
+			<-c.returned
+		}
+		q.leave(place)
 	}
 }
 
@@ -116,6 +119,7 @@ func (x *rateLimitCall) storedLocked() {
 func (x *rateLimitCall) returnedLocked() {
 	x.conn.stored -= x.size
 	x.conn.deciding.Add(-1)
+	x.conn.fewer = true
 }
 
 // countStoredLocked is called at the end of each turn.
@@ -124,7 +128,8 @@ func (c *connection) countStoredLocked() {
 	if grown != 0 {
 		c.shared.stored.bytes.Add(grown)
 	}
-	if grown < 0 {
+	if c.fewer { // which is not what grown says: the calls may not have been counted
+		c.fewer = false
 		wake(c.returned)
 	}
 	c.shared.stored.wake()

@@ -32,6 +32,7 @@ func TestTimes(t *testing.T) {
 	}{
 		{"no preface", transport.Limits{}, nil, []string{"5.0 end"}},
 		{"half a preface", transport.Limits{ConnectionTimeout: 3 * time.Second}, at("0.5", func(c *timed) { c.writes(http2.ClientPreface[:9]) }), []string{"3.0 end"}},
+		{"silence before the client has begun", transport.Limits{ConnectionTimeout: 7 * time.Second, KeepaliveTime: time.Second, KeepaliveTimeout: time.Second}, nil, []string{"7.0 end"}},
 		{"no SETTINGS", transport.Limits{}, at("0.5", func(c *timed) { c.writes(http2.ClientPreface) }), []string{"5.0 end"}},
 		{"half of the SETTINGS", transport.Limits{}, at("0.5", func(c *timed) { c.writes(settings[:len(http2.ClientPreface)+5]) }), []string{"5.0 end"}},
 		{"a frame that is not whole", long, at("0.5", func(c *timed) { c.writes(settings + "\x00\x00\x08\x06\x00") }), []string{"0.5 SETTINGS", "11.0 end"}},
@@ -123,7 +124,7 @@ func TestTimes(t *testing.T) {
 // TestHandshakesEnd has a client of TLS that says nothing.
 func TestHandshakesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTimed(t, transport.Limits{ConnectionTimeout: 7 * time.Second}, waitsForClient{insecure.NewCredentials()})
+		c := newTimed(t, transport.Limits{ConnectionTimeout: 7 * time.Second, KeepaliveTime: time.Second, KeepaliveTimeout: time.Second}, waitsForClient{insecure.NewCredentials()})
 		defer c.stop()
 		if got, want := c.play(20*time.Second, nil), []string{"7.0 end"}; !slices.Equal(got, want) {
 			t.Errorf("the client gets %q, want %q", got, want)
@@ -162,6 +163,38 @@ func TestGraceBeginsWhenTheClientIsTold(t *testing.T) {
 			t.Errorf("the client gets %q, want %q", got, want)
 		}
 	})
+}
+
+// TestAConnectionThatWaitsIsNotBlamed looks at a connection that reads nothing since it waits for stores.
+func TestAConnectionThatWaitsIsNotBlamed(t *testing.T) {
+	limits := fillLimits(transport.Limits{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Minute})
+	var w watched
+	w.begin(0, 0)
+	w.ready.Store(true)
+	w.open.Store(1)
+	w.partial(true, true)
+	w.partialAt.Store(1)
+	w.block(1, true)
+	w.waits.Store(true)
+	const late = 10 * time.Minute
+	for range 2 {
+		if todo, over, why := w.look(late, &limits); todo != 0 || over || why != nil {
+			t.Errorf("it is to do %b, is over: %v, and blamed: %v", todo, over, why)
+		}
+	}
+	w.age = time.Minute
+	if todo, over, why := w.look(late, &limits); todo != orderAge || over || why != nil {
+		t.Errorf("after its age it is to do %b, is over: %v, and blamed: %v", todo, over, why)
+	}
+	w.toldAt.Store(int64(2 * time.Minute))
+	if _, over, why := w.look(late, &limits); !over || why != nil {
+		t.Errorf("it is over after its age and grace: %v, and blamed: %v", over, why)
+	}
+	w.heard(late)
+	w.partial(false, true)
+	if w.waits.Load() {
+		t.Error("it waits after it was fed all that came")
+	}
 }
 
 // waitsForClient are credentials whose handshake begins with the client, as that of TLS.

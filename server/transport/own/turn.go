@@ -19,10 +19,12 @@ func (c *connection) takeTurn(in []byte, crowds bool) (used int, more, ok bool) 
 		c.waitForStore()
 		if crowds {
 			c.lockWithTicket()
-		} else {
+		} else if !c.turnMu.TryLock() {
+			// A flusher may have the turn for as long as its client does not read. Others need not wait for that.
+			c.shared.stored.wake()
 			c.turnMu.Lock()
 		}
-		if !c.shared.stored.full(c.counted.Load()) {
+		if c.shut.Load() || !c.shared.stored.full(c.counted.Load()) {
 			break
 		}
 		c.turnMu.Unlock()
@@ -43,17 +45,20 @@ func (c *connection) lockWithTicket() {
 	for {
 		c.crowd <- struct{}{}
 		if c.turnMu.TryLock() {
-			c.ticket.Store(true)
+			if c.ticket.Swap(true) { // a flusher has yet to give its ticket back
+				<-c.crowd
+			}
 			return
 		}
 		<-c.crowd
+		c.shared.stored.wake()
 		c.turnMu.Lock()
 		c.turnMu.Unlock() //nolint:staticcheck // it waits for the end of the other's turn
 	}
 }
 
 func (c *connection) turnLocked(in []byte) (used int, more, ok bool) {
-	if c.ending {
+	if c.ending || c.shut.Load() {
 		c.shared.stored.wake()
 		return 0, false, false
 	}
@@ -120,6 +125,7 @@ func (c *connection) endTurnLocked(now time.Duration, err error) {
 	}
 	if !c.begun && c.h2.Begun() {
 		c.begun = true
+		c.watched.ready.Store(true)
 		_ = c.raw.SetDeadline(time.Time{})
 	}
 	c.watched.calls(now, c.h2.Last(), c.h2.Open())

@@ -22,6 +22,9 @@ type watched struct {
 
 	toldAt atomic.Int64 // it was told to drain, or 0
 
+	ready atomic.Bool // the client's SETTINGS have come
+	waits atomic.Bool // the connection waits for stores, or has not fed all that came since
+
 	last     uint32        // the newest stream at the end of the last turn
 	pingedAt time.Duration // the watch's own: 0 if an answer has come, or none was asked for
 }
@@ -47,7 +50,7 @@ func (w *watched) calls(now time.Duration, last uint32, open int) {
 	w.open.Store(int64(open))
 }
 
-// partial is called when all that came was fed. begun says that the beginning of a frame is left, and
+// partial is called when all that came was fed: the connection does not wait for stores. begun says that the beginning of a frame is left, and
 // another that it is not the one that was left before.
 func (w *watched) partial(begun, another bool) {
 	switch {
@@ -55,6 +58,9 @@ func (w *watched) partial(begun, another bool) {
 		w.partialAt.Store(0)
 	case another || w.partialAt.Load() == 0:
 		w.partialAt.Store(w.heardAt.Load())
+	}
+	if w.waits.Load() {
+		w.waits.Store(false)
 	}
 }
 
@@ -91,23 +97,29 @@ func (w *watched) look(now time.Duration, limits *transport.Limits) (todo orders
 	silent := since(&w.heardAt)
 	aged := w.age > 0 && now-w.begun >= w.age
 	told := w.toldAt.Load() != 0
+	// Since it was told, not since its age: a process that was stopped for a while, or got no
+	// processor, would cut calls whose client never heard that the connection ends.
+	over = aged && told && limits.MaxConnectionAgeGrace > 0 && since(&w.toldAt) >= limits.MaxConnectionAgeGrace
 	switch {
 	case w.writing.Load() != 0 && since(&w.writing) >= mostWriteTime:
 		return 0, false, errUnread
+	case w.waits.Load(): // nothing is read, so the client may have sent what it has to
+		if aged && !told {
+			todo = orderAge
+		}
+		return todo, over, nil
 	case w.partialAt.Load() != 0 && since(&w.partialAt) >= mostFrameTime,
 		w.blockAt.Load() != 0 && since(&w.blockAt) >= mostFrameTime:
 		return 0, false, errFrame
 	case w.pingedAt != 0 && silent >= now-w.pingedAt && now-w.pingedAt >= limits.KeepaliveTimeout:
 		return 0, false, errSilent
-	case aged && told && limits.MaxConnectionAgeGrace > 0 && since(&w.toldAt) >= limits.MaxConnectionAgeGrace:
-		// Since it was told, not since its age: a process that was stopped for a while, or got no
-		// processor, would cut calls whose client never heard that the connection ends.
+	case over:
 		return 0, true, nil
 	}
 	if w.pingedAt != 0 && silent < now-w.pingedAt {
 		w.pingedAt = 0
 	}
-	if w.pingedAt == 0 && silent >= limits.KeepaliveTime {
+	if w.pingedAt == 0 && w.ready.Load() && silent >= limits.KeepaliveTime {
 		w.pingedAt = now
 		todo |= orderPing
 	}
