@@ -104,11 +104,15 @@ type peer struct {
 
 	runFrom, heardAt limiter.Time // of calls that came without a pause
 
-	// deprived says that it seemed dead and that leases of its own were given back. If it brings one, or one of a connection
-	// that it has closed in silence, it closes connections while the requests live on for which it was given leases
-	// on them, and to lose one means nothing. So it is with those that it closes after a reply, if it spends them.
-	deprived, closes, spends bool
+	// deprived has leases of its own that were given back because it seemed dead. If it brings one of them, or one of a
+	// connection that it has closed in silence, it closes connections while the requests live on for which it was given
+	// leases on them, and to lose one means nothing. So it is with those that it closes after a reply, if it spends them.
+	deprived       map[leaseKey]struct{}
+	closes, spends bool
 }
+
+// mostDeprived is the largest number of leases in peer.deprived. If the requests live on, the client brings all of them.
+const mostDeprived = 64
 
 // mostPeers is how many clients the book knows that have neither connections nor leases.
 const mostPeers = 1024
@@ -200,8 +204,7 @@ func (k *book) enter(now limiter.Time, of lease, policy *limiter.Policy) {
 	}
 }
 
-// ended notes that a client has brought a lease back, by its connection b. The key is the zero value if nothing is held
-// under that lease. It reports whether the lease was out.
+// ended notes that a client has brought a lease back, by its connection b. It reports whether the lease was out.
 func (k *book) ended(b *Bearer, key leaseKey) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -209,7 +212,8 @@ func (k *book) ended(b *Bearer, key leaseKey) bool {
 	switch {
 	case b == nil:
 	case l == nil:
-		b.peer.closes = b.peer.closes || b.peer.deprived && key.number == 0
+		_, deprived := b.peer.deprived[key]
+		b.peer.closes = b.peer.closes || deprived
 	case l.bearer != nil && l.bearer.peer == b.peer && l.bearer.ended && l.bearer.how == EndedInSilence:
 		b.peer.closes = true
 	}
@@ -227,15 +231,6 @@ func (k *book) forgetCounter(id identity.ID) {
 		if key.id == id {
 			k.forgetLocked(l)
 		}
-	}
-}
-
-// forget forgets a lease under which nothing is held, if it is there.
-func (k *book) forget(key leaseKey) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if l := k.leases[key]; l != nil {
-		k.forgetLocked(l)
 	}
 }
 
@@ -378,11 +373,16 @@ func (k *book) takePeer(p *peer, joined uint64) (list *lease) {
 	if p.joined != joined {
 		return nil
 	}
-	p.deprived = true
+	if len(p.left) > 0 {
+		p.deprived = map[leaseKey]struct{}{}
+	}
 	for b := range p.left {
 		for _, l := range b.calls {
 			for l != nil {
 				next := l.sibling
+				if len(p.deprived) < mostDeprived {
+					p.deprived[l.key] = struct{}{}
+				}
 				k.dropLocked(l)
 				l.sibling, list = list, l
 				l = next
@@ -395,7 +395,7 @@ func (k *book) takePeer(p *peer, joined uint64) (list *lease) {
 // leavePeerLocked forgets a client that has neither connections nor leases, unless it is known for something. If it has been
 // forgotten before, another peer may have its name now.
 func (k *book) leavePeerLocked(p *peer) {
-	if k.peers[p.name] == p && p.open == 0 && len(p.left) == 0 && (!p.closes && !p.deprived || len(k.peers) > mostPeers) {
+	if k.peers[p.name] == p && p.open == 0 && len(p.left) == 0 && (!p.closes && len(p.deprived) == 0 || len(k.peers) > mostPeers) {
 		delete(k.peers, p.name)
 	}
 }

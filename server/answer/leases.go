@@ -56,9 +56,8 @@ func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 		return
 	}
 	for at := range x.plan.ChargesOf(i) { // the counter may have been reset since
-		s.book.forget(leaseKey{x.plan.Batch.Charges[at].ID, number})
+		s.book.ended(x.Bearer, leaseKey{x.plan.Batch.Charges[at].ID, number})
 	}
-	s.book.ended(x.Bearer, leaseKey{})
 	m.Stale.Inc()
 }
 

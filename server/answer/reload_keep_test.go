@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
@@ -48,5 +49,47 @@ func TestAKeptLeaseHasTheNewNumbers(t *testing.T) {
 	ask(x, 0)
 	if used := x.plan.Batch.Decisions[0].Before; used != 18 {
 		t.Errorf("%d hits are used, want 18", used)
+	}
+}
+
+// TestStaleLeasesOfALivingClient has a client lose a lease because it seemed dead, and another in a reset or a reload. If it brings
+// the first, it closes connections of requests that run. If it brings the second, that says nothing of its connections.
+func TestStaleLeasesOfALivingClient(t *testing.T) {
+	for name, lose := range map[string]func(*reloaded){
+		"reset": func(r *reloaded) {
+			if _, err := r.service.Counters(t.Context(), r.now, "d", "user=al", descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte("user"), Value: []byte("al")}}}, true); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"reload": func(r *reloaded) { r.serve(lostBy["no rule"]); r.serve(atMost16) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReloaded(t, atMost16)
+			begin := func(stream uint32) (*Bearer, uint64) {
+				x := Exchange{Bearer: r.service.Bearer("a"), Stream: stream}
+				if _, _, err := r.service.Answer(r.now, time.Minute, &x, r.request()); err != nil {
+					t.Fatal(err)
+				}
+				return x.Bearer, x.plan.Batch.Lease(0)
+			}
+			end := func(b *Bearer, lease uint64) {
+				if _, _, err := r.service.Answer(r.now, time.Minute, &Exchange{Bearer: b, Stream: 9}, r.request(lease)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b, first := begin(1)
+			b.Leave(EndedInSilence, 1)
+			r.service.book.bury(b.peer, b.peer.joined)
+			b, second := begin(1)
+			if lose(r); len(r.service.book.leases) > 0 {
+				t.Fatal("the lease is not lost")
+			}
+			if end(b, second); b.peer.closes {
+				t.Error("a lease that was lost otherwise counts")
+			}
+			if end(b, first); !b.peer.closes {
+				t.Error("a lease of a connection that was closed does not count")
+			}
+		})
 	}
 }
