@@ -73,9 +73,9 @@ type review struct {
 	request descriptors.Request
 }
 
-// checkLocked takes l out of the book if the end of its request would not give it back. Else l has the fields that its
-// limit has now. The rules are as new as those of
-// all leases in the book, since they are read under the book's lock.
+// checkLocked takes l out of the book if the end of its request would not give it back. Otherwise it copies the present
+// fields of the limit to l. The rules are as new as those of all leases in the book, since they are read under the book's
+// lock.
 func (r *review) checkLocked(l *lease) {
 	if len(l.origin) == 0 {
 		return
