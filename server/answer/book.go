@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -45,19 +46,25 @@ type leaseKey struct {
 
 // lease is one that is out.
 type lease struct {
+	given
+	policy limiter.Policy // a copy of its own: the charge's may be memory of an exchange
+	origin []byte         // see appendOrigin; empty if the book has no room for it
+
+	sibling *lease // of the same call, or in a list that is to be given back
+	place   int    // in the queue
+}
+
+// given is what a request knows of a lease that it is given.
+type given struct {
 	key       leaseKey
-	policy    limiter.Policy // a copy of its own: the charge's may be memory of an exchange
 	partition *limiter.Partition
 	name      []byte // of the counter, with a store
 	counters  *telemetry.RuleCounters
 	expires   limiter.Time
-	origin    []byte // see appendOrigin; empty if the book has no room for it
-	table     bool   // a row of a table may have the limit's numbers
+	table     bool // a row of a table may have the limit's numbers
 
-	bearer  *Bearer // nil: nobody sees what becomes of the call
-	stream  uint32
-	sibling *lease // of the same call, or in a list that is to be given back
-	place   int    // in the queue
+	bearer *Bearer // nil: nobody sees what becomes of the call
+	stream uint32
 }
 
 // Bearer is a connection whose calls are given leases. Its methods, and those of the exchanges that refer to it, may
@@ -168,12 +175,12 @@ func (k *book) seemsDeadLocked(p *peer, now limiter.Time, how Ending, calls uint
 	return how == EndedInSilence || k.busyLocked(p, now)
 }
 
-// enter enters a lease of a counter with that policy.
-func (k *book) enter(now limiter.Time, of lease, policy *limiter.Policy) {
+// enter enters a lease of a counter with that policy. The limit, the domain and the descriptor are those of its origin.
+func (k *book) enter(now limiter.Time, g *given, policy *limiter.Policy, limit string, domain []byte, d *descriptors.Descriptor) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expireLocked(now)
-	if old := k.leases[of.key]; old != nil {
+	if old := k.leases[g.key]; old != nil {
 		k.forgetLocked(old)
 	}
 	if len(k.queue) >= mostLeases {
@@ -185,8 +192,13 @@ func (k *book) enter(now limiter.Time, of lease, policy *limiter.Policy) {
 	} else {
 		l = new(lease)
 	}
-	of.policy = policy.Bare(l.policy.Reserve)
-	k.keepOriginLocked(l, &of)
+	l.given = *g
+	l.policy = policy.Bare(l.policy.Reserve)
+	l.origin = appendOrigin(l.origin, limit, domain, d)
+	if k.originBytes+len(l.origin) > mostOriginBytes {
+		l.origin = spareOrigin(l.origin)
+	}
+	k.originBytes += len(l.origin)
 	k.leases[l.key] = l
 	heap.Push(&k.queue, l)
 	if !k.service.later {

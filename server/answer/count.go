@@ -69,7 +69,9 @@ func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
 }
 
 // denies reports whether a charge is one for which its request is denied.
-func denies(c *limiter.Charge, d *limiter.Decision) bool { return d.Over && d.Denied && c.Mode.Denies() }
+func denies(c *limiter.Charge, d *limiter.Decision) bool {
+	return d.Over && d.Denied && c.Mode.Denies()
+}
 
 // unmatched tells of descriptor i of the request, which no rule matches, if somebody wants to know now.
 func unmatched(rules *serving, x *Exchange, i int) {

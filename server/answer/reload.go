@@ -119,17 +119,6 @@ func spareOrigin(b []byte) []byte {
 	return b[:0]
 }
 
-// keepOriginLocked copies of to l. Its origin is scratch.
-func (k *book) keepOriginLocked(l, of *lease) {
-	own := l.origin[:0]
-	if k.originBytes+len(of.origin) <= mostOriginBytes {
-		own = append(own, of.origin...)
-	}
-	k.originBytes += len(own)
-	*l = *of
-	l.origin = own
-}
-
 // appendOrigin appends the origin of a lease: the name of its limit, and the domain and the descriptor of its request
 // without the hits.
 func appendOrigin(b []byte, limit string, domain []byte, d *descriptors.Descriptor) []byte {
