@@ -13,20 +13,24 @@ const profilesPath = "/debug/pprof/"
 
 // profiles are the pages of package pprof, by path.
 var profiles = map[string]http.Handler{
-	profilesPath:             http.HandlerFunc(pprof.Index),
-	profilesPath + "cmdline": http.HandlerFunc(commandLine),
-	profilesPath + "profile": http.HandlerFunc(pprof.Profile),
-	profilesPath + "symbol":  http.HandlerFunc(pprof.Symbol),
-	profilesPath + "trace":   http.HandlerFunc(pprof.Trace),
+	profilesPath:             profile(pprof.Index),
+	profilesPath + "cmdline": profile(commandLine),
+	profilesPath + "profile": profile(pprof.Profile),
+	profilesPath + "symbol":  profile(pprof.Symbol),
+	profilesPath + "trace":   profile(pprof.Trace),
 }
 
+// profile returns the handler of a page that reads small request bodies only. Package pprof reads forms of any size, and
+// writes the files in them to disk.
+func profile(page http.HandlerFunc) http.Handler { return http.MaxBytesHandler(page, maxHTTPBody) }
+
 // profileTime returns how long the profile that r asks for takes: the seconds of its query, as package pprof reads
-// them, or pprof's default of 30; 0 for any other page.
+// them, or pprof's default of 30; 0 for any other page. It does not read the body, since no right has been checked.
 func profileTime(r *http.Request) time.Duration {
 	if !strings.HasPrefix(r.URL.Path, profilesPath) {
 		return 0
 	}
-	seconds, err := strconv.ParseFloat(r.FormValue("seconds"), 64)
+	seconds, err := strconv.ParseFloat(r.URL.Query().Get("seconds"), 64)
 	if err != nil || seconds <= 0 {
 		seconds = 30
 	}

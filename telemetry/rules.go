@@ -183,12 +183,11 @@ func (c *RuleCounters) OfLimit(i int32) {
 	}
 }
 
-// EachRuntime calls f with the counters of each key that holds values of requests, and the limit that they are of.
+// EachRuntime calls f with the counters of each key that holds values of requests, and the limit that they are of: -1 if
+// none was noted since the limits were configured.
 func (r *Rules) EachRuntime(f func(limit int, c *RuleCounters)) {
 	for _, s := range *r.runtime.Load() {
-		if limit := s.counters.limit.Load(); limit > 0 {
-			f(int(limit-1), s.counters)
-		}
+		f(int(s.counters.limit.Load())-1, s.counters)
 	}
 }
 

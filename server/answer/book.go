@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -45,19 +46,25 @@ type leaseKey struct {
 
 // lease is one that is out.
 type lease struct {
+	given
+	policy limiter.Policy // a copy of its own: the charge's may be memory of an exchange
+	origin []byte         // see appendOrigin; empty if the book has no room for it
+
+	sibling *lease // of the same call, or in a list that is to be given back
+	place   int    // in the queue
+}
+
+// given is what a request knows of a lease that it is given.
+type given struct {
 	key       leaseKey
-	policy    limiter.Policy // a copy of its own: the charge's may be memory of an exchange
 	partition *limiter.Partition
 	name      []byte // of the counter, with a store
 	counters  *telemetry.RuleCounters
 	expires   limiter.Time
-	origin    []byte // see appendOrigin; empty if the book has no room for it
-	table     bool   // a row of a table may have the limit's numbers
+	table     bool // a row of a table may have the limit's numbers
 
-	bearer  *Bearer // nil: nobody sees what becomes of the call
-	stream  uint32
-	sibling *lease // of the same call, or in a list that is to be given back
-	place   int    // in the queue
+	bearer *Bearer // nil: nobody sees what becomes of the call
+	stream uint32
 }
 
 // Bearer is a connection whose calls are given leases. Its methods, and those of the exchanges that refer to it, may
@@ -104,11 +111,15 @@ type peer struct {
 
 	runFrom, heardAt limiter.Time // of calls that came without a pause
 
-	// deprived says that it seemed dead and that leases of its own were given back. If it brings one, or one of a connection
-	// that it has closed in silence, it closes connections while the requests live on for which it was given leases
-	// on them, and to lose one means nothing. So it is with those that it closes after a reply, if it spends them.
-	deprived, closes, spends bool
+	// deprived has leases of its own that were given back because it seemed dead. If it brings one of them, or one of a
+	// connection that it has closed in silence, it closes connections while the requests live on for which it was given
+	// leases on them, and to lose one means nothing. So it is with those that it closes after a reply, if it spends them.
+	deprived       map[leaseKey]struct{}
+	closes, spends bool
 }
+
+// mostDeprived is the largest number of leases in peer.deprived. If the requests live on, the client brings all of them.
+const mostDeprived = 64
 
 // mostPeers is how many clients the book knows that have neither connections nor leases.
 const mostPeers = 1024
@@ -164,12 +175,12 @@ func (k *book) seemsDeadLocked(p *peer, now limiter.Time, how Ending, calls uint
 	return how == EndedInSilence || k.busyLocked(p, now)
 }
 
-// enter enters a lease of a counter with that policy.
-func (k *book) enter(now limiter.Time, of lease, policy *limiter.Policy) {
+// enter enters a lease of a counter with that policy. The limit, the domain and the descriptor are those of its origin.
+func (k *book) enter(now limiter.Time, g *given, policy *limiter.Policy, limit string, domain []byte, d *descriptors.Descriptor) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expireLocked(now)
-	if old := k.leases[of.key]; old != nil {
+	if old := k.leases[g.key]; old != nil {
 		k.forgetLocked(old)
 	}
 	if len(k.queue) >= mostLeases {
@@ -181,8 +192,13 @@ func (k *book) enter(now limiter.Time, of lease, policy *limiter.Policy) {
 	} else {
 		l = new(lease)
 	}
-	of.policy = policy.Bare(l.policy.Reserve)
-	k.keepOriginLocked(l, &of)
+	l.given = *g
+	l.policy = policy.Bare(l.policy.Reserve)
+	l.origin = appendOrigin(l.origin, limit, domain, d)
+	if k.originBytes+len(l.origin) > mostOriginBytes {
+		l.origin = spareOrigin(l.origin)
+	}
+	k.originBytes += len(l.origin)
 	k.leases[l.key] = l
 	heap.Push(&k.queue, l)
 	if !k.service.later {
@@ -200,8 +216,7 @@ func (k *book) enter(now limiter.Time, of lease, policy *limiter.Policy) {
 	}
 }
 
-// ended notes that a client has brought a lease back, by its connection b. The key is the zero value if nothing is held
-// under that lease. It reports whether the lease was out.
+// ended notes that a client has brought a lease back, by its connection b. It reports whether the lease was out.
 func (k *book) ended(b *Bearer, key leaseKey) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -209,7 +224,8 @@ func (k *book) ended(b *Bearer, key leaseKey) bool {
 	switch {
 	case b == nil:
 	case l == nil:
-		b.peer.closes = b.peer.closes || b.peer.deprived && key.number == 0
+		_, deprived := b.peer.deprived[key]
+		b.peer.closes = b.peer.closes || deprived
 	case l.bearer != nil && l.bearer.peer == b.peer && l.bearer.ended && l.bearer.how == EndedInSilence:
 		b.peer.closes = true
 	}
@@ -227,15 +243,6 @@ func (k *book) forgetCounter(id identity.ID) {
 		if key.id == id {
 			k.forgetLocked(l)
 		}
-	}
-}
-
-// forget forgets a lease under which nothing is held, if it is there.
-func (k *book) forget(key leaseKey) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if l := k.leases[key]; l != nil {
-		k.forgetLocked(l)
 	}
 }
 
@@ -378,11 +385,16 @@ func (k *book) takePeer(p *peer, joined uint64) (list *lease) {
 	if p.joined != joined {
 		return nil
 	}
-	p.deprived = true
+	if len(p.left) > 0 {
+		p.deprived = map[leaseKey]struct{}{}
+	}
 	for b := range p.left {
 		for _, l := range b.calls {
 			for l != nil {
 				next := l.sibling
+				if len(p.deprived) < mostDeprived {
+					p.deprived[l.key] = struct{}{}
+				}
 				k.dropLocked(l)
 				l.sibling, list = list, l
 				l = next
@@ -395,7 +407,7 @@ func (k *book) takePeer(p *peer, joined uint64) (list *lease) {
 // leavePeerLocked forgets a client that has neither connections nor leases, unless it is known for something. If it has been
 // forgotten before, another peer may have its name now.
 func (k *book) leavePeerLocked(p *peer) {
-	if k.peers[p.name] == p && p.open == 0 && len(p.left) == 0 && (!p.closes && !p.deprived || len(k.peers) > mostPeers) {
+	if k.peers[p.name] == p && p.open == 0 && len(p.left) == 0 && (!p.closes && len(p.deprived) == 0 || len(k.peers) > mostPeers) {
 		delete(k.peers, p.name)
 	}
 }

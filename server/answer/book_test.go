@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -440,9 +441,9 @@ func TestTheBookIsBounded(t *testing.T) {
 			last = s.Bearer(string(rune('a' + n/100%26)))
 		}
 		for range 2 {
-			s.book.enter(0, lease{
+			s.book.enter(0, &given{
 				key: leaseKey{identity.ID{Hi: n}, limiter.FirstLease}, counters: counters, bearer: last, stream: uint32(n / 3), expires: limiter.Time(n + 1),
-			}, &limiter.Policy{})
+			}, &limiter.Policy{}, "", nil, &descriptors.Descriptor{})
 		}
 	}
 	if n := len(s.book.leases); n != mostLeases || len(s.book.queue) != n {

@@ -63,9 +63,14 @@ func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
 	if counters.Add(h); d.Began {
 		counters.Penalised()
 	}
-	if d.Over && d.Denied && charge.Mode.Denies() {
+	if denies(charge, d) {
 		denied(rules, x, i, at)
 	}
+}
+
+// denies reports whether a charge is one for which its request is denied.
+func denies(c *limiter.Charge, d *limiter.Decision) bool {
+	return d.Over && d.Denied && c.Mode.Denies()
 }
 
 // unmatched tells of descriptor i of the request, which no rule matches, if somebody wants to know now.
@@ -90,9 +95,13 @@ func denied(rules *serving, x *Exchange, i, at int) {
 		name = x.plan.Names[at]
 	}
 	charge, domain := &x.plan.Batch.Charges[at], rules.live[x.plan.DomainIndex]
+	again := false
+	for earlier := x.plan.Matches[i].First; earlier < at; earlier++ {
+		again = again || denies(&x.plan.Batch.Charges[earlier], &x.plan.Batch.Decisions[earlier])
+	}
 	domain.Denied(&live.Denial{
 		ID: charge.ID, Limit: limit, Policy: charge.Policy, Domain: x.plan.DomainName,
-		Entries: x.decoder.req.Descriptors[i].Entries, Name: name,
+		Entries: x.decoder.req.Descriptors[i].Entries, Name: name, Again: again,
 	})
 	if d := &x.plan.Batch.Decisions[at]; d.Penalty > 0 {
 		domain.Penalised(charge.ID, d.Reset)

@@ -28,7 +28,6 @@ type Exchange struct {
 	passed   []*object // the metadata of descriptors that passed
 	metric   []byte    // a metric key made of runtime values
 	lookup   []byte    // scratch for looking it up
-	origin   []byte    // scratch for that of a lease
 	over     bool
 	large    bool         // it answered a request of more than MostKept
 	rules    *serving     // from Begin to Finish

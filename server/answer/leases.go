@@ -21,17 +21,15 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 		if c.Reserve {
 			s.metrics.Leases.Reserved.Add(float64(c.Hits))
 		}
-		x.origin = appendOrigin(x.origin[:0], x.plan.LeaseLimit(i, at), x.decoder.req.Domain, &x.decoder.req.Descriptors[i])
-		l := lease{
+		g := given{
 			key: leaseKey{c.ID, x.plan.Batch.Lease(at)}, partition: x.plan.Batch.Partition,
-			counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]),
-			bearer:   x.Bearer, stream: x.Stream, expires: x.at + limiter.Time(c.Policy.HeldFor()),
-			origin: x.origin, table: x.plan.Limits[at].Table != nil,
+			counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]), table: x.plan.Limits[at].Table != nil,
+			bearer: x.Bearer, stream: x.Stream, expires: x.at + limiter.Time(c.Policy.HeldFor()),
 		}
 		if s.later {
-			l.name = append([]byte(nil), x.plan.Names[at]...)
+			g.name = append([]byte(nil), x.plan.Names[at]...)
 		}
-		s.book.enter(x.at, l, c.Policy)
+		s.book.enter(x.at, &g, c.Policy, x.plan.LeaseLimit(i, at), x.decoder.req.Domain, &x.decoder.req.Descriptors[i])
 	}
 	if s.rules.Load() != rules {
 		s.reviewCall(x)
@@ -56,9 +54,8 @@ func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 		return
 	}
 	for at := range x.plan.ChargesOf(i) { // the counter may have been reset since
-		s.book.forget(leaseKey{x.plan.Batch.Charges[at].ID, number})
+		s.book.ended(x.Bearer, leaseKey{x.plan.Batch.Charges[at].ID, number})
 	}
-	s.book.ended(x.Bearer, leaseKey{})
 	m.Stale.Inc()
 }
 

@@ -11,7 +11,7 @@ import (
 // another name. If the reload is rolled back, the counter would hold what no end has given back, until its window is
 // over. So a reload gives back each lease that its own rules would not take back. Meanwhile nothing holds requests to
 // the limit, so no rule could know how many run when it returns: a limit that returns counts the requests that begin
-// from then on. Leases stay if only other fields of the limit change, or its place in the rules.
+// from then on. Leases stay if only other fields of the limit change, or its place in the rules, and have the new fields.
 //
 // Each process does so for the leases that it has given, those in a store too.
 
@@ -73,8 +73,9 @@ type review struct {
 	request descriptors.Request
 }
 
-// checkLocked takes l out of the book if the end of its request would not give it back. The rules are as new as those of
-// all leases in the book, since they are read under the book's lock.
+// checkLocked takes l out of the book if the end of its request would not give it back. Otherwise it copies the present
+// fields of the limit to l. The rules are as new as those of all leases in the book, since they are read under the book's
+// lock.
 func (r *review) checkLocked(l *lease) {
 	if len(l.origin) == 0 {
 		return
@@ -88,6 +89,7 @@ func (r *review) checkLocked(l *lease) {
 	}
 	for at := range r.plan.ChargesOf(0) {
 		if c := &r.plan.Batch.Charges[at]; c.ID == l.key.id && c.Policy.Leases() && r.plan.LeaseLimit(0, at) == string(limit) {
+			l.policy, l.table = c.Policy.Bare(l.policy.Reserve), r.plan.Limits[at].Table != nil
 			return
 		}
 	}
@@ -115,17 +117,6 @@ func spareOrigin(b []byte) []byte {
 		return nil
 	}
 	return b[:0]
-}
-
-// keepOriginLocked copies of to l. Its origin is scratch.
-func (k *book) keepOriginLocked(l, of *lease) {
-	own := l.origin[:0]
-	if k.originBytes+len(of.origin) <= mostOriginBytes {
-		own = append(own, of.origin...)
-	}
-	k.originBytes += len(own)
-	*l = *of
-	l.origin = own
 }
 
 // appendOrigin appends the origin of a lease: the name of its limit, and the domain and the descriptor of its request

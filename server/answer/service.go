@@ -100,6 +100,7 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 		}
 	}
 	var scratch []byte
+	had := s.limitsOfRuntime()
 	counters := s.metrics.Rules.Configure(labels, len(set.Limits), func(i int) telemetry.RuleLimit {
 		l := set.Limits[i]
 		key, key1End, key2End := s.settings.metricKeys().Append(scratch[:0], l.Rule, nil)
@@ -112,6 +113,13 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 		}
 		return limit
 	})
+	for _, l := range set.Limits {
+		if len(had) > 0 && (l.Rule.RuntimeMetric || l.Table != nil) {
+			for _, c := range had[labelOf(l)] {
+				c.OfLimit(l.Index)
+			}
+		}
+	}
 	s.live.Tick(time.Unix(0, int64(now)))
 	s.rules.Store(&serving{set: set, since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
 	s.reviewLeases(true)
@@ -119,6 +127,25 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 		(*changed)()
 	}
 	return nil
+}
+
+// limitLabel names a limit over loads, as metrics do.
+type limitLabel struct{ domain, rule, label string }
+
+func labelOf(l *descriptors.Limit) limitLabel {
+	return limitLabel{l.Rule.Domain(), l.Rule.Path(), l.Label}
+}
+
+// limitsOfRuntime returns the counters whose keys hold values of requests, by their limits.
+func (s *Service) limitsOfRuntime() map[limitLabel][]*telemetry.RuleCounters {
+	rules, all := s.rules.Load(), map[limitLabel][]*telemetry.RuleCounters{}
+	s.metrics.Rules.EachRuntime(func(limit int, c *telemetry.RuleCounters) {
+		if rules != nil && limit >= 0 && limit < len(rules.set.Limits) {
+			name := labelOf(rules.set.Limits[limit])
+			all[name] = append(all[name], c)
+		}
+	})
+	return all
 }
 
 // Rules returns the rule set in force, or nil.

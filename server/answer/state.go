@@ -24,7 +24,7 @@ const (
 // watched is what [Service.Watch] remembers.
 type watched struct {
 	mu      sync.Mutex
-	hits    live.Rates[any] // by what each yields
+	hits    live.Rates[*telemetry.RuleCounters]
 	unknown live.Rates[string]
 	spells  []*spell
 }
@@ -50,9 +50,9 @@ func (s *Service) Tick(now time.Time) {
 	w := &s.watched
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.hits.Step(now, func(seen func(any, live.Counts)) {
+	w.hits.Step(now, func(seen func(*telemetry.RuleCounters, live.Counts)) {
 		if r := s.rules.Load(); r != nil {
-			s.each(r, func(_ int, of any, c live.Counts, _ uint64) { seen(of, c) })
+			s.each(r, func(_ int, c *telemetry.RuleCounters) { seen(c, counts(c)) })
 		}
 	})
 	w.unknown.Step(now, func(seen func(string, live.Counts)) {
@@ -68,19 +68,13 @@ func (s *Service) Tick(now time.Time) {
 	}
 }
 
-// each yields the counts of each limit that was hit, what names them over loads, and the hits that a store's absence let
-// through. A limit whose metrics have values of requests is named by itself, so that a load begins its rates anew.
-func (s *Service) each(r *serving, yield func(limit int, of any, c live.Counts, exceeded uint64)) {
-	sums, exceeded := map[int]live.Counts{}, map[int]uint64{}
-	s.metrics.Rules.EachRuntime(func(limit int, c *telemetry.RuleCounters) {
-		sums[limit], exceeded[limit] = sums[limit].Plus(counts(c)), sum(exceeded[limit], c.ExceededHits())
-	})
+// each yields the counters of each limit that was hit. A limit has several if its metrics have values of requests, or
+// names of rows. The limit is -1 for counters of these kinds without a hit since the rules were loaded.
+func (s *Service) each(r *serving, yield func(limit int, c *telemetry.RuleCounters)) {
+	s.metrics.Rules.EachRuntime(yield)
 	for i, l := range r.set.Limits {
-		rows, hit := sums[i] // also of rows with names
 		if c := r.counters.Begun(i); c != nil && !l.Rule.RuntimeMetric {
-			yield(i, c, counts(c).Plus(rows), sum(c.ExceededHits(), exceeded[i]))
-		} else if hit {
-			yield(i, l, rows, exceeded[i])
+			yield(i, c)
 		}
 	}
 }
@@ -147,7 +141,7 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 type ruleRow struct {
 	limit *descriptors.Limit
 	live.Rate
-	of       any // what names its counts, nil if there was no hit yet
+	of       []*telemetry.RuleCounters
 	counts   live.Counts
 	exceeded uint64
 	active   bool // there was a hit in the last five minutes
@@ -169,11 +163,16 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 	for i, l := range r.set.Limits {
 		rows[i].limit = l
 	}
-	s.each(r, func(i int, of any, c live.Counts, exceeded uint64) {
-		row := &rows[i]
-		rate, known := s.watched.hits.Rate(of, c, now)
-		row.Rate, row.of, row.counts, row.exceeded, row.active = rate, of, c, exceeded, known || rate.Hits > 0
-		domains[row.limit.Rule.DomainIndex()].Add(row.Rate)
+	s.each(r, func(i int, c *telemetry.RuleCounters) {
+		if i < 0 || i >= len(rows) { // a request of other rules noted it
+			return
+		}
+		row, n := &rows[i], counts(c)
+		rate, known := s.watched.hits.Rate(c, n, now)
+		row.Add(rate)
+		row.of, row.counts, row.exceeded = append(row.of, c), row.counts.Plus(n), sum(row.exceeded, c.ExceededHits())
+		row.active = row.active || known || rate.Hits > 0
+		domains[row.limit.Rule.DomainIndex()].Add(rate)
 	})
 	if !which.Idle {
 		rows = slices.DeleteFunc(rows, func(r ruleRow) bool { return !r.active })
@@ -190,7 +189,7 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 		d := &domains[l.Rule.DomainIndex()]
 		d.Rules = append(d.Rules, live.RuleState{
 			Rule: l.Rule.Path(), Limit: l.String(), Name: l.Name, At: l.Pos.String(), Shadow: l.Candidate || l.Rule.Shadow,
-			Rate: row.Rate, TotalHits: row.counts.Hits, TotalDenied: row.counts.Denied, Exceeded: row.exceeded, Line: s.watched.hits.Line(row.of),
+			Rate: row.Rate, TotalHits: row.counts.Hits, TotalDenied: row.counts.Denied, Exceeded: row.exceeded, Line: s.watched.hits.Line(row.of...),
 		})
 	}
 	slices.SortStableFunc(domains, func(a, b live.DomainState) int { return live.CompareRates(a.Rate, b.Rate) })

@@ -114,6 +114,8 @@ type Denial struct {
 	Entries []descriptors.Entry
 	// Name is the counter's name in a store. Its hash is kept, if it has one.
 	Name []byte
+	// Again says that another limit has denied the same descriptor, which counts once among those of the domain.
+	Again bool
 }
 
 // Denied counts a denial. It keeps none of the memory that the denial refers to, but for Limit and Domain.

@@ -77,12 +77,15 @@ func (r *Rates[K]) Step(now time.Time, read func(func(K, Counts))) {
 	}
 }
 
-// step ends an interval of what has the counts c.
+// step ends an interval of what has the counts c. Limits may share counters, so a name may come several times.
 func (r *Rates[K]) step(k K, c Counts) {
 	s := r.series[k]
 	if s == nil {
 		s = &series{}
 		r.series[k] = s
+	}
+	if s.seen == r.steps {
+		return
 	}
 	s.seen = r.steps
 	if c != s.marks[1] {
@@ -116,16 +119,19 @@ func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
 	return Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}, known
 }
 
-// Line returns the points of the last five minutes, nil if there were no hits.
-func (r *Rates[K]) Line(k K) *Line {
-	s := r.series[k]
-	if s == nil || s.line == nil {
-		return nil
+// Line returns the sum of the points of the last five minutes of all that is named, nil if there were no hits.
+func (r *Rates[K]) Line(names ...K) (sum *Line) {
+	for _, k := range names {
+		s := r.series[k]
+		if s == nil || s.line == nil {
+			continue
+		}
+		line := &Line{Seconds: int(linePoint.Seconds())}
+		for i := range uint64(linePoints) {
+			p := s.line.line[(r.steps/2+1+i)%linePoints]
+			line.Hits, line.Denied = append(line.Hits, p.hits), append(line.Denied, p.denied)
+		}
+		sum = sum.plus(line)
 	}
-	line := &Line{Seconds: int(linePoint.Seconds())}
-	for i := range uint64(linePoints) {
-		p := s.line.line[(r.steps/2+1+i)%linePoints]
-		line.Hits, line.Denied = append(line.Hits, p.hits), append(line.Denied, p.denied)
-	}
-	return line
+	return sum
 }

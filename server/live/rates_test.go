@@ -102,3 +102,20 @@ func TestRatesOfAClockThatIsSetBack(t *testing.T) {
 		}
 	}
 }
+
+// TestRatesOfSharedCounters names one count twice in each interval, as limits do that share their counters.
+func TestRatesOfSharedCounters(t *testing.T) {
+	var r Rates[string]
+	now := begin
+	for i := range uint64(80) {
+		now = now.Add(interval)
+		c := Counts{Hits: 100 * i}
+		r.Step(now, func(seen func(string, Counts)) { seen("a", c); seen("a", c) })
+		if got := r.rate("a", c, now); i > 2 && got.Hits != 20 {
+			t.Fatalf("the rate is %v, want 20", got.Hits)
+		}
+	}
+	if line := r.Line("a"); !slices.Equal(line.Hits, slices.Repeat([]uint32{200}, linePoints)) {
+		t.Errorf("the line is %v, want 200 in each point", line.Hits)
+	}
+}

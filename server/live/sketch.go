@@ -46,6 +46,10 @@ type sketch struct {
 	// a store.
 	names *[sets][ways]descriptors.NameSum
 	namer *descriptors.Namer
+	// again are the denials of this interval of descriptors that another limit has denied. Those of the last interval are
+	// in pastAgain, under [Live].mu.
+	again     atomic.Uint64
+	pastAgain uint64
 	// owns has what the counters of keys count by that do not count by their rule's policy. It is nil until there is one.
 	owns atomic.Pointer[[sets][ways]ownTerms]
 }
@@ -106,6 +110,9 @@ func tagOf(id identity.ID) uint64 { return max(1, id.Lo) }
 
 // add counts one denial of a key.
 func (s *sketch) add(denial *Denial) {
+	if denial.Again {
+		s.again.Add(1)
+	}
 	set, i, ok := s.find(denial.ID)
 	if ok {
 		set.hits[i].Add(1)
@@ -199,6 +206,7 @@ func (s *sketch) forget(id identity.ID) {
 
 // rotate ends the interval: its denials become the last one's.
 func (s *sketch) rotate(now uint32) {
+	s.pastAgain = s.again.Swap(0)
 	for i := range s.sets {
 		set := &s.sets[i]
 		set.mu.Lock()
@@ -257,7 +265,7 @@ type denied struct {
 	own         ownTerms            // with an empty domain if there is none
 }
 
-// read calls f with each key, and returns all denials of this interval and the last.
+// read calls f with each key, and returns the denied descriptors of this interval and the last.
 func (s *sketch) read(f func(denied)) (all uint64) {
 	now := s.now.Load()
 	for i := range s.sets {
@@ -293,5 +301,5 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 		}
 		set.mu.Unlock()
 	}
-	return all
+	return all - min(all, s.again.Load()+s.pastAgain)
 }
