@@ -92,6 +92,11 @@ func (m *Match) leases() bool {
 	return r != nil && r.few().leases || m.override != nil && m.override.leased
 }
 
+// BringsLeases reports whether the request gives back a lease.
+func (p *Plan) BringsLeases() bool {
+	return slices.ContainsFunc(p.Matches, func(m Match) bool { return m.Lease > 0 })
+}
+
 // AllLeases returns the matches and the charges of all leases that the request takes.
 func (p *Plan) AllLeases() iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {

@@ -41,7 +41,7 @@ type Call struct {
 	// Encoding is what Message is compressed by, one of [Options].Encodings, or "". Of a
 	// [Conversation] it is what its messages may be compressed by.
 	Encoding string
-	// Timeout is what is left of the call's timeout, if HasTimeout.
+	// Timeout is the rest of the call's timeout, if HasTimeout. With [Method].Late it may be 0 or less.
 	Timeout    time.Duration
 	HasTimeout bool
 	// Inflated is for [Handler].Call to set: how many bytes Message was decompressed to. They count as if

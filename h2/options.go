@@ -32,6 +32,8 @@ type Method struct {
 	Path string
 	// Streams says that a client may send any number of messages.
 	Streams bool
+	// Late has the handler answer also calls whose timeout has passed when their requests are whole.
+	Late bool
 	// Keep reports whether a call keeps a header that counts so many bytes in the list of headers.
 	// Nil keeps none. The name is valid until Keep returns.
 	Keep func(name []byte, size int) bool

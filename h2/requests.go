@@ -229,7 +229,7 @@ func (c *Conn) finish(s *stream, p []byte) {
 		return
 	}
 	call := &c.call
-	if s.describe(call, c.now); s.timed && call.Timeout <= 0 {
+	if s.describe(call, c.now); s.timed && call.Timeout <= 0 && !c.server.options.Methods[call.Method].Late {
 		c.fail(s, tooLate)
 		return
 	}

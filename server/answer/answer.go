@@ -13,6 +13,7 @@ import (
 // Errors of [Service.Answer], beside errMalformed, *boundError and *DeniedError. Their texts are
 // those of envoyproxy/ratelimit.
 var (
+	errLate          = errors.New("context deadline exceeded") // in grpc-go's words
 	errEmptyDomain   = errors.New("rate limit domain must not be empty")
 	errNoDescriptors = errors.New("rate limit descriptor list must not be empty")
 	errNoRules       = errors.New("no rate limit configuration loaded")
@@ -56,6 +57,10 @@ func (s *Service) Begin(now limiter.Time, budget time.Duration, x *Exchange, req
 	x.rules = rules
 
 	s.planRequest(x, descriptors.Global{Quota: s.settings.QuotaMode}, budget)
+	if x.Late && !x.plan.BringsLeases() {
+		x.rules = nil
+		return true, errLate
+	}
 	if x.plan.Leases {
 		x.at = now
 	}

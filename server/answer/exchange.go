@@ -21,6 +21,9 @@ type Exchange struct {
 	Bearer *Bearer
 	Stream uint32
 
+	// Late says that the call's deadline has passed, so that only leases are taken back: nobody else ends them.
+	Late bool
+
 	decoder  decoder
 	plan     descriptors.Plan
 	statuses []descriptorStatus

@@ -76,7 +76,7 @@ func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []by
 		h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
 	}
 	budget := NoDeadline // how long the reply may be held
-	if deadline != NoDeadline {
+	if deadline != NoDeadline && !x.Late {
 		budget = deadline - start - margin
 	}
 	return h.Service.Begin(h.Clock.At(start), budget, x, request, w)
@@ -208,6 +208,9 @@ func (h *Handler) TooLarge(size, most int) error {
 // statusCode returns the gRPC status code of an error of [Service.Answer]. Errors that
 // envoyproxy/ratelimit has too are UNKNOWN as there, unless precise is set.
 func statusCode(err error, precise bool) codes.Code {
+	if errors.Is(err, errLate) {
+		return codes.DeadlineExceeded
+	}
 	if _, ok := errors.AsType[*boundError](err); ok {
 		return codes.ResourceExhausted
 	}

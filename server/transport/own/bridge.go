@@ -91,9 +91,10 @@ func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int
 // h2Methods returns the methods as h2 has them.
 func (b *bridge) h2Methods() []h2.Method {
 	methods := make([]h2.Method, 0, len(b.methods))
-	for _, m := range b.methods {
+	for i, m := range b.methods {
 		methods = append(methods, h2.Method{
 			Path: m.path, Streams: m.stream != nil && m.stream.ClientStreams, Keep: m.keep, MostKept: m.mostKept, MaxMessageBytes: m.mostMessage,
+			Late: i == methodShouldRateLimit, // see answer.Exchange.Late
 		})
 	}
 	return methods

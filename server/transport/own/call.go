@@ -75,6 +75,7 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 		c.spare = x
 	}
 	x.Client, x.Stream, x.trace, x.start = c.client, call.Stream, trace, c.at
+	x.Late = call.HasTimeout && call.Timeout <= 0
 	deadline := answer.NoDeadline
 	if call.HasTimeout {
 		deadline = c.since + call.Timeout

@@ -1,0 +1,83 @@
+package own
+
+import (
+	"slices"
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
+)
+
+// callsLate makes a call whose timeout has passed when its request is whole, and returns its status.
+func (c *rawClient) callsLate(message []byte) string {
+	c.t.Helper()
+	stream := c.next
+	c.next += 2
+	c.block(0)
+	c.goes(c.enc.WriteField(hpack.HeaderField{Name: "grpc-timeout", Value: "1n"}))
+	c.begins(stream, c.text.Bytes())
+	c.goes(c.fr.WritePing(false, [8]byte{1}))
+	for pinged := false; !pinged; {
+		f, err := c.fr.ReadFrame()
+		c.goes(err)
+		ack, isPing := f.(*http2.PingFrame)
+		pinged = isPing && ack.IsAck()
+	}
+	c.goes(c.fr.WriteData(stream, true, prefixed(0, message)))
+	return c.ends(1)[stream]
+}
+
+// TestLateEndsGiveBack holds that a lease is taken back also by a call whose deadline has passed, since Envoy makes that
+// call once; and that a late request takes nothing, in memory and where a store decides.
+func TestLateEndsGiveBack(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		now, table := clock.New(), servertest.Table(t)
+		settings := answer.Settings{Clock: now}
+		if later {
+			g := &gate{table, make(chan func(), 10)}
+			go func() {
+				for decide := range g.waiting {
+					decide()
+				}
+			}()
+			t.Cleanup(func() { close(g.waiting) })
+			settings.Decider, settings.Namer = g, descriptors.NewNamer("p:", nil)
+		}
+		s := servertest.ServiceOn(t, table, settings, onePlace)
+		client, request := serve(t, s, options{Transport: transportOwn}).rawClient(t), simpleRequest()
+		if status := client.callsLate(marshal(t, request)); status != "4" {
+			t.Errorf("a late request gets status %s, want DEADLINE_EXCEEDED", status)
+		}
+		at, _ := now.Now()
+		x := &answer.Exchange{}
+		reply, _, err := s.Answer(at, 0, x, marshal(t, request))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var response rls.RateLimitResponse
+		if err := proto.Unmarshal(slices.Clone(reply), &response); err != nil {
+			t.Fatal(err)
+		}
+		lease := response.GetDynamicMetadata().GetFields()["streams"].GetNumberValue()
+		if lease < limiter.FirstLease {
+			t.Fatalf("the first request gets %v", &response)
+		}
+		end := proto.CloneOf(request)
+		end.Descriptors[0].HitsAddend = wrapperspb.UInt64(uint64(lease))
+		if status := client.callsLate(marshal(t, end)); status != "0" {
+			t.Errorf("a late end gets status %s, want OK", status)
+		}
+		if !isFree(t, s, now, marshal(t, request)) {
+			t.Error("a late end gives nothing back")
+		}
+	}
+}
