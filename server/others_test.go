@@ -396,22 +396,23 @@ func TestClientsCheckTheHealth(t *testing.T) {
 		conn := r.dial(t, grpc.WithDefaultServiceConfig(
 			`{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"ServiceName": "`+answer.ServiceName+`"}}`,
 		))
-		checkOK(t, conn)
-		r.health.serve(false)
-		for state := conn.GetState(); state == connectivity.Ready; state = conn.GetState() {
-			if !conn.WaitForStateChange(t.Context(), state) {
-				t.Fatal("the client does not learn that the server is unhealthy")
+		await := func(what string, reached func(state connectivity.State) bool) {
+			for state := conn.GetState(); !reached(state); state = conn.GetState() {
+				if !conn.WaitForStateChange(t.Context(), state) {
+					t.Fatalf("the client does not learn that the server is %s", what)
+				}
 			}
 		}
+		ready := func(state connectivity.State) bool { return state == connectivity.Ready }
+		checkOK(t, conn)
+		await("healthy", ready) // which a call may be before its state
+		r.health.serve(false)
+		await("unhealthy", func(state connectivity.State) bool { return !ready(state) })
 		if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Unavailable {
 			t.Errorf("a call to an unhealthy server: %v, want UNAVAILABLE by the client", err)
 		}
 		r.health.serve(true)
-		for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
-			if !conn.WaitForStateChange(t.Context(), state) {
-				t.Fatal("the client does not learn that the server is healthy")
-			}
-		}
+		await("healthy again", ready)
 		checkOK(t, conn)
 	})
 }
