@@ -1,12 +1,19 @@
 package own
 
 import (
+	"errors"
+	"io"
+	"net"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -15,6 +22,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
 // callsLate makes a call whose timeout has passed when its request is whole, and returns its status.
@@ -79,5 +87,49 @@ func TestLateEndsGiveBack(t *testing.T) {
 		if !isFree(t, s, now, marshal(t, request)) {
 			t.Error("a late end gives nothing back")
 		}
+	}
+}
+
+// TestResetsThatCrossADrainGiveBack holds that a place comes back whose request the client resets when the drained
+// connection has sent its last answer and its end.
+func TestResetsThatCrossADrainGiveBack(t *testing.T) {
+	now, draining := clock.New(), make(chan struct{})
+	s := service(t, answer.Settings{Clock: now}, onePlace)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := New(transport.Config{
+		Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials(),
+		Quotas: quotasOf(t, s), Draining: draining,
+	})
+	server.lingering = time.Hour
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	r := &running{addr: l.Addr().String()}
+	client, request := r.rawClient(t), marshal(t, simpleRequest())
+	id := client.call(request, 0)
+	client.ends(1)
+	close(draining)
+	var drained sync.WaitGroup
+	drained.Go(server.GracefulStop)
+	for {
+		f, err := client.fr.ReadFrame()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		client.goes(err)
+		if ping, ok := f.(*http2.PingFrame); ok && !ping.IsAck() {
+			client.goes(client.fr.WritePing(true, ping.Data))
+		}
+	}
+	client.goes(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+	_ = client.conn.Close()
+	drained.Wait()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if !isFree(t, s, now, request) {
+		t.Error("the place of a request that was reset after the drain stays held")
 	}
 }

@@ -64,7 +64,7 @@ func (c *connection) read(r *reader) {
 		if err != nil {
 			c.neverBegan(err)
 			if c.isEnding() {
-				c.linger(r)
+				c.linger(r, nil)
 			}
 			return
 		}
@@ -73,7 +73,7 @@ func (c *connection) read(r *reader) {
 			var used int
 			var ok bool
 			if used, more, ok = c.takeTurn(in, crowds || crowded); !ok {
-				c.linger(r)
+				c.linger(r, in[used:])
 				return
 			}
 			crowded = crowded || more
@@ -87,20 +87,51 @@ func (c *connection) read(r *reader) {
 	}
 }
 
-// linger reads a little of what still comes: closing a socket with unread bytes would throw away what
-// was written last.
-func (c *connection) linger(r *reader) {
+// mostLingering is how long a connection that has ended reads on, unless its client closes it.
+const mostLingering = time.Second
+
+// linger reads a little of what still comes, behind in: closing a socket with unread bytes would throw away what was
+// written last. After a drain it may be resets of calls that were answered last.
+func (c *connection) linger(r *reader, in []byte) {
 	half, ok := c.conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	_ = c.raw.SetReadDeadline(time.Now().Add(time.Second)) //nolint:forbidigo // bounds a wait
-	for n := 0; n < transport.MostLingered; transport.Park() {
-		in, err := r.read()
-		if err != nil {
+	_ = c.raw.SetReadDeadline(time.Now().Add(c.lingering)) //nolint:forbidigo // bounds a wait
+	for n := 0; ; transport.Park() {
+		if in != nil {
+			r.keep(c.takeResets(in))
+		}
+		if n >= transport.MostLingered {
+			return
+		}
+		var err error
+		if in, err = r.read(); err != nil {
 			return
 		}
 		n += len(in)
-		r.keep(nil)
 	}
+}
+
+// takeResets feeds h2 after the last turn of a drain, so that leases of calls that the client has reset come back. It returns
+// the beginning of a frame that is left.
+func (c *connection) takeResets(in []byte) (rest []byte) {
+	c.turnMu.Lock()
+	defer c.turnMu.Unlock()
+	if !c.h2.Drained() {
+		return nil
+	}
+	c.out = takeOutput() // which nobody reads
+	defer func() {
+		c.out.release()
+		c.out = nil
+	}()
+	for more := true; more; {
+		used, again, err := c.feedLocked(in, c.Handler.Clock.Elapsed())
+		if err != nil {
+			return nil
+		}
+		in, more = in[used:], again
+	}
+	return in
 }

@@ -1,6 +1,8 @@
 package own
 
 import (
+	"time"
+
 	"github.com/sluice-ratelimit/sluice/h2"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
@@ -14,4 +16,6 @@ type shared struct {
 	stored  stored
 	crowd   chan struct{} // holds the tickets that are taken; see takeTurn
 	stalled stalled
+
+	lingering time.Duration // mostLingering but in tests
 }

@@ -44,7 +44,7 @@ func New(c transport.Config) *Transport {
 	b := newBridge(&c)
 	t := &Transport{
 		shared: shared{
-			Config: c, bridge: b, crowd: make(chan struct{}, runtime.GOMAXPROCS(0)),
+			Config: c, bridge: b, crowd: make(chan struct{}, runtime.GOMAXPROCS(0)), lingering: mostLingering,
 			h2: h2.NewServer(h2.Options{
 				Limits: h2.Limits{
 					MaxStreams:      int(c.Limits.MaxStreams),
