@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -272,30 +271,31 @@ func TestMistakesAreBounded(t *testing.T) {
 	}
 }
 
-// TestChangesArePaced holds that a server can change the rules ten times at once, and then once in a retry interval.
+// TestChangesArePaced holds that the next response waits four times as long as loading the last one took, and for the
+// retry interval at most. So a server that changes the rules all the time takes a part of a processor.
 func TestChangesArePaced(t *testing.T) {
-	opt := xds.Options{RetryInterval: 3 * time.Second}
+	load := time.Duration(0)
+	opt := xds.Options{RetryInterval: 3 * time.Second, OnLoad: func(source.Update) error {
+		time.Sleep(load) // of the bubble
+		return nil
+	}}
 	play(t, opt, nil, func(s *stage) {
 		st := <-s.streams
 		st.expect("", "", false)
-		began := time.Now()
-		for i := range 12 {
-			version := strconv.Itoa(i)
-			st.respond(version, version, xds.TypeURL, wire(t, domain("a", uint32(1+i%2))))
+		change := func(version string) {
+			st.respond(version, version, xds.TypeURL, wire(t, domain("a", uint32(1+len(version)))))
 			st.expect(version, version, false)
-			if got, want := time.Since(began), opt.RetryInterval*time.Duration(max(0, i-9)); got != want {
+		}
+		var want time.Duration
+		began := time.Now()
+		for i, took := range []time.Duration{0, 0, 10 * time.Millisecond, time.Minute, 0, time.Second} {
+			load = took
+			want += took
+			change(strings.Repeat("v", i+1))
+			if got := time.Since(began); got != want {
 				t.Errorf("change %d is in force after %v, want %v", i, got, want)
 			}
-		}
-		time.Sleep(time.Minute) // of the bubble, after which there may be a burst again
-		began = time.Now()
-		for i := range 10 {
-			version := strconv.Itoa(100 + i)
-			st.respond(version, version, xds.TypeURL, wire(t, domain("a", uint32(1+i%2))))
-			st.expect(version, version, false)
-		}
-		if got := time.Since(began); got != 0 {
-			t.Errorf("a burst after a pause took %v, want no time", got)
+			want += min(4*took, opt.RetryInterval)
 		}
 	})
 }

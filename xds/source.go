@@ -34,7 +34,7 @@ type Options struct {
 	NodeID       string            `default:"default" placeholder:"ID" help:"Name of the node that sluice gives to the server."`
 	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Metadata of the node; several with commas, or repeated."`
 	// RetryInterval is short: an attempt costs little, and until it succeeds the rules are old. It
-	// is also the least time between rejections, and between responses after a burst.
+	// is also the least time between rejections, and the longest that a response waits after the one before.
 	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random."`
 	Backoff       Backoff       `embed:"" prefix:"backoff-"`
 	// MaxMessageBytes is some 200,000 descriptors.
@@ -156,22 +156,20 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 	// A failing Send says only that the stream has ended. Recv says why.
 	_ = stream.Send(s.request(""))
 	var rejectedLast *time.Timer // since the last NACK
-	changes := pace{interval: s.opt.RetryInterval}
 	for {
 		response, err := stream.Recv()
 		if err != nil {
 			return true, heard, explain(err)
 		}
 		heard = true
-		if wait := changes.wait(time.Now()); wait > 0 && !sleep(ctx, wait) { //nolint:forbidigo // as the timers here
-			return true, heard, ctx.Err()
-		}
 		if url := response.GetTypeUrl(); url != TypeURL && url != "" {
 			s.opt.OnIgnored(url)
 			continue
 		}
-		request := s.request(response.GetNonce())
-		if err := s.rules.take(response.GetVersionInfo(), response.GetResources()); err != nil {
+		request, began := s.request(response.GetNonce()), time.Now() //nolint:forbidigo // as the timers here
+		err = s.rules.take(response.GetVersionInfo(), response.GetResources())
+		took := time.Since(began)
+		if err != nil {
 			request.ErrorDetail = status.New(codes.InvalidArgument, rejection(err)).Proto()
 			// go-control-plane's snapshot cache answers a NACK at once with the same
 			// response. Without a pause the two would go on like that forever.
@@ -186,8 +184,16 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 		request.VersionInfo = s.rules.inForceVersion()
 		_ = stream.Send(request)
 		s.opt.OnAnswered(request.GetErrorDetail() == nil)
+		// A server in trouble may alternate between two responses. The next one is not read for some time, so
+		// that compiling and loading them takes a fifth of a processor, or as much as one an interval takes.
+		if !sleep(ctx, min(idlePerLoad*took, s.opt.RetryInterval)) {
+			return true, heard, ctx.Err()
+		}
 	}
 }
+
+// idlePerLoad is how much longer than a response took to load the next one waits.
+const idlePerLoad = 4
 
 // request returns a request for all resources, with the version in force.
 func (s *Source) request(nonce string) *discovery.DiscoveryRequest {
