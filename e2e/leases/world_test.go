@@ -246,8 +246,13 @@ func (w *world) chargeDenied(asks []ask, fit []bool) {
 // chargePassed charges hits of a request that passed, and keeps its leases.
 func (w *world) chargePassed(asks []ask, leases map[string]uint64) {
 	var all []given
-	times := map[*limit]int{}
+	times := map[*limit]int{} // that a descriptor came to a limit, whether it gets a lease or not
 	for _, a := range asks {
+		for _, l := range a.limits {
+			if !a.lease {
+				times[l]++
+			}
+		}
 		for _, l := range a.limited() {
 			hits, held := a.amount(l)
 			switch {
@@ -256,7 +261,7 @@ func (w *world) chargePassed(asks []ask, leases map[string]uint64) {
 				w.counter(a, l).charge(l, a.number(l), hits)
 			default:
 				name := l.name
-				if times[l]++; times[l] > 1 {
+				if times[l] > 1 {
 					name = fmt.Sprint(name, ".", times[l])
 				}
 				if leases[name] == 0 {
