@@ -298,7 +298,9 @@ local function places()
     local score = tonumber(call('ZSCORE', key, text(lease)) or 0)
     if score > now then call('ZREM', key, text(lease)) end
     local by_replica = floor((lease - 536870912) / 256) % 2 == 1 -- its nonce is odd
-    if by_replica and (score > now or score == 0) and call('ZCOUNT', key, '-inf', '(0') < 4096 then
+    if by_replica and (score > now or score == 0) then
+      local buried = call('ZCOUNT', key, '-inf', '(0')
+      if buried >= 4096 then call('ZREMRANGEBYRANK', key, buried - 1, buried - 1) end -- the oldest of them
       call('ZADD', key, -ends(window), text(lease))
     end
     return score > now
