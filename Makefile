@@ -196,6 +196,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/asked
 	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUsed' ./quota
 	SLUICE_LONG=1 go test -count=1 -timeout 25m ./e2e/leases
+	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestStallMatrix' ./store
 	$(MAKE) test-grpc-go
 	$(MAKE) test-stores
 	$(MAKE) test-clients
