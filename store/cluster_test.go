@@ -167,7 +167,7 @@ func groups(t *testing.T, s *Store, o *told) {
 			t.Fatalf("request %d, store +, table -:\n%s\n%s", n, diff, describe(charges))
 		}
 		leases.note(t, &want, &c.b)
-		r := s.split(0, &limiter.Batch{Charges: charges}, c.names)
+		r := s.split(0, &limiter.Batch{Charges: charges}, c.names, false)
 		if len(r.parts) > 1 {
 			split++
 		}

@@ -91,7 +91,8 @@
 // A request whose counters are in several slots, or which would take the store too long, is decided in parts
 // (split.go). If one part denies a group that has charges in other parts, those are given back, and nobody waits for
 // that. If one part fails, so does the request, and all others give back what they took on the condition that it is admitted.
-// So others may be denied for a moment by hits that come back, but no counter is ever beyond its limit.
+// So others may be denied for a moment by hits that come back, but no counter is ever beyond its limit. A request on a key that
+// another program wrote is decided in parts, too, one for each counter.
 //
 // # Invariants
 //
@@ -103,8 +104,10 @@
 //     up run before those of the next one, or never, unless a proxy delivers them later.
 //   - A lane makes at most two messages at a time, and a run takes the store a millisecond at most, by an estimate that
 //     follows the server's speed (slowness.go).
-//   - A key of another program costs the requests on its counter alone: they get the fallback, and the key stays. What the
-//     fallback decides of their other counters is owed.
+//   - A key of another program affects the limit on its counter alone: the fallback decides that one, and the store the other
+//     limits of a request (apart.go). With [Error] there is no decision of the request, which takes nothing then. If the
+//     deadline of a request comes first, the fallback decides all of it, and the hits on its other counters are owed. The key
+//     stays; a fixed window that counts refused hits gives it an expiry.
 //
 // # Concurrency
 //

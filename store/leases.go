@@ -64,7 +64,7 @@ func (s *Store) giveBack(f *fleet, slot uint16, now limiter.Time, c limiter.Char
 	if name = slices.Clone(name); c.Policy.Reserve != nil { // it has cost nothing
 		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: c.Policy, Group: c.Group})
 	}
-	_, _ = s.decide(f, slot, now, b, [][]byte{name, name}, nobody{}, false) // else it is owed
+	_, _ = s.decide(f, slot, now, b, [][]byte{name, name}, nobody{}, s.options.wait(0), false) // else it is owed
 }
 
 // nobody waits for what need not be known.

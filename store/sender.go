@@ -174,7 +174,7 @@ func (l *lane) sift(r *cargo) (err error) {
 		}
 		r.charges -= a.call.Size()
 		if foreign, ok := errors.AsType[*script.ForeignError](a.call.Err); ok {
-			l.refuse(a, foreign)
+			l.refuse(r, a, foreign)
 		} else if where, elsewhere := l.redirected(a.call.Err); elsewhere {
 			l.redirect([]*ask{a}, where)
 		} else {
@@ -194,16 +194,19 @@ func (l *lane) recount(a *ask) {
 	again.send(l, l.options.Timeout)
 }
 
-// refuse has the fallback decide an ask on a counter whose key another program wrote.
-func (l *lane) refuse(a *ask, why *script.ForeignError) {
-	l.options.observe().Failed(string(redis.Script))
-	l.fleet.store.logForeign(l.shard, why)
+// refuse has the fallback decide what an ask of r wants of a counter whose key another program wrote.
+func (l *lane) refuse(r *cargo, a *ask, why *script.ForeignError) {
 	l.mu.Lock()
 	mine := a.isOpen
 	if mine {
 		l.open.remove(a)
 	}
 	l.mu.Unlock()
+	if mine && l.decideApart(r, a) {
+		return
+	}
+	l.options.observe().Failed(string(redis.Script))
+	l.fleet.store.logForeign(l.shard, why)
 	if back := newAsk(); back.call.GiveBack(&a.call) { // of a request that needed no script
 		back.slot = a.slot
 		back.send(l, l.options.Timeout)

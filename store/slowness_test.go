@@ -111,7 +111,7 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 		for i := range charges {
 			names = append(names, nameOf("s1", &charges[i]))
 		}
-		r := l.fleet.store.split(0, &limiter.Batch{Charges: charges}, names)
+		r := l.fleet.store.split(0, &limiter.Batch{Charges: charges}, names, false)
 		for _, p := range r.parts {
 			if n := len(p.batch.Charges); n == 0 || n > 1 && p.cost > script.MostPart/slower {
 				t.Errorf("%d times slower: a part of %d charges is estimated at %v", times, n, p.cost)

@@ -18,9 +18,11 @@ type split struct {
 	batch   *limiter.Batch
 	waiter  limiter.Waiter
 	now     limiter.Time
+	until   time.Time           // when the fallback decides at the latest; zero if the batch's budget says it
 	parts   []*part             // with memory to use again behind
 	where   []place             // of each charge
 	seen    map[[2]uint64]*part // of the last charge on each counter
+	apart   bool                // each counter has a part: see apart.go
 	bulk    bool                // others do not wait for it
 	pending atomic.Int32
 	left    limiter.State
@@ -46,14 +48,16 @@ type part struct {
 	// What the store's reply was, nil if the fallback decided; and when.
 	ask *ask
 	at  limiter.Time
+
+	inner *split // that has decided p counter by counter, or nil
 }
 
 var splits = sync.Pool{New: func() any { return &split{seen: map[[2]uint64]*part{}} }}
 
-// split sorts the charges of b by slot.
-func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte) *split {
+// split sorts the charges of b by slot, or by counter if apart is set.
+func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, apart bool) *split {
 	r, _ := splits.Get().(*split)
-	r.store, r.batch, r.now = s, b, now
+	r.store, r.batch, r.now, r.apart = s, b, now, apart
 	var quotas *part // has quota charges
 	several := false // have
 	for i := range b.Charges {
@@ -79,6 +83,9 @@ func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte) *split
 func (r *split) place(i int, f *fleet, slot uint16, name []byte) *part {
 	all := r.batch.Charges
 	c := &all[i]
+	if r.apart {
+		return r.placeApart(f, slot, c.Policy, name)
+	}
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
 	if p := r.seen[id]; p != nil && p.fleet == f && p.slot == slot && p.cost < 2*r.store.mostPart(f, slot) {
 		p.cost += script.CostOfMore + script.CostOfHits(c.Policy, c.Hits)
@@ -139,11 +146,15 @@ func (r *split) free() {
 			p.ask.free()
 			p.ask = nil
 		}
+		if p.inner != nil {
+			p.inner.free()
+			p.inner = nil
+		}
 	}
 	clear(r.where)
 	clear(r.seen)
 	r.parts, r.where = r.parts[:0], r.where[:0]
-	r.batch, r.waiter, r.bulk = nil, nil, false
+	r.batch, r.waiter, r.until, r.apart, r.bulk = nil, nil, time.Time{}, false, false
 	splits.Put(r)
 }
 
@@ -171,14 +182,28 @@ func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*fleet
 
 // begin has the parts of r decided, and w told.
 func (r *split) begin(w limiter.Waiter) {
-	r.waiter = w
-	r.pending.Store(int32(len(r.parts))) //nolint:gosec // charges are few
+	r.expect(w)
 	n := len(r.parts)
 	for i := range n { // after the last r may be another's
-		p := r.parts[i]
-		if done, err := r.store.decide(p.fleet, p.slot, r.now, &p.batch, p.names, p, r.bulk); done {
-			p.Decided(err)
-		}
+		r.parts[i].begin()
+	}
+}
+
+// expect has w told when all parts have been decided.
+func (r *split) expect(w limiter.Waiter) {
+	r.waiter = w
+	r.pending.Store(int32(len(r.parts))) //nolint:gosec // charges are few
+}
+
+// begin has p decided.
+func (p *part) begin() {
+	r := p.split
+	wait := r.store.options.wait(p.batch.Budget)
+	if !r.until.IsZero() {
+		wait = r.until.Sub(clock())
+	}
+	if done, err := r.store.decide(p.fleet, p.slot, r.now, &p.batch, p.names, p, wait, r.bulk); done {
+		p.Decided(err)
 	}
 }
 
@@ -212,7 +237,11 @@ func (r *split) conclude() {
 		r.giveBack()
 		err = r.without()
 	}
-	r.free()
+	if p, ok := w.(*part); ok && err == nil { // it may have to give back
+		p.inner = r
+	} else {
+		r.free()
+	}
 	w.Decided(err)
 }
 
@@ -295,6 +324,12 @@ func (r *split) dropLeases() {
 func (at place) deny() {
 	p, i := at.part, at.charge
 	d, stored := p.batch.Decisions[i], p.batch.Stored()
+	if p.inner != nil {
+		own := p.inner.where[i]
+		own.deny()
+		stored.Copy(i, &own.part.batch, own.charge)
+		return
+	}
 	lease, c := p.batch.Lease(i), p.batch.Charges[i]
 	if p.ask == nil { // by the fallback
 		stored.Deny(p.begun, i)

@@ -117,14 +117,14 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 	}
 	part := s.mostPart(s.fleet, 0)
 	if s.plain && cost <= part {
-		return s.decide(s.fleet, 0, now, b, names, w, false)
+		return s.decide(s.fleet, 0, now, b, names, w, s.options.wait(b.Budget), false)
 	}
-	r := s.split(now, b, names)
+	r := s.split(now, b, names, false)
 	r.bulk = cost > part
 	if len(r.parts) == 1 {
 		f, slot := r.parts[0].fleet, r.parts[0].slot
 		r.free()
-		return s.decide(f, slot, now, b, names, w, false)
+		return s.decide(f, slot, now, b, names, w, s.options.wait(b.Budget), false)
 	}
 	r.begin(w)
 	return false, nil
@@ -141,8 +141,11 @@ func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w l
 	s.owes(Local, true, now, b, names, w)
 }
 
-// decide is Decide for charges whose counters are all in one slot of f. Bulk says that they are a part of a large request.
-func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter, bulk bool) (done bool, err error) {
+// decide is Decide for charges whose counters are all in one slot of f, which wait for the given duration at most. If bulk is set
+// they are a part of a large request.
+func (s *Store) decide(
+	f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter, wait time.Duration, bulk bool,
+) (done bool, err error) {
 	l := f.lane(slot)
 	if l == nil || !l.takes() {
 		return true, s.without(f, slot, now, b, names, w)
@@ -158,7 +161,7 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 		a.call.Encode(at, b, names, s.options.Jitter)
 	}
 	a.now, a.batch, a.waiter, a.slot, a.bulk = now, b, w, slot, bulk
-	if !a.send(l, s.options.wait(b.Budget)) {
+	if !a.send(l, wait) {
 		return true, s.without(f, slot, now, b, names, w)
 	}
 	return false, nil

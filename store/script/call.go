@@ -50,10 +50,12 @@ type charge struct {
 	key       int          // into call.keys
 	first     bool         // of the call on its counter
 	place     int          // into call.args, of the counter's number
+	named     int          // length of the counter's name without the start of a fixed window
 	end       limiter.Time // of a fixed window
 	ring      limiter.Ring
 	hits      int64  // of a native command
 	counted   bool   // the store has counted these, as the last reply says
+	foreign   bool   // another program wrote the key, as the last reply to a native command says
 	lacks     int64  // hits that Recount adds
 	lease     uint64 // that is proposed
 	hold      int    // into call.keys, of what is reserved beside; 0 for nothing
@@ -99,7 +101,7 @@ func flag(on bool) string {
 func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, jitter time.Duration) {
 	from, hits := &b.Charges[i], b.Stored().Hits(i)
 	p := from.Policy
-	at := charge{algorithm: p.Algorithm}
+	at := charge{algorithm: p.Algorithm, named: len(name)}
 	act := "t"
 	switch {
 	case from.Refund && p.Reserve != nil:
@@ -272,6 +274,9 @@ var sixteenths = [16]string{
 
 // Name returns the name of the counter of charge i, with the start of a fixed window. It is true until c is reset.
 func (c *Call) Name(i int) string { return c.Keys[c.charges[i].key] }
+
+// Named returns the name of the counter of charge i without the start of a fixed window, in memory of its own.
+func (c *Call) Named(i int) []byte { return []byte(c.Name(i)[:c.charges[i].named]) }
 
 // Size is how many charges c has.
 func (c *Call) Size() int { return len(c.charges) }

@@ -48,7 +48,8 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		start := len(c.buf)
 		c.buf = AppendName(c.buf, now, p, names[i])
 		key := c.since(start)
-		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, end: p.WindowEnd(now), hits: int64(b.Stored().Hits(i))} //nolint:gosec // at most mostNativeHits
+		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, named: len(names[i]), end: p.WindowEnd(now)}
+		at.hits = int64(b.Stored().Hits(i)) //nolint:gosec // at most mostNativeHits
 		c.Keys, c.charges = append(c.Keys, key), append(c.charges, at)
 		if at.hits == 0 {
 			c.args = append(c.args, "GETRANGE", key, "0", "31") // of what other programs wrote not all
@@ -110,10 +111,11 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 		return
 	}
 	at, number := &c.charges[len(c.Found)], int64(0)
-	switch at.counted = false; {
+	at.counted, at.foreign = false, false
+	switch {
 	case err != nil:
 		if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") || strings.Contains(text, "would overflow") {
-			err = &ForeignError{command[1], err}
+			err, at.foreign = &ForeignError{command[1], err}, true
 		}
 		c.Err = cmp.Or(c.Err, err)
 	case said.Kind(0) == resp.Integer:
@@ -121,8 +123,8 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 		c.checkSign(command[1], at, number)
 	case said.Text(0) != "": // of a look
 		var ours bool
-		if number, ours = readCount(said.Text(0)); !ours && c.Err == nil {
-			c.Err = &ForeignError{command[1], errForeign}
+		if number, ours = readCount(said.Text(0)); !ours {
+			c.Err, at.foreign = cmp.Or[error](c.Err, &ForeignError{command[1], errForeign}), true
 		}
 	}
 	c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
@@ -148,7 +150,7 @@ func (c *Call) checkSign(key string, at *charge, number int64) {
 	switch at.lacks = 0; {
 	case number >= at.hits:
 	case number < -mostBelow:
-		c.Err = cmp.Or[error](c.Err, &ForeignError{key, errForeign})
+		c.Err, at.foreign = cmp.Or[error](c.Err, &ForeignError{key, errForeign}), true
 	default:
 		c.Negative = true
 		at.lacks = min(at.hits, at.hits-number)
@@ -182,6 +184,9 @@ func (c *Call) GiveBack(of *Call) bool {
 	c.Cost = time.Duration(len(c.charges)) * costOfFixed
 	return len(c.charges) > 0
 }
+
+// Foreign reports whether c is a native call and another program wrote the key of charge i, as the last reply says.
+func (c *Call) Foreign(i int) bool { return c.Native && c.charges[i].foreign }
 
 // Counted reports whether c is a native call and the last reply says that its hits on the counter of a name are counted.
 func (c *Call) Counted(name string) bool {
