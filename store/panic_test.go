@@ -158,3 +158,48 @@ func TestPanicAfterTheParts(t *testing.T) {
 		return other.used(t, s, day) == 1 && other.used(t, s, place) == 1
 	})
 }
+
+// What the store holds for requests whose reply is lost in a panic comes back, whether their callers have got the fallback before
+// or get it then.
+func TestPanicAfterAReply(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{true, false} {
+		srv := storetest.Start(t)
+		r := newRelay(t, srv.Addr, nil, false)
+		var armed atomic.Bool
+		panicked := make(chan any, 1)
+		s := runStore(t, Options{
+			Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: Deny, Timeout: time.Minute, DialTimeout: time.Minute,
+			Clock: func() time.Time {
+				if armed.CompareAndSwap(true, false) {
+					panic("a bug")
+				}
+				return time.Now()
+			},
+			Panicked: func(thrown any) { panicked <- thrown },
+		})
+		other := runStore(t, Options{Server: at(srv), Fallback: Error})
+		storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+		var c, looks caller
+		place := spot(1, 3)
+		hasRun := func() bool { return looks.holds(t, other, place) == 1 }
+		if late {
+			c.startLate(t, s, r, replied, hasRun, place)
+		} else {
+			r.silence(true)
+			if done, err := c.begin(s, 0, place); done {
+				t.Fatal(err)
+			}
+			storetest.Eventually(t, "the store has run it", hasRun)
+		}
+		armed.Store(true)
+		r.silence(false)
+		<-panicked
+		if !late {
+			if err := <-c.decided; err != nil || !c.b.Denied {
+				t.Errorf("decided %+v, %v, want the fallback's decision", c.b.Decisions, err)
+			}
+		}
+		storetest.Eventually(t, "nothing is held", func() bool { return looks.holds(t, other, place) == 0 && s.owing() == 0 })
+	}
+}

@@ -76,7 +76,7 @@ type flight struct {
 	asks    []*ask
 	cargoes []*cargo      // with memory to use again behind
 	runs    []*script.Run // of cargoes
-	mine    []bool
+	sorted  bool          // cargoes have all asks
 	left    limiter.State
 }
 
@@ -119,8 +119,32 @@ func (l *lane) ground() {
 // not answered yet still waits.
 func (l *lane) fly(c *redis.Conn, f *flight) (err error) {
 	err = redis.ErrPanicked
-	l.options.guard(func() { err = l.trip(c, f) })
+	if !l.options.guard(func() { err = l.trip(c, f) }) {
+		l.abandon(f)
+	}
 	return err
+}
+
+// abandon settles the fates that a panic has left open. The fallback decides the asks that the panic kept from being decided.
+func (l *lane) abandon(f *flight) {
+	if !f.sorted {
+		l.fleet.settled(uncounted, f.asks...)
+		return
+	}
+	for _, r := range f.cargoes {
+		for i, a := range r.asks {
+			switch {
+			case a == nil: // it is settled
+			case i < len(r.mine):
+				l.fleet.settled(counted, a)
+				if r.mine[i] {
+					l.fallBack([]*ask{a})
+				}
+			default:
+				l.fleet.settled(uncounted, a)
+			}
+		}
+	}
 }
 
 // trip is fly but for panics.
@@ -143,10 +167,13 @@ func (l *lane) trip(c *redis.Conn, f *flight) (err error) {
 			l.learn(r.Reply.Now, sent, trip)
 			l.slowness.add(r.Reply.Took, trip, r.Cost())
 		case elsewhere:
-			l.redirect(r.asks, where)
+			asks := r.asks
+			r.asks = nil // they may be another lane's
+			l.redirect(asks, where)
 			continue
 		default:
 			l.fleet.settled(uncounted, r.asks...)
+			r.asks = r.asks[:0]
 			err = cmp.Or(err, r.Err)
 			continue
 		}
@@ -162,28 +189,39 @@ func (l *lane) trip(c *redis.Conn, f *flight) (err error) {
 
 // sift leaves those asks in r that the store has decided. It returns an error if the lane is to go away.
 func (l *lane) sift(r *cargo) (err error) {
-	r.asks = slices.DeleteFunc(r.asks, func(a *ask) bool {
-		if a.call.Err == nil {
-			if a.call.Bare {
-				l.expire(a)
+	decided := r.asks[:0]
+	for i, a := range r.asks {
+		r.asks[i] = nil
+		if a.call.Err != nil {
+			r.charges -= a.call.Size()
+			if !l.options.guard(func() { err = cmp.Or(err, l.handleError(r, a)) }) {
+				l.fleet.settled(uncounted, a)
 			}
-			if a.call.Negative {
-				l.recount(a)
-			}
-			return false
+			continue
 		}
-		r.charges -= a.call.Size()
-		if foreign, ok := errors.AsType[*script.ForeignError](a.call.Err); ok {
-			l.refuse(r, a, foreign)
-		} else if where, elsewhere := l.redirected(a.call.Err); elsewhere {
-			l.redirect([]*ask{a}, where)
-		} else {
-			l.fleet.settled(uncounted, a)
-			err = cmp.Or(err, a.call.Err)
+		decided = append(decided, a)
+		if a.call.Bare {
+			l.expire(a)
 		}
-		return true
-	})
+		if a.call.Negative {
+			l.recount(a)
+		}
+	}
+	r.asks = decided
 	return err
+}
+
+// handleError has a decided elsewhere, which the store has not decided. It returns an error if the lane is to go away.
+func (l *lane) handleError(r *cargo, a *ask) error {
+	if foreign, ok := errors.AsType[*script.ForeignError](a.call.Err); ok {
+		l.refuse(r, a, foreign)
+	} else if where, elsewhere := l.redirected(a.call.Err); elsewhere {
+		l.redirect([]*ask{a}, where)
+	} else {
+		l.fleet.settled(uncounted, a)
+		return a.call.Err
+	}
+	return nil
 }
 
 // recount corrects the counts that a found below 0. Requests that come before it find them below 0, too, and each is counted.
@@ -223,10 +261,9 @@ func (l *lane) refuse(r *cargo, a *ask, why *script.ForeignError) {
 
 // settle decides the asks of a run that nobody else has decided.
 func (l *lane) settle(f *flight, r *cargo) {
-	f.mine = f.mine[:0]
 	l.mu.Lock()
 	for _, a := range r.asks {
-		f.mine = append(f.mine, a.isOpen)
+		r.mine = append(r.mine, a.isOpen)
 		if a.isOpen {
 			l.open.remove(a)
 		}
@@ -234,10 +271,11 @@ func (l *lane) settle(f *flight, r *cargo) {
 	l.mu.Unlock()
 	admitted, whole := int64(0), true
 	for i, a := range r.asks {
-		if !f.mine[i] {
+		r.asks[i] = nil
+		if !r.mine[i] {
 			l.fleet.settled(counted, a)
 		}
-		if !f.mine[i] || a.batch == nil {
+		if !r.mine[i] || a.batch == nil {
 			whole = false // its decisions are not known here
 			continue
 		}
@@ -278,7 +316,8 @@ func (l *lane) conclude(f *flight, r *cargo, a *ask) (admitted int64, decided bo
 // script.
 type cargo struct {
 	script.Run
-	asks    []*ask
+	asks    []*ask // that have not been decided, or are nil
+	mine    []bool // those of asks that were open when the reply came; empty before
 	charges int
 	slot    uint16
 	alone   bool
@@ -286,7 +325,7 @@ type cargo struct {
 
 // sort makes f.cargoes those of f.asks.
 func (f *flight) sort() {
-	f.cargoes, f.runs = f.cargoes[:0], f.runs[:0]
+	f.cargoes, f.runs, f.sorted = f.cargoes[:0], f.runs[:0], false
 	for _, a := range f.asks {
 		i := -1
 		if !a.alone {
@@ -302,6 +341,7 @@ func (f *flight) sort() {
 		r.Add(&a.call)
 		r.charges += a.call.Size()
 	}
+	f.sorted = true
 }
 
 // more appends a cargo of a's kind, and returns its index.
@@ -315,7 +355,7 @@ func (f *flight) more(a *ask) int {
 	r := f.cargoes[n]
 	f.runs = append(f.runs, &r.Run)
 	clear(r.asks)
-	r.asks, r.charges = r.asks[:0], 0
+	r.asks, r.mine, r.charges = r.asks[:0], r.mine[:0], 0
 	r.Clear(f.options.storeTime())
 	r.slot, r.Native, r.alone, r.Asking = a.slot, a.call.Native, a.alone, a.asking
 	return n
