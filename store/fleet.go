@@ -92,6 +92,9 @@ func (f *fleet) ask() {
 // lane returns the lane of a slot, nil if none is known.
 func (f *fleet) lane(slot uint16) *lane {
 	spans := f.chart.Load().spans
+	if len(spans) == 1 && spans[0].First <= slot && slot <= spans[0].Last { // all stores but clusters
+		return spans[0].lane
+	}
 	i, _ := slices.BinarySearchFunc(spans, slot, func(s span, slot uint16) int { return int(s.Last) - int(slot) })
 	if i < len(spans) && spans[i].First <= slot {
 		return spans[i].lane
