@@ -105,10 +105,25 @@ func (s *Service) time() limiter.Time {
 	return limiter.Time(s.book.latest.Load())
 }
 
+// giveBackMany is giveBack for any number of leases: it waits while a store has mostGivings of them to decide.
+func (s *Service) giveBackMany(l *lease, unused bool, by prometheus.Counter) {
+	for l != nil {
+		one := l
+		l, one.sibling = l.sibling, nil
+		s.givings <- struct{}{}
+		s.giveBackWith(one, unused, by, s.givings)
+	}
+}
+
 // giveBack gives back the leases of a list. They are unused if what was reserved under them has not begun.
 func (s *Service) giveBack(l *lease, unused bool, by prometheus.Counter) {
+	s.giveBackWith(l, unused, by, nil)
+}
+
+// giveBackWith is giveBack, and takes an element from a channel for each lease that is decided, unless the channel is nil.
+func (s *Service) giveBackWith(l *lease, unused bool, by prometheus.Counter, done chan struct{}) {
 	for now := s.time(); l != nil; l = l.sibling {
-		g := &giving{service: s, by: by, names: [][]byte{l.name}}
+		g := &giving{service: s, by: by, names: [][]byte{l.name}, done: done}
 		b := &g.batch
 		b.Charges = append(b.Charges, limiter.Charge{ID: l.key.id, Policy: &l.policy, Hits: l.key.number, Refund: true})
 		if unused && l.policy.Reserve != nil { // it has cost nothing
@@ -125,16 +140,24 @@ func (s *Service) giveBack(l *lease, unused bool, by prometheus.Counter) {
 // free after its window.
 const mostGiving = time.Second
 
+// mostGivings is the number of leases that reloads, and clients that are gone, give back at once. Each takes 600 bytes until a store
+// has decided it.
+const mostGivings = 1 << 12
+
 // giving is a lease that is being given back.
 type giving struct {
 	batch   limiter.Batch
 	names   [][]byte
 	service *Service
 	by      prometheus.Counter
+	done    chan struct{}
 }
 
 // Decided implements [limiter.Waiter].
 func (g *giving) Decided(err error) {
+	if g.done != nil {
+		<-g.done
+	}
 	if err == nil && g.batch.Decisions[0].Charged > 0 {
 		g.by.Inc()
 	}

@@ -18,7 +18,7 @@ import (
 // reviewLeases gives back the leases that the active rules would not take back: of all limits, or of those with tables.
 func (s *Service) reviewLeases(all bool) {
 	k := s.book
-	r := review{service: s}
+	r := review{service: s, many: true}
 	n := 0
 	k.mu.Lock()
 	for _, l := range k.leases {
@@ -69,6 +69,7 @@ func (s *Service) TablesChanged() {
 type review struct {
 	service *Service
 	lost    *lease // list of those to be given back
+	many    bool   // any number of them, for which no call waits
 	plan    descriptors.Plan
 	request descriptors.Request
 }
@@ -100,10 +101,12 @@ func (r *review) checkLocked(l *lease) {
 // giveBack gives back what the review has taken out of the book. Reservations cost nothing: if their counter is still
 // charged, the end brings the cost.
 func (r *review) giveBack() {
-	if r.lost != nil {
+	if r.many {
+		r.service.giveBackMany(r.lost, true, r.service.metrics.Leases.Reload)
+	} else {
 		r.service.giveBack(r.lost, true, r.service.metrics.Leases.Reload)
-		r.lost = nil
 	}
+	r.lost = nil
 }
 
 // mostOriginBytes is the largest length of all origins. A lease beyond it has none and is not reviewed.

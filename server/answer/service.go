@@ -31,6 +31,8 @@ type Service struct {
 	// now is settings.Clock's, nil without it.
 	now  func() limiter.Time
 	book *book
+	// givings has an element for each lease that giveBackMany has begun to give back.
+	givings chan struct{}
 	// quota is CountQuota's.
 	quota quotaScratch
 	// onServe is called after the rules have changed.
@@ -57,7 +59,7 @@ type serving struct {
 // NewService returns a service without rules: it answers errNoRules until the
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
-	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, started: metrics.Started}
+	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, started: metrics.Started, givings: make(chan struct{}, mostGivings)}
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
 	if settings.Decider != nil {
 		s.decider, s.later = settings.Decider, true
