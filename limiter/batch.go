@@ -43,7 +43,8 @@ type Charge struct {
 	Hits uint64
 	// Refund gives Hits back: it always passes, is applied even if its group is
 	// denied, and never brings a counter above full. It is first set off
-	// against the charges on the same counter in the same batch.
+	// against the charges on the same counter in the same batch; if those are
+	// denied, that part gives nothing back.
 	Refund bool
 	// Reserve holds Hits beside the counter, under a lease, in place of charging them: see [Reserve].
 	Reserve bool
