@@ -327,6 +327,45 @@ func TestColumnsOfLinesBehindOthers(t *testing.T) {
 	}
 }
 
+// TestRecordsCountByThemselves has records of one line of OpenTelemetry's that cannot be read between
+// others that can.
+func TestRecordsCountByThemselves(t *testing.T) {
+	attributes := func(at, path string) string {
+		return `{"timeUnixNano":"` + at + `","attributes":[{"key":"path","value":{"stringValue":"` + path + `"}}]}`
+	}
+	body := func(text string) string { return `{"body":{"stringValue":"` + text + `"}}` }
+	line := func(second string) string {
+		return `192.0.2.7 - - [21/Nov/2026:09:00:0` + second + ` +0000] \"GET /` + second + ` HTTP/1.1\" 200 5`
+	}
+	for name, test := range map[string]struct {
+		records []string
+		want    []string
+		columns []string // what stands where the bad records are said to be
+	}{
+		"attributes": {
+			[]string{attributes("1795251600000000000", "/1"), attributes("soon", "/2"), attributes("0", "/3"), attributes("1795251603000000000", "/4")},
+			[]string{"09:00:00 | /1", "09:00:03 | /4"},
+			[]string{`"soon"`, `{"resourceLogs"`},
+		},
+		"text": {
+			[]string{body(line("1")), body("starting"), body(line("3"))},
+			[]string{"09:00:01 | /1", "09:00:03 | /3"},
+			[]string{`{"stringValue":"starting"`},
+		},
+	} {
+		log := `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.Join(test.records, ",") + "]}]}]}\n"
+		got, counts := valuesOf(t, log, "auto", ":path")
+		if diff := cmp.Diff(test.want, got); diff != "" || counts.Read != len(test.records) || counts.Bad != len(test.records)-len(test.want) {
+			t.Errorf("%s: %+v; -want +got:\n%s", name, counts, diff)
+		}
+		for i, bad := range counts.Worst {
+			if !strings.HasPrefix(log[bad.Column-1:], test.columns[i]) {
+				t.Errorf("%s: %+v stands at %.20q, want %q", name, bad, log[bad.Column-1:], test.columns[i])
+			}
+		}
+	}
+}
+
 // TestAPartIsWantedOnce has a part of a request line keep its slot.
 func TestAPartIsWantedOnce(t *testing.T) {
 	f, err := Recognise([]Log{logOf(serverLogs[0].log)}, "auto")
@@ -396,6 +435,10 @@ func TestNestedFields(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" || counts.Bad > 0 {
 		t.Errorf("%d bad; -want +got:\n%s", counts.Bad, diff)
+	}
+	escaped := `{"\u0074ime":"2026-11-21T09:00:00Z","user\u002dagent":"curl/8","\/x":"1"}` + "\n"
+	if got, _ := valuesOf(t, escaped+escaped, "auto", "user-agent", "/x"); len(got) != 2 || got[1] != "09:00:00 | curl/8 | 1" {
+		t.Errorf("keys with escapes: %q", got)
 	}
 	deep := strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)
 	if _, err := Recognise([]Log{logOf(deep)}, "auto"); err == nil {

@@ -53,9 +53,9 @@ type again struct {
 
 func (f *textFormat) about() kind {
 	if f.hasVariables {
-		return kind{cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", mostLine}
+		return kind{cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", "add $status to --format", mostLine}
 	}
-	return kind{cmp.Or(f.server, "text"), "add %START_TIME% to --format", mostLine}
+	return kind{cmp.Or(f.server, "text"), "add %START_TIME% to --format", "add %RESPONSE_CODE% to --format", mostLine}
 }
 
 // newTextFormat reads a format string: Envoy's, or one with variables as nginx has them.
@@ -210,7 +210,7 @@ var (
 	errOtherFields  = errors.New("names other fields than the first header, so that lines behind it are read wrongly: part the log here")
 )
 
-func (f *textFormat) read(line []byte, l *Line, request func() error) error {
+func (f *textFormat) read(line []byte, l *Line, request func(error) error) error {
 	if f.header != nil && line[0] == '#' {
 		if bytes.HasPrefix(line, []byte("#Fields:")) && !bytes.Equal(bytes.Join(bytes.Fields(line), []byte(" ")), f.header) {
 			return &LineError{0, errOtherFields}
@@ -221,7 +221,7 @@ func (f *textFormat) read(line []byte, l *Line, request func() error) error {
 		return err
 	}
 	if f.line == nil {
-		return request()
+		return request(nil)
 	}
 	at := l.starts[len(f.ops)-1]
 	l.base = at
