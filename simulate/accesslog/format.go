@@ -84,9 +84,9 @@ func (f *Format) Want(name string) int {
 		return -1
 	}
 	l := f.layout
-	if cut := requestParts[name]; cut != nil && called == requestLine {
-		of := f.Want(requestLine)
-		name = requestLine + " " + name // which no log calls anything
+	if cut := partsOf(called)[name]; cut != nil {
+		of := f.Want(called)
+		name = called + " " + name // which no log calls anything
 		slot := l.slot(name)
 		if slot < 0 {
 			slot = len(l.names)

@@ -95,7 +95,7 @@ func (f *jsonFormat) learnObject(s *jsonview.Scanner, of *node, depth int) error
 
 // textNames are the fields in which a line of another format may stand: in logs of docker, of
 // journald and of what collects logs.
-var textNames = []string{"log", "message", "MESSAGE", "msg", "textPayload"}
+var textNames = []string{"log", "message", "MESSAGE", "msg", "textPayload", "line"}
 
 // wrap finds out whether the lines have lines of another format in them.
 func (f *jsonFormat) wrap(sample [][]byte) {

@@ -61,6 +61,8 @@ type Line struct {
 	textAt int
 	// base is where a line within a line begins.
 	base int
+	// part says how the lines below the last #Fields: are read.
+	part *w3cPart
 	// second is the last one.
 	second second
 	// starts and ends are for text formats.

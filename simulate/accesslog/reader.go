@@ -81,6 +81,9 @@ var (
 // Chunks reads a log in chunks, to each of which it gives memory of its own, and calls yield
 // with them. It returns an error of the log itself, or that of yield.
 func (f *Format) Chunks(in io.Reader, yield func(Chunk) error) error {
+	if _, ok := f.lines.(*w3cFormat); ok {
+		yield = rememberFields(yield)
+	}
 	return chunks(in, f.lines.about().longest, yield)
 }
 
@@ -91,6 +94,10 @@ func (r *Reader) Read(c Chunk) Counts {
 		r.counts.Rows, r.counts.Read, r.text = 1, 1, nil
 		r.bad(&LineError{0, errTooLong})
 		return r.counts
+	}
+	r.line.part = nil
+	if f, ok := r.format.lines.(*w3cFormat); ok && c.fields != nil {
+		f.partOf(r.line, c.fields)
 	}
 	for rest := c.Bytes; len(rest) > 0; {
 		var line []byte

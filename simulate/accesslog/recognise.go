@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Recognise returns the format of logs, which are of one. Format is auto, json, otlp, csv,
-// requests, or a format string of Envoy; after json, otlp and csv may stand NAME=FIELD, which
-// says what a field is called. With auto the first log that is not empty tells it.
+// Recognise returns the format of logs, which are of one. Format is auto, json, otlp, csv, ltsv,
+// w3c, requests, or a format string of Envoy; after those with names of fields may stand NAME=FIELD,
+// which says what a field is called. With auto the first log that is not empty tells it.
 func Recognise(logs []Log, format string) (*Format, error) {
 	if len(logs) == 0 {
 		return nil, errors.New("no log: name a file, or - for standard input")
@@ -55,7 +55,7 @@ func (s *sample) alike(f lineFormat, first *sample, name string) error {
 		}
 		return nil
 	}
-	if text, ok := f.(*textFormat); ok && text.header != nil && !slices.ContainsFunc(s.lines, func(line []byte) bool { return line[0] != '#' }) {
+	if _, ok := f.(*w3cFormat); ok && !slices.ContainsFunc(s.lines, func(line []byte) bool { return line[0] != '#' }) {
 		return nil // the log of a while without requests
 	}
 	if name != "auto" || fitting(f, s.lines) > 0 {
@@ -73,7 +73,7 @@ var namedFormats = map[string]func(fields map[string]string, sample [][]byte) (l
 		}
 		return recognise(sample)
 	},
-	"json": newJSONFormat, "requests": newJSONFormat, "otlp": newOTLPFormat, "csv": newCSVFormat,
+	"json": newJSONFormat, "requests": newJSONFormat, "otlp": newOTLPFormat, "csv": newCSVFormat, "ltsv": newLTSVFormat, "w3c": newW3CFormat,
 }
 
 // newLineFormat reads --format.
@@ -103,14 +103,17 @@ const enough = 10
 
 // recognise finds the format of the first lines.
 func recognise(sample [][]byte) (lineFormat, error) {
-	if f := newW3CFormat(sample); f != nil {
-		return f, nil
+	if slices.ContainsFunc(sample, func(line []byte) bool { return bytes.HasPrefix(line, fieldsComment) }) {
+		return newW3CFormat(nil, sample)
 	}
 	if f, err := recogniseLine(sample); f != nil || err != nil {
 		return f, err
 	}
 	if f, err := recogniseBehind(sample); f != nil || err != nil {
 		return f, err
+	}
+	if f, err := newLTSVFormat(nil, sample); err == nil && fitting(f, sample)*enough >= len(sample) {
+		return f, nil
 	}
 	if f, err := newCSVFormat(nil, sample); err == nil && f.calledIn(fieldTime) != "" {
 		return f, nil
@@ -159,7 +162,7 @@ func recogniseText(sample [][]byte) (lineFormat, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.server = t.server
+		f.server, f.none = t.server, t.none
 		if n := fitting(f, sample); n > most+len(sample)/20 {
 			best, most = f, n
 		}
@@ -198,29 +201,6 @@ func recogniseBehind(sample [][]byte) (lineFormat, error) {
 		}
 	}
 	return nil, nil //nolint:nilnil // none is no error: there are other formats
-}
-
-// newW3CFormat reads the format of the W3C's extended logs, which name their fields in a comment;
-// nil if they do not.
-func newW3CFormat(sample [][]byte) lineFormat {
-	var fields []string
-	space := " "
-	for _, line := range sample {
-		if names, ok := bytes.CutPrefix(line, []byte("#Fields:")); ok {
-			fields = strings.Fields(string(names))
-		} else if line[0] != '#' && bytes.ContainsRune(line, '\t') {
-			space = "\t"
-		}
-	}
-	if len(fields) == 0 {
-		return nil
-	}
-	f, err := newTextFormat("${" + strings.Join(fields, "}"+space+"${") + "}")
-	if err != nil {
-		return nil
-	}
-	f.header = append([]byte("#Fields: "), strings.Join(fields, " ")...)
-	return f
 }
 
 func errUnrecognised(line []byte) error {
