@@ -233,7 +233,7 @@ var otherFiles = []struct{ begin, is, command string }{
 
 // nearest says which text format a line has the most of, "" if it has little of any.
 func nearest(line []byte) string {
-	best, said := 0.1, ""
+	best, said := 0.05, ""
 	for _, t := range textFormats {
 		f, err := newTextFormat(t.format)
 		if err != nil {
@@ -246,12 +246,19 @@ func nearest(line []byte) string {
 	return said
 }
 
-// likeness returns how much a line has of a format, up to 1, and where it differs. Spaces are in
-// any text, and do not count.
+// likeness returns how much a line has of a format, up to 1, and the column where it differs: the part of
+// the format that fits times the part of the line that this takes.
 func (f *textFormat) likeness(line []byte) (share float64, at int) {
 	n := 0
 	if f.fenced {
-		n, at = f.fencedIn(line, make([]int, len(f.ops)), make([]int, len(f.ops)))
+		starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
+		n, at = f.fencedIn(line, starts, ends)
+		for i := range n {
+			if f.unlikely(i, line[starts[i]:ends[i]]) {
+				n, at = i, starts[i]
+				break
+			}
+		}
 	} else {
 		for _, literal := range f.literals[:len(f.ops)] {
 			j := bytes.Index(line[at:], literal)
@@ -261,12 +268,23 @@ func (f *textFormat) likeness(line []byte) (share float64, at int) {
 			n, at = n+1, at+j+len(literal)
 		}
 	}
-	has, all := 0, 0
-	for i, literal := range f.literals {
-		weight := len(bytes.ReplaceAll(literal, []byte(" "), nil))
-		if all += weight; i <= n {
-			has += weight
-		}
+	at = max(at, 0)
+	return float64(n) / float64(len(f.ops)) * float64(at) / float64(max(len(line), 1)), at
+}
+
+// unlikely reports whether a value fits an operator only because any word does: there is none, or it is
+// no time or address where one is.
+func (f *textFormat) unlikely(i int, value []byte) bool {
+	op := &f.ops[i]
+	switch {
+	case op.class == tight && len(value) == 0:
+		return true
+	case op.name == "remote_addr":
+		return !isNone(value) && !bytes.ContainsAny(value, ".:")
 	}
-	return float64(has) / float64(max(all, 1)) * float64(n) / float64(len(f.ops)), max(at, 0)
+	if !slices.Contains(otherNames[fieldTime], op.name) {
+		return false
+	}
+	_, err := anyClock.read(value, &second{})
+	return err != nil
 }
