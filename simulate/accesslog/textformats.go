@@ -34,7 +34,7 @@ var textFormats = []serverFormat{
 	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol`, "- - - "},
 	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat, "- - - "},
 	{"S3's format", `$owner $bucket [$time_local] $remote_addr $requester $request_id $operation $key $quoted_request $status $error_code ` +
-		`$bytes_sent $object_size $total_time $turn_around_time "$referer" "$user_agent"$rest`, "-"},
+		`$bytes_sent $object_size $total_time $turn_around_time $quoted_referer $quoted_user_agent $rest`, "-"},
 	{"Squid's format", `$msec $elapsed $remote_addr $result/$status $bytes_sent $request_method $absolute_url $user $hierarchy $content_type`, ""},
 	{"IIS's own format", `$remote_addr, $user, $date, $time, $service, $server, $server_ip, $time_taken, $bytes_received, $bytes_sent, ` +
 		`$status, $windows_status, $request_method, $target, $query,`, ""},
