@@ -130,8 +130,7 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 		c.None = "the filter is disabled here"
 		return c
 	}
-	if kind := f.config.Field("request_type").Text; kind != "" && kind != "both" {
-		c.None = Unknowable + "request_type is " + kind
+	if c.None = x.asksFor(f.config.Field("request_type").Text); c.None != "" {
 		return c
 	}
 	if enabled := f.config.Field("filter_enabled"); enabled.There() && !isAlways(enabled) {

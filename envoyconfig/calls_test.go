@@ -40,9 +40,10 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 func TestFilterThatMayNotAsk(t *testing.T) {
 	const host = "rate_limits: [{ actions: [{ generic_key: { descriptor_value: v } }] }]\n" + toBackend
 	for filter, want := range map[string]string{
-		"request_type: internal":                                                             "shop: nothing: unknown: request_type is internal",
-		"request_type: both":                                                                 "shop: (generic_key, v)",
-		"filter_enabled: { default_value: { numerator: 50 } }":                               "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
+		"request_type: internal":                               "shop: nothing: request_type is internal, and Envoy takes the request for an external one",
+		"request_type: external":                               "shop: (generic_key, v)",
+		"request_type: both":                                   "shop: (generic_key, v)",
+		"filter_enabled: { default_value: { numerator: 50 } }": "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
 		"filter_enabled: { default_value: { numerator: 100 }, runtime_key: a }":              "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
 		"filter_enabled: { default_value: { numerator: 1000000, denominator: MILLION } }":    "shop: (generic_key, v)",
 		"filter_enabled: { default_value: { numerator: 10000, denominator: TEN_THOUSAND } }": "shop: (generic_key, v)",

@@ -78,6 +78,7 @@ func (k *checker) manager(m *manager) bool {
 		k.domain(f.domain(), f.config.Field("domain"))
 		k.partial[f.domain()] = k.partial[f.domain()] || m.fragments
 		k.filter(f)
+		k.requestType(m, f)
 		if m.table == nil {
 			k.dark[f.domain()] = true
 			k.report(Unknown, rules.Note, m.node.Pos(), "the routes of %s are not in these files: give the answer of /config_dump%s", m.name(), m.wantedTable())

@@ -159,15 +159,7 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 	}
 	hops := m.Field("xff_num_trusted_hops").Uint(0)
 	trusted := true
-	forwarded := strings.Join(x.given("x-forwarded-for"), ",")
-	if x.Logged != nil && m.Field("use_remote_address").Yes(false) && !m.Field("skip_xff_append").Yes(false) {
-		// The log has the header with the address that Envoy appended.
-		i := strings.LastIndexByte(forwarded, ',')
-		if direct, err := netip.ParseAddr(strings.Trim(forwarded[i+1:], " \t")); err == nil {
-			x.Remote = direct
-			forwarded = forwarded[:max(0, i)]
-		}
-	}
+	forwarded, _ := x.forwardedFor()
 	if m.Field("use_remote_address").Yes(false) {
 		// The nearest of the trusted proxies is the one that connects.
 		trusted = hops > 0
@@ -178,11 +170,8 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 			return a, ""
 		}
 	}
-	if !x.Remote.IsValid() && x.Logged != nil {
-		return a, "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
-	}
 	if !x.Remote.IsValid() {
-		return a, "it is the address that connects to Envoy: give it with --remote ADDRESS"
+		return a, x.remoteUnknown()
 	}
 	return x.Remote, ""
 }

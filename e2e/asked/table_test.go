@@ -41,8 +41,8 @@ func (g generator) bootstrap() object {
 			"stat_prefix": fmt.Sprint("l", i),
 			"http_filters": list{
 				g.filter("first", object{"domain": "first"}),
-				g.filter("second", object{"domain": "second", "stage": 1}),
-				g.filter("third", object{"domain": "third", "rate_limits": g.policies(2, true)}),
+				g.filter("second", object{"domain": "second", "stage": 1, "request_type": pick(g, "both", "external", "internal")}),
+				g.filter("third", object{"domain": "third", "rate_limits": g.policies(2, true), "request_type": pick(g, "both", "external", "internal")}),
 				object{"name": "router", "typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}},
 			},
 			"route_config": g.table(),
@@ -79,6 +79,10 @@ var managers = []object{
 	{"use_remote_address": true, "normalize_path": true, "merge_slashes": true},
 	{"use_remote_address": true, "xff_num_trusted_hops": 1},
 	{"xff_num_trusted_hops": 1, "skip_xff_append": true},
+	{"use_remote_address": true, "internal_address_config": object{"cidr_ranges": list{object{"address_prefix": "127.0.0.0", "prefix_len": 8}}}},
+	{"internal_address_config": object{"cidr_ranges": list{
+		object{"address_prefix": "192.0.2.0", "prefix_len": 24}, object{"address_prefix": "2001:db8::", "prefix_len": 32},
+	}}},
 }
 
 func (g generator) filter(name string, fields object) object {
@@ -295,6 +299,12 @@ func (g generator) policies(most int, own bool) list {
 		}
 		if g.chance(8) {
 			p["apply_on_stream_done"] = true
+		}
+		switch g.IntN(10) {
+		case 0:
+			p["limit"] = object{"rate_limit": object{"requests_per_unit": g.IntN(100), "unit": pick(g, "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")}}
+		case 1:
+			p["limit"] = object{"dynamic_metadata": object{"metadata_key": object{"key": "ns", "path": list{object{"key": "limit"}}}}}
 		}
 		all = append(all, p)
 	}

@@ -37,7 +37,9 @@ var (
 		"strip_any_host_port": aBoolean, "strip_matching_host_port": aBoolean, "strip_trailing_host_dot": aBoolean,
 		"add_user_agent": aBoolean, "merge_slashes": aBoolean, "normalize_path": aBoolean, "path_with_escaped_slashes_action": anEnum,
 		"common_http_protocol_options": having(message{"headers_with_underscores_action": anEnum}),
+		"internal_address_config":      all(message{"unix_sockets": aBoolean, "cidr_ranges": rangesWant}),
 	}
+	rangesWant        = listOf(all(message{"address_prefix": anAddress, "prefix_len": upTo(128)}).needing("address_prefix"))
 	filtersWant       = listOf(having(httpFilterMessage))
 	httpFilterMessage = message{"name": aText, "disabled": aBoolean, "typed_config": anyOne}
 
@@ -137,7 +139,7 @@ var (
 		"remote_address_match": all(message{
 			"descriptor_key": aText, "descriptor_value": aText, "default_value": aText,
 			"address_matcher": all(message{
-				"invert_match": aBoolean, "ranges": listOf(all(message{"address_prefix": anAddress, "prefix_len": upTo(128)}).needing("address_prefix")),
+				"invert_match": aBoolean, "ranges": rangesWant,
 			}),
 		}).needing("descriptor_value", "address_matcher"),
 		"metadata": all(with(metadataMessage, message{"skip_if_absent": aBoolean, "source": oneOfNames("DYNAMIC", "ROUTE_ENTRY", "CLUSTER_ENTRY", "CLUSTER_LOCALITY_ENTRY")})).
