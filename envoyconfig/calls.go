@@ -121,6 +121,7 @@ func (c *Config) choose(r *Request) (*manager, error) {
 }
 
 func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
+	x.of, x.limiter = m, f
 	candidates, config := f.candidates(m.table, h, r)
 	c := Call{Domain: f.domain(), Filter: f.node.Pos(), Before: m.before(f)}
 	if domain := config.Field("domain").Text; domain != "" {

@@ -164,7 +164,7 @@ func (k *checker) sends(m *manager, f *filter, domain string, p candidate) {
 	}
 	k.newer(p.node, newPolicyFields)
 	k.hits(p, reach)
-	k.actions(m, p)
+	k.actions(m, f, p)
 	k.wait(f, reach)
 }
 

@@ -65,6 +65,7 @@ func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 	for _, a := range p.actions {
 		d.keys = append(d.keys, a.shape.key)
 	}
+	x.late = p.late
 	for _, a := range p.actions {
 		made := a.entry(x)
 		switch {

@@ -16,6 +16,11 @@ type exchange struct {
 	// manager is the connection manager, table its route configuration, and route what it takes for
 	// the request, once that is known.
 	manager, table, route *tree.Node
+	// of is the connection manager, and limiter the rate limit filter in it that asks.
+	of      *manager
+	limiter *filter
+	// late says that the end of the stream has come.
+	late bool
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	// formatted says that the runtime has Envoy take some descriptor values for format strings.

@@ -19,7 +19,11 @@ func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknow
 		name := metadataName(at)
 		value, given := x.Metadata[name]
 		if !given {
-			return o, false, "limit: metadata " + name + ": another filter sets it; --metadata " + name + "={} says that none does"
+			by, none := x.setter(at)
+			if none != "" {
+				return o, false, ""
+			}
+			return o, false, "limit: metadata " + name + ": " + by + " sets it; --metadata " + name + "={} says that none does"
 		}
 		o, has = metadataOverride(value)
 		return o, has, ""

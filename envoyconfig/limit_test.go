@@ -22,7 +22,7 @@ func TestLimitOfEnvoys(t *testing.T) {
 		{limit: "{ rate_limit: { requests_per_unit: 1, unit: 6 } }", want: descriptors.Override{RequestsPerUnit: 1, Unit: 6}, has: true},
 		{limit: "{ rate_limit: { unit: DAY } }", want: descriptors.Override{Unit: 4}, has: true},
 		{limit: "{ rate_limit: { requests_per_unit: 12 } }", want: descriptors.Override{RequestsPerUnit: 12}, has: true},
-		{limit: dynamic, unknown: "limit: metadata ns:limit: another filter sets it"},
+		{limit: dynamic}, // no filter sets it
 		{limit: dynamic, metadata: map[string]string{"ns:limit": ""}},
 		{limit: dynamic, metadata: map[string]string{"ns:limit": "{}"}},
 		{limit: dynamic, metadata: map[string]string{"ns:limit": "12/HOUR"}},
