@@ -96,7 +96,9 @@ func (k *checker) manager(m *manager) bool {
 		}
 		behind := ""
 		for _, r := range h.routes {
-			k.route(m, limiting, h, r, behind)
+			for _, branch := range r.branches() {
+				k.route(m, limiting, h, branch, behind)
+			}
 			if behind == "" && !r.fragment && r.takesAll() {
 				behind = "no request comes to the route, since that at " + r.node.Pos().String() + " takes all of them"
 			}
@@ -108,7 +110,7 @@ func (k *checker) manager(m *manager) bool {
 // route looks at what filters send on a route, and counts what they do not.
 // Behind says why no request comes to the route; empty if some may.
 func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route, behind string) {
-	uncalled := cmp.Or(behind, r.uncalled(h, "https"))
+	uncalled := cmp.Or(behind, r.uncalled())
 	type fate struct {
 		at  *tree.Node
 		why string

@@ -36,6 +36,11 @@ func (k *checker) actions(m *manager, f *filter, p candidate) {
 	if f != nil {
 		k.setBefore(m, f, p)
 	}
+	if key := p.node.Field("disable_key"); key.Text != "" {
+		if why, never := k.config.runtime.disabled(elementEnabled(key.Text)); never {
+			k.report(NeverAsked, rules.Warning, key.Pos(), "%s, so that this is not sent", why)
+		}
+	}
 	for _, a := range p.actions {
 		switch a.kind {
 		case "request_headers":

@@ -33,6 +33,9 @@ func (k *checker) filter(f *filter) {
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
 		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so that the filter never asks")
 	}
+	if why, never := k.config.runtime.disabled(filterEnabled); never && !f.config.Field("filter_enabled").There() {
+		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so that the filter never asks", why)
+	}
 	if enforced := f.config.Field("filter_enforced"); isNever(enforced) {
 		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so that the filter asks and lets every request pass, whatever the answer: for a trial of rules shadow_mode is better, which metrics tell of")
 	}

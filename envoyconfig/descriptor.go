@@ -65,6 +65,14 @@ func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 	for _, a := range p.actions {
 		d.keys = append(d.keys, a.shape.key)
 	}
+	if key := p.node.Field("disable_key").Text; key != "" {
+		if why, never := x.runtime.disabled(elementEnabled(key)); never {
+			d.NotSent = why
+			return d
+		} else if why != "" {
+			d.Unknown = strings.TrimPrefix(why, Unknowable)
+		}
+	}
 	x.late = p.late
 	for _, a := range p.actions {
 		made := a.entry(x)

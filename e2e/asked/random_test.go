@@ -201,6 +201,10 @@ func (n *tally) calls(a *envoyconfig.Calls) []call {
 		return nil
 	}
 	for _, c := range a.ByFilter {
+		if strings.HasPrefix(c.None, envoyconfig.Unknowable) {
+			n.noRoute++
+			return nil
+		}
 		now, late := call{domain: c.Domain}, call{domain: c.Domain}
 		for i := range c.Descriptors {
 			d := &c.Descriptors[i]
