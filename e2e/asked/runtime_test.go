@@ -2,9 +2,9 @@ package asked_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
