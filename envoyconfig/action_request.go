@@ -99,16 +99,21 @@ func metadata(a *action) {
 	}
 	a.value = func(x *exchange) outcome {
 		value, given := x.Metadata[name]
+		absent := fmt.Sprintf("no text in metadata %q", name)
 		switch {
 		case source == "ROUTE_ENTRY":
 			value = routeMetadata(x.route, at)
 		case !given:
-			return outcome{unknown: "another filter sets it; --metadata " + name + "=VALUE says what to"}
+			by, none := x.setter(at)
+			if none == "" {
+				return outcome{unknown: by + " sets it; --metadata " + name + "=VALUE says what to"}
+			}
+			absent = none
 		}
 		if value == "" {
 			value = a.node.Field("default_value").Text
 		}
-		return outcome{value: value, has: value != "", absent: fmt.Sprintf("no text in metadata %q", name)}
+		return outcome{value: value, has: value != "", absent: absent}
 	}
 }
 

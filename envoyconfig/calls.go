@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -51,7 +52,7 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	if m.table == nil {
 		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
 	}
-	x := &exchange{Request: r, manager: m.node, table: m.table.node, nodeCluster: c.nodeCluster, formatted: c.formatted}
+	x := &exchange{Request: r, manager: m.node, table: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime, formatted: c.formatted}
 	h, found, none := m.table.route(x)
 	calls := &Calls{None: none}
 	if h != nil {
@@ -64,11 +65,11 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 		return calls, nil
 	}
 	calls.Route, calls.Pos, x.route = found.called(), found.node.Pos(), found.node
-	if calls.None = cmp.Or(found.uncalled(h, r.Scheme), c.clusterMissing(x)); calls.None != "" {
+	if calls.None = cmp.Or(h.redirected(x), found.uncalled(), c.clusterMissing(x)); calls.None != "" {
 		return calls, nil
 	}
 	for _, f := range m.limiting() {
-		calls.ByFilter = append(calls.ByFilter, f.call(x, m, h, found))
+		calls.ByFilter = append(calls.ByFilter, f.callOf(x, m, h, found.branches()))
 	}
 	return calls, nil
 }
@@ -78,13 +79,20 @@ func (t *table) route(x *exchange) (h *virtualHost, found *route, none string) {
 	if h, found = t.named(x.RouteName); found != nil {
 		return h, found, ""
 	}
-	if unknown := x.unlogged(":authority"); unknown != "" && !t.isForAll() {
+	authority, unknown := x.authority()
+	if t.node.Field("vhost_header").There() {
+		unknown = "vhost_header names the virtual host"
+	}
+	switch {
+	case t.node.Field("vhds").There():
+		return nil, nil, Unknowable + "vhds gives more virtual hosts than these files have"
+	case unknown != "" && !t.isForAll():
 		return nil, nil, Unknowable + ":authority: " + unknown
 	}
-	if h = t.host(x.Authority); h == nil {
-		return nil, nil, fmt.Sprintf("no virtual host has %q", x.Authority)
+	if h = t.host(authority); h == nil {
+		return nil, nil, fmt.Sprintf("no virtual host has %q", authority)
 	}
-	found, unknown := h.pick(x)
+	found, unknown = h.pick(x)
 	switch {
 	case unknown != "":
 		none = Unknowable + unknown
@@ -120,7 +128,22 @@ func (c *Config) choose(r *Request) (*manager, error) {
 	}
 }
 
+// callOf returns the call about a request that takes one of several branches of a route.
+func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, branches []*route) Call {
+	first := f.call(x, m, h, branches[0])
+	for _, branch := range branches[1:] {
+		if !reflect.DeepEqual(first, f.call(x, m, h, branch)) {
+			return Call{
+				Domain: first.Domain, Filter: first.Filter, Before: first.Before,
+				None: Unknowable + "the clusters of weighted_clusters, at " + branch.action.Field("weighted_clusters").Pos().String() + ", differ",
+			}
+		}
+	}
+	return first
+}
+
 func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
+	x.of, x.limiter = m, f
 	candidates, config := f.candidates(m.table, h, r)
 	c := Call{Domain: f.domain(), Filter: f.node.Pos(), Before: m.before(f)}
 	if domain := config.Field("domain").Text; domain != "" {
@@ -130,12 +153,16 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 		c.None = "the filter is disabled here"
 		return c
 	}
-	if kind := f.config.Field("request_type").Text; kind != "" && kind != "both" {
-		c.None = Unknowable + "request_type is " + kind
+	if c.None = x.asksFor(f.config.Field("request_type").Text); c.None != "" {
 		return c
 	}
-	if enabled := f.config.Field("filter_enabled"); enabled.There() && !isAlways(enabled) {
+	switch enabled := f.config.Field("filter_enabled"); {
+	case !enabled.There():
+		c.None, _ = x.runtime.disabled(filterEnabled)
+	case !isAlways(enabled):
 		c.None = Unknowable + "filter_enabled, at " + enabled.Pos().String()
+	}
+	if c.None != "" {
 		return c
 	}
 	for _, p := range candidates {

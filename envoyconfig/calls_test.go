@@ -16,7 +16,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 		{action("{ extension: { name: expr, typed_config: { '@type': t } } }"), "http://a/", "shop: unknown: extension expr"},
 		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so that --service-cluster may say it"},
 		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: it is the address that connects to Envoy: give it with --remote ADDRESS"},
-		{action("{ metadata: { descriptor_key: m, metadata_key: { key: ns, path: [{ key: a }, { key: b }] } } }"), "http://a/", "shop: unknown: metadata ns:a.b: another filter sets it; --metadata ns:a.b=VALUE says what to"},
+		{action("{ metadata: { descriptor_key: m, metadata_key: { key: ns, path: [{ key: a }, { key: b }] } } }"), "http://a/", "shop: not sent: no filter before the rate limit filter sets the metadata ns: add the one that does, or correct the key"},
 		{action("{ metadata: { descriptor_key: m, source: cluster_entry, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: unknown: metadata ns:a: source CLUSTER_ENTRY is not looked at"},
 		{action("{ metadata: { descriptor_key: m, source: route_entry, default_value: v, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: (m, v)"},
 		{action("{ request_headers: { header_name: x-request-id, descriptor_key: id } }"), "http://a/", "shop: unknown: request_headers x-request-id: Envoy sets it"},
@@ -40,9 +40,10 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 func TestFilterThatMayNotAsk(t *testing.T) {
 	const host = "rate_limits: [{ actions: [{ generic_key: { descriptor_value: v } }] }]\n" + toBackend
 	for filter, want := range map[string]string{
-		"request_type: internal":                                                             "shop: nothing: unknown: request_type is internal",
-		"request_type: both":                                                                 "shop: (generic_key, v)",
-		"filter_enabled: { default_value: { numerator: 50 } }":                               "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
+		"request_type: internal":                               "shop: nothing: request_type is internal, and Envoy takes the request for an external one",
+		"request_type: external":                               "shop: (generic_key, v)",
+		"request_type: both":                                   "shop: (generic_key, v)",
+		"filter_enabled: { default_value: { numerator: 50 } }": "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
 		"filter_enabled: { default_value: { numerator: 100 }, runtime_key: a }":              "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
 		"filter_enabled: { default_value: { numerator: 1000000, denominator: MILLION } }":    "shop: (generic_key, v)",
 		"filter_enabled: { default_value: { numerator: 10000, denominator: TEN_THOUSAND } }": "shop: (generic_key, v)",

@@ -78,6 +78,7 @@ func (k *checker) manager(m *manager) bool {
 		k.domain(f.domain(), f.config.Field("domain"))
 		k.partial[f.domain()] = k.partial[f.domain()] || m.fragments
 		k.filter(f)
+		k.requestType(m, f)
 		if m.table == nil {
 			k.dark[f.domain()] = true
 			k.report(Unknown, rules.Note, m.node.Pos(), "the routes of %s are not in these files: give the answer of /config_dump%s", m.name(), m.wantedTable())
@@ -95,7 +96,9 @@ func (k *checker) manager(m *manager) bool {
 		}
 		behind := ""
 		for _, r := range h.routes {
-			k.route(m, limiting, h, r, behind)
+			for _, branch := range r.branches() {
+				k.route(m, limiting, h, branch, behind)
+			}
 			if behind == "" && !r.fragment && r.takesAll() {
 				behind = "no request comes to the route, since that at " + r.node.Pos().String() + " takes all of them"
 			}
@@ -107,7 +110,7 @@ func (k *checker) manager(m *manager) bool {
 // route looks at what filters send on a route, and counts what they do not.
 // Behind says why no request comes to the route; empty if some may.
 func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route, behind string) {
-	uncalled := cmp.Or(behind, r.uncalled(h, "https"))
+	uncalled := cmp.Or(behind, r.uncalled())
 	type fate struct {
 		at  *tree.Node
 		why string
@@ -163,7 +166,7 @@ func (k *checker) sends(m *manager, f *filter, domain string, p candidate) {
 	}
 	k.newer(p.node, newPolicyFields)
 	k.hits(p, reach)
-	k.actions(m, p)
+	k.actions(m, f, p)
 	k.wait(f, reach)
 }
 

@@ -30,8 +30,17 @@ func (k *checker) hits(p candidate, reach *descriptors.Reach) {
 	}
 }
 
-// actions looks for values that are not what they seem.
-func (k *checker) actions(m *manager, p candidate) {
+// actions looks for values that are not what they seem. f is the filter that sends them, nil if it is
+// not known.
+func (k *checker) actions(m *manager, f *filter, p candidate) {
+	if f != nil {
+		k.setBefore(m, f, p)
+	}
+	if key := p.node.Field("disable_key"); key.Text != "" {
+		if why, never := k.config.runtime.disabled(elementEnabled(key.Text)); never {
+			k.report(NeverAsked, rules.Warning, key.Pos(), "%s, so that this is not sent", why)
+		}
+	}
 	for _, a := range p.actions {
 		switch a.kind {
 		case "request_headers":
@@ -48,6 +57,33 @@ func (k *checker) actions(m *manager, p candidate) {
 		}
 	}
 	k.exclusive(p)
+}
+
+// setBefore holds that the filters that set what actions read run before the rate limit filter.
+func (k *checker) setBefore(m *manager, f *filter, p candidate) {
+	for _, a := range p.actions {
+		switch {
+		case (a.kind == "metadata" || a.kind == "dynamic_metadata") && metadataSource(a.node) == "DYNAMIC":
+			why := m.metadataSet(f, a.node.Field("metadata_key"), p.late)
+			switch {
+			case why == "":
+			case a.shape.optional || a.node.Field("default_value").There():
+				k.report(NeverAsked, rules.Warning, a.node.Pos(), "the entry never has a value of its own: %s", why)
+			default:
+				k.report(NeverAsked, rules.Error, a.node.Pos(), "nothing is sent: %s", why)
+			}
+		case a.kind == "request_headers":
+			if later := m.headerSetAfter(f, a.header()); later != nil {
+				k.report(NeverAsked, rules.Warning, a.node.Pos(), "the filter that sets the header %s, at %v, runs after the rate limit filter, which reads what the client sent: put it before",
+					rules.Shorten(a.header()), later.node.Pos())
+			}
+		}
+	}
+	if key := p.node.At("limit", "dynamic_metadata", "metadata_key"); key.There() {
+		if why := m.metadataSet(f, key, p.late); why != "" {
+			k.report(NeverAsked, rules.Warning, key.Pos(), "the limit is never sent: %s", why)
+		}
+	}
 }
 
 // exclusive holds that some request has all entries of an element: Envoy sends nothing where one is absent.

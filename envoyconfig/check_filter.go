@@ -33,11 +33,11 @@ func (k *checker) filter(f *filter) {
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
 		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so that the filter never asks")
 	}
+	if why, never := k.config.runtime.disabled(filterEnabled); never && !f.config.Field("filter_enabled").There() {
+		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so that the filter never asks", why)
+	}
 	if enforced := f.config.Field("filter_enforced"); isNever(enforced) {
 		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so that the filter asks and lets every request pass, whatever the answer: for a trial of rules shadow_mode is better, which metrics tell of")
-	}
-	if kind := f.config.Field("request_type"); kind.Text == "internal" {
-		k.report(NeverAsked, rules.Warning, kind.Pos(), "request_type is internal, so that the filter asks only for requests that Envoy takes for internal ones, and for none from outside: leave it out, or write both")
 	}
 	if at := f.config.Field("timeout"); at.There() && f.timeout() > 0 && f.timeout() < leastTimeout {
 		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, which a pause of a node outlasts, and then goes on without an answer: set timeout: 0.25s", f.timeout())
@@ -50,6 +50,18 @@ func (k *checker) filter(f *filter) {
 	}
 	if k.config.fragments == nil && !f.config.Field("rate_limit_service").There() {
 		k.report(Cluster, rules.Error, f.node.Pos(), "the filter has no rate_limit_service, without which Envoy rejects it: add rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }")
+	}
+}
+
+// requestType holds that a filter for internal requests has some.
+func (k *checker) requestType(m *manager, f *filter) {
+	kind := f.config.Field("request_type")
+	switch {
+	case kind.Text != "internal" || m.node.Field("internal_address_config").There():
+	case m.fragments:
+		k.report(NeverAsked, rules.Warning, kind.Pos(), "request_type is internal, and Envoy takes no request for an internal one unless its connection manager has internal_address_config: leave request_type out, or write both")
+	default:
+		k.report(NeverAsked, rules.Error, kind.Pos(), "request_type is internal, and without internal_address_config in the connection manager Envoy takes no request for an internal one, so that the filter never asks: leave request_type out, or write both")
 	}
 }
 

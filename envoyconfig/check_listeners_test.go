@@ -77,7 +77,7 @@ func TestCheckOfFilters(t *testing.T) {
 		"filter_enforced: { default_value: { numerator: 0 } }":                 "warning: never-asked: filter_enforced is 0 %",
 		"filter_enforced: { default_value: { numerator: 0 }, runtime_key: k }": "",
 		"filter_enforced: { default_value: { numerator: 1 } }":                 "",
-		"request_type: internal":                                               "warning: never-asked: request_type is internal",
+		"request_type: internal":                                               "error: never-asked: request_type is internal",
 		"request_type: both":                                                   "",
 		"timeout: 0.004s":                                                      "warning: timeout: the filter waits 4ms",
 		"timeout: 0.005s":                                                      "",

@@ -89,7 +89,7 @@ func (k *checker) supposed(m *manager) {
 
 // suppose holds that a rule of one of the domains can match what an element of rate_limits makes.
 func (k *checker) suppose(m *manager, domains []string, p *policy) {
-	k.actions(m, candidate{policy: p, own: true})
+	k.actions(m, nil, candidate{policy: p, own: true})
 	forms, known := p.forms()
 	if !known || p.node.Field("limit").There() || len(domains) == 0 || len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
 		return

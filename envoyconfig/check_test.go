@@ -91,7 +91,7 @@ descriptors:
 			},
 		},
 		"a limit of its own needs no rule": {
-			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- { actions: [{ generic_key: { descriptor_value: x } }], limit: { dynamic_metadata: { metadata_key: { key: a, path: [{ key: b }] } } } }\n", 1),
+			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- { actions: [{ generic_key: { descriptor_value: x } }], limit: { rate_limit: { requests_per_unit: 1, unit: DAY } } }\n", 1),
 		},
 		"an entry that may be missing": {
 			host: strings.Replace(both, "descriptor_key: user }", "descriptor_key: user }}, { request_headers: { header_name: x, descriptor_key: x, skip_if_absent: true }", 1),

@@ -39,6 +39,7 @@ type Config struct {
 	open []rules.Pos
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
+	runtime     runtimeValues
 	// formatted says that the runtime has Envoy take some descriptor values for format
 	// strings; see [formatterFeature].
 	formatted bool

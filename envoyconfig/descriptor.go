@@ -3,6 +3,7 @@ package envoyconfig
 import (
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
@@ -23,6 +24,12 @@ type Descriptor struct {
 	Hits        uint64
 	HitsUnknown string
 	Refund      bool
+	// HasOverride says that the descriptor carries a limit of its own, Override, from the
+	// configuration's place OverridePos. OverrideUnknown says why it is not known whether it does.
+	HasOverride     bool
+	Override        descriptors.Override
+	OverridePos     rules.Pos
+	OverrideUnknown string
 
 	// keys are those of all actions.
 	keys []string
@@ -58,6 +65,15 @@ func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 	for _, a := range p.actions {
 		d.keys = append(d.keys, a.shape.key)
 	}
+	if key := p.node.Field("disable_key").Text; key != "" {
+		if why, never := x.runtime.disabled(elementEnabled(key)); never {
+			d.NotSent = why
+			return d
+		} else if why != "" {
+			d.Unknown = strings.TrimPrefix(why, Unknowable)
+		}
+	}
+	x.late = p.late
 	for _, a := range p.actions {
 		made := a.entry(x)
 		switch {
@@ -72,6 +88,8 @@ func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 			d.Entries = append(d.Entries, Entry{a.shape.key, made.value})
 		}
 	}
+	d.Override, d.HasOverride, d.OverrideUnknown = p.override(x)
+	d.OverridePos = p.node.Field("limit").Pos()
 	if hits := p.node.Field("hits_addend"); own && hits.There() {
 		d.HasHits, d.Hits = true, hits.Field("number").Uint(0)
 		d.Refund = hits.Field("is_negative_hits").Yes(false)

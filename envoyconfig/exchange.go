@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -16,8 +18,14 @@ type exchange struct {
 	// manager is the connection manager, table its route configuration, and route what it takes for
 	// the request, once that is known.
 	manager, table, route *tree.Node
+	// of is the connection manager, and limiter the rate limit filter in it that asks.
+	of      *manager
+	limiter *filter
+	// late says that the end of the stream has come.
+	late bool
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
+	runtime     runtimeValues
 	// formatted says that the runtime has Envoy take some descriptor values for format strings.
 	formatted bool
 }
@@ -49,17 +57,21 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 		}
 		return x.given(name), x.unlogged(name)
 	}
+	if unknown := x.mutatedEarly(); unknown != "" {
+		return nil, unknown
+	}
 	switch name {
 	case ":method":
 		return []string{x.Method}, ""
 	case ":authority", "host":
-		if m.Field("strip_any_host_port").Yes(false) || m.Field("strip_matching_host_port").Yes(false) || m.Field("strip_trailing_host_dot").Yes(false) {
-			return nil, "Envoy strips it"
-		}
-		return []string{x.Authority}, ""
+		authority, unknown := x.authority()
+		return []string{authority}, unknown
 	case ":path":
 		return []string{x.Path}, x.pathUnknown()
 	case ":scheme", "x-forwarded-proto":
+		if m.Field("scheme_header_transformation").There() {
+			return nil, "scheme_header_transformation may change it"
+		}
 		if len(x.given("x-forwarded-proto")) > 0 {
 			return nil, "whether Envoy believes x-forwarded-proto depends on who sends it"
 		}
@@ -72,7 +84,60 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 	if strings.Contains(name, "_") && action != "ALLOW" {
 		return nil, "headers_with_underscores_action is " + action
 	}
+	if slices.ContainsFunc(tree.Texts(x.table.Field("internal_only_headers")), func(only string) bool { return strings.EqualFold(only, name) }) {
+		switch internal, unknown := x.isInternal(); {
+		case unknown != "":
+			return nil, "it is one of internal_only_headers: " + unknown
+		case !internal:
+			return nil, ""
+		}
+	}
 	return x.given(name), ""
+}
+
+// mutatedEarly says that headers may change before a route is chosen; empty if they do not.
+func (x *exchange) mutatedEarly() string {
+	if x.Logged == nil && len(x.manager.Field("early_header_mutation_extensions").Nodes) > 0 {
+		return "early_header_mutation_extensions may change it"
+	}
+	return ""
+}
+
+// authority returns the host that routes and filters see, which the connection manager may have
+// shortened; unknown says why it is not known.
+func (x *exchange) authority() (authority, unknown string) {
+	authority = x.Authority
+	if x.Logged != nil {
+		return authority, x.unlogged(":authority")
+	}
+	if unknown := x.mutatedEarly(); unknown != "" {
+		return "", unknown
+	}
+	m := x.manager
+	if m.Field("strip_trailing_host_dot").Yes(false) {
+		host, port, hasPort := strings.Cut(authority, ".:")
+		switch {
+		case strings.HasSuffix(authority, "."):
+			authority = authority[:len(authority)-1]
+		case hasPort && !strings.Contains(port, "."):
+			authority = host + ":" + port
+		}
+	}
+	i := strings.LastIndexByte(authority, ':')
+	if i <= strings.LastIndexByte(authority, ']') || i < 0 {
+		return authority, "" // without a port
+	}
+	if _, err := strconv.ParseUint(authority[i+1:], 10, 32); err != nil {
+		return authority, ""
+	}
+	switch {
+	case m.Field("strip_any_host_port").Yes(false):
+		return authority[:i], ""
+	case m.Field("strip_matching_host_port").Yes(false):
+		return "", "strip_matching_host_port strips the port if it is the listener's"
+	default:
+		return authority, ""
+	}
 }
 
 // isSet reports whether the connection manager may set a header itself.
@@ -108,6 +173,9 @@ func (x *exchange) pathUnknown() string {
 	m := x.manager
 	if x.Logged != nil {
 		return x.unlogged(":path")
+	}
+	if unknown := x.mutatedEarly(); unknown != "" {
+		return unknown
 	}
 	path := x.pathOnly()
 	if m.Field("merge_slashes").Yes(false) && strings.Contains(path, "//") {
@@ -159,15 +227,7 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 	}
 	hops := m.Field("xff_num_trusted_hops").Uint(0)
 	trusted := true
-	forwarded := strings.Join(x.given("x-forwarded-for"), ",")
-	if x.Logged != nil && m.Field("use_remote_address").Yes(false) && !m.Field("skip_xff_append").Yes(false) {
-		// The log has the header with the address that Envoy appended.
-		i := strings.LastIndexByte(forwarded, ',')
-		if direct, err := netip.ParseAddr(strings.Trim(forwarded[i+1:], " \t")); err == nil {
-			x.Remote = direct
-			forwarded = forwarded[:max(0, i)]
-		}
-	}
+	forwarded, _ := x.forwardedFor()
 	if m.Field("use_remote_address").Yes(false) {
 		// The nearest of the trusted proxies is the one that connects.
 		trusted = hops > 0
@@ -178,11 +238,8 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 			return a, ""
 		}
 	}
-	if !x.Remote.IsValid() && x.Logged != nil {
-		return a, "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
-	}
 	if !x.Remote.IsValid() {
-		return a, "it is the address that connects to Envoy: give it with --remote ADDRESS"
+		return a, x.remoteUnknown()
 	}
 	return x.Remote, ""
 }

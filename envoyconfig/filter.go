@@ -38,8 +38,10 @@ func (f *filter) domain() string { return f.config.Field("domain").Text }
 func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
 
 // levels are where a filter's configuration for a route can stand, the most specific first.
-// Those of weighted clusters are left out.
 func levels(t *table, h *virtualHost, r *route) []*tree.Node {
+	if r.entry != nil {
+		return []*tree.Node{r.entry, r.node, h.node, t.node}
+	}
 	return []*tree.Node{r.node, h.node, t.node}
 }
 

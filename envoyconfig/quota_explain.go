@@ -36,7 +36,14 @@ func (f *filter) bucket(x *exchange, m *manager, h *virtualHost, r *route) Bucke
 	b := Bucket{Domain: f.domain(), Filter: f.node.Pos(), Before: m.before(f)}
 	disabled := f.disabled
 	if r != nil {
-		_, disabled = f.perRoute(m.table, h, r)
+		branches := r.branches()
+		_, disabled = f.perRoute(m.table, h, branches[0])
+		for _, branch := range branches[1:] {
+			if _, other := f.perRoute(m.table, h, branch); other != disabled {
+				b.None = Unknowable + "the clusters of weighted_clusters, at " + r.action.Field("weighted_clusters").Pos().String() + ", differ"
+				return b
+			}
+		}
 	}
 	if disabled {
 		b.None = "the filter is disabled here"

@@ -123,14 +123,18 @@ func (c *Config) process(n *tree.Node) {
 	if cluster := n.At("node", "cluster"); cluster.There() {
 		c.nodeCluster = cluster
 	}
+	if c.runtime == nil {
+		c.runtime = runtimeValues{}
+	}
 	for layer := range n.At("layered_runtime", "layers").Elements() {
-		for f := range layer.Field("static_layer").Fields() {
-			if f.Name == formatterFeature && f.Yes(false) {
-				c.formatted = true
-			}
-			if strings.HasPrefix(f.Name, "envoy.deprecated_features:") || f.Name == "envoy.features.enable_all_deprecated_features" {
-				c.allowsDeprecated = c.allowsDeprecated || f.Yes(false)
-			}
+		c.runtime.add(layer.Field("static_layer"), "")
+	}
+	for key, value := range c.runtime {
+		switch {
+		case key == formatterFeature:
+			c.formatted = value.Yes(false)
+		case strings.HasPrefix(key, "envoy.deprecated_features:") || key == "envoy.features.enable_all_deprecated_features":
+			c.allowsDeprecated = c.allowsDeprecated || value.Yes(false)
 		}
 	}
 }

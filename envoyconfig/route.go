@@ -35,6 +35,9 @@ type route struct {
 	action   *tree.Node
 	match    routeMatch
 	policies []*policy
+	// entry is the one of weighted_clusters that the request goes to, nil unless those differ in what
+	// they say of filters.
+	entry *tree.Node
 	// fragment says that this is what is merged into a route, of which nothing else is known.
 	fragment bool
 }
@@ -146,6 +149,26 @@ func (h *virtualHost) pick(x *exchange) (r *route, unknown string) {
 	return nil, ""
 }
 
+// branches returns the route once for each entry of weighted_clusters, if any of them says something of
+// filters; else the route itself.
+func (r *route) branches() []*route {
+	var all []*route
+	differ := false
+	for entry := range r.action.At("weighted_clusters", "clusters").Elements() {
+		if weight := entry.Field("weight"); weight.There() && weight.Uint(1) == 0 {
+			continue
+		}
+		differ = differ || entry.Field("typed_per_filter_config").There()
+		branch := *r
+		branch.entry = entry
+		all = append(all, &branch)
+	}
+	if !differ {
+		return []*route{r}
+	}
+	return all
+}
+
 // called is the route for people: its name, or its place.
 func (r *route) called() string {
 	if name := r.node.Field("name").Text; name != "" {
@@ -154,11 +177,32 @@ func (r *route) called() string {
 	return "without a name"
 }
 
-// uncalled says why Envoy never makes a call on a route; empty if it may.
-func (r *route) uncalled(h *virtualHost, scheme string) string {
-	if tls := h.node.Field("require_tls").Enum("NONE", "EXTERNAL_ONLY", "ALL"); tls != "NONE" && scheme == "http" {
-		return "require_tls is " + tls + ": the answer is a redirect to https, for which Envoy never asks"
+// redirected says why a request is answered with a redirect to https, for which Envoy never asks, or why
+// that is not known; empty if it is not.
+func (h *virtualHost) redirected(x *exchange) string {
+	tls := h.node.Field("require_tls").Enum("NONE", "EXTERNAL_ONLY", "ALL")
+	if tls == "NONE" {
+		return ""
 	}
+	if unknown := x.unlogged(":scheme"); unknown != "" {
+		return Unknowable + "require_tls is " + tls + ": :scheme: " + unknown
+	}
+	if x.Scheme != "http" {
+		return ""
+	}
+	if tls == "EXTERNAL_ONLY" {
+		switch internal, unknown := x.isInternal(); {
+		case unknown != "":
+			return Unknowable + "require_tls is EXTERNAL_ONLY: " + unknown
+		case internal:
+			return ""
+		}
+	}
+	return "require_tls is " + tls + ": the answer is a redirect to https, for which Envoy never asks"
+}
+
+// uncalled says why Envoy never makes a call on a route; empty if it may.
+func (r *route) uncalled() string {
 	if r.action.There() || r.fragment {
 		return ""
 	}

@@ -214,13 +214,22 @@ func hex(b []byte, at, digits int) (rune, bool) {
 	return rune(n), err == nil
 }
 
-// Object calls field for each of an object's, with its raw key. Field takes the value.
+// Key takes the key of an object's field, with its colon, and returns the key without its escapes.
+func (s *Scanner) Key() ([]byte, error) {
+	key, escaped, err := s.Quoted()
+	if err == nil && escaped {
+		key, err = s.unescape(nil, key)
+	}
+	if err == nil {
+		err = s.Take(':')
+	}
+	return key, err
+}
+
+// Object calls field for each field of an object, with its key. Field takes the value.
 func (s *Scanner) Object(field func(key []byte) error) error {
 	return s.each('{', func() error {
-		key, _, err := s.Quoted()
-		if err == nil {
-			err = s.Take(':')
-		}
+		key, err := s.Key()
 		if err != nil {
 			return err
 		}

@@ -38,6 +38,33 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestKeys compares the keys of objects with those that encoding/json reads.
+func TestKeys(t *testing.T) {
+	for _, text := range []string{`{"a":1}`, `{"\u0061b":{"\"":2}}`, `{"\ud83d\ude00":1,"":2}`, `{"a\/b":[],"c":null}`} {
+		want := map[string]any{}
+		if err := json.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatal(err)
+		}
+		s := Scanner{Bytes: []byte(text)}
+		err := s.Object(func(key []byte) error {
+			if _, ok := want[string(key)]; !ok {
+				t.Errorf("%s: there is no key %q", text, key)
+			}
+			delete(want, string(key))
+			return s.Skip()
+		})
+		if err != nil || len(want) > 0 {
+			t.Errorf("%s: %v, and no keys %v", text, err, want)
+		}
+	}
+	for _, text := range []string{`{"\q":1}`, `{"a`, `{"a\`, `{"\u00":1}`} {
+		s := Scanner{Bytes: []byte(text)}
+		if err := s.Object(func([]byte) error { return s.Skip() }); err == nil {
+			t.Errorf("%s has no error", text)
+		}
+	}
+}
+
 // TestHex has bytes that nginx writes as \x22, which are no JSON unless they are asked for.
 func TestHex(t *testing.T) {
 	for text, want := range map[string]string{`"\x22\xc3\xBC\n"`: "\"ü\n", `"\x2"`: "", `"\x2g"`: "", `"\x"`: ""} {

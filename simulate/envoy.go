@@ -120,11 +120,14 @@ func (s *envoySource) call(r *reading, c *envoyconfig.Call) {
 		case d.HitsUnknown != "":
 			r.unknown(fmt.Sprintf("%v: %s", d.Pos, d.HitsUnknown))
 			continue
+		case d.OverrideUnknown != "":
+			r.unknown(fmt.Sprintf("%v: %s", d.Pos, d.OverrideUnknown))
+			continue
 		case d.StreamDone:
 			r.unknown(fmt.Sprintf("%v: it is sent at the end of the stream, in a call that no log tells of", d.Pos))
 			continue
 		}
-		if !w.descriptor(&descriptors.Descriptor{HasHits: d.HasHits, Hits: d.Hits, Refund: d.Refund}) {
+		if !w.descriptor(&descriptors.Descriptor{HasHits: d.HasHits, Hits: d.Hits, Refund: d.Refund, HasOverride: d.HasOverride, Override: d.Override}) {
 			break
 		}
 		for _, e := range d.Entries {

@@ -35,6 +35,7 @@ func newReport(r *run, rd *reader) *report.Report {
 	if out.FirstBad == nil {
 		out.FirstBad = []accesslog.BadLine{}
 	}
+	out.StatusHint = rd.format.StatusHint()
 	if r.recorded > 0 {
 		out.Recorded = &report.Recorded{Requests: r.recorded, Denied: r.refused, Agree: r.agree}
 	}

@@ -34,8 +34,8 @@ type Options struct {
 	// Domain is the one that is looked at. Optional where the log says it, or where Envoy
 	// or the rules have only one.
 	Domain string
-	// Format is auto, json, otlp, csv, requests, or a format string of Envoy. After json,
-	// otlp and csv may stand NAME=FIELD, which says what a field is called. Default auto.
+	// Format is auto, json, otlp, csv, ltsv, w3c, requests, or a format string of Envoy. After
+	// those with names of fields may stand NAME=FIELD, which says what a field is called. Default auto.
 	Format string
 	// Envoy tells which descriptors a line leads to. Optional.
 	Envoy *envoyconfig.Config

@@ -93,6 +93,9 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 		for j := range call.Descriptors {
 			if d := &call.Descriptors[j]; d.NotSent == "" && d.Unknown == "" {
 				fmt.Fprintf(&b, "\ndescriptor %d\n%v", j+1, set.Explain(call.Domain, entriesOf(d.Entries)))
+				if d.HasOverride && overrides(d, set, call.Domain) {
+					fmt.Fprintf(&b, "limit in Envoy's configuration, which applies: %s, at %v\n", overrideText(d), d.OverridePos)
+				}
 			}
 		}
 	}
@@ -143,7 +146,16 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 		more += ", at the end of the stream"
 	}
 	x := set.Explain(domain, entriesOf(d.Entries))
-	if x.Rule == nil {
+	switch {
+	case d.OverrideUnknown != "":
+		return "unknown: " + d.OverrideUnknown + "\t" + d.OverridePos.String()
+	case d.HasOverride && overrides(d, set, domain):
+		text := overrideText(d) + ", from limit in Envoy's configuration"
+		if x.Rule != nil {
+			text += fmt.Sprintf(", in place of the rule at %v", x.Rule.Pos())
+		}
+		return text + more + "\t" + d.OverridePos.String()
+	case x.Rule == nil:
 		return "no limit" + more + "\t" + d.Pos.String()
 	}
 	limits := make([]string, len(x.Rule.Limits))
@@ -156,6 +168,20 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 		more += fmt.Sprintf(", and %s that denies nothing", rules.Count(n, "candidate"))
 	}
 	return strings.Join(limits, "; ") + more + "\t" + x.Rule.Pos().String()
+}
+
+func overrideText(d *envoyconfig.Descriptor) string {
+	return fmt.Sprintf("%d/%v", d.Override.RequestsPerUnit, rules.Unit(d.Override.Unit))
+}
+
+// overrides reports whether the limit that a descriptor carries is in place of the rules' own.
+func overrides(d *envoyconfig.Descriptor, set *descriptors.Set, domain string) bool {
+	request := descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{{
+		Entries: entriesOf(d.Entries), HasOverride: true, Override: d.Override,
+	}}}
+	var p descriptors.Plan
+	set.Plan(&p, &request, descriptors.Global{})
+	return len(p.Matches) > 0 && p.Matches[0].Override
 }
 
 func entriesOf(of []envoyconfig.Entry) []descriptors.Entry {

@@ -18,7 +18,7 @@ type simulateCmd struct {
 	Logs          []string      `arg:"" name:"log" help:"Access logs, gzipped or not; - is standard input. Several are put in order by time."`
 	Config        []string      `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	Domain        string        `short:"d" help:"The domain to look at. Default: all that the log or Envoy asks, or the only one of the rules."`
-	Format        string        `default:"auto" placeholder:"FORMAT" help:"auto, json, otlp, csv, requests, or Envoy's format string, such as '%%START_TIME%% %%REQ(:PATH)%%'. json, otlp and csv take what fields are called: 'json time=ts status=code'."`
+	Format        string        `default:"auto" placeholder:"FORMAT" help:"auto, json, otlp, csv, ltsv, w3c, requests, or Envoy's format string, such as '%%START_TIME%% %%REQ(:PATH)%%'. json, otlp, csv, ltsv and w3c take what fields are called: 'json time=ts status=code'."`
 	Envoy         []string      `sep:"none" placeholder:"ENVOY" help:"Compute descriptors by Envoy's configuration, as for envoy check; may be repeated."`
 	Listener      string        `placeholder:"NAME" help:"With --envoy: the listener, if several ask."`
 	Descriptor    []string      `sep:"none" placeholder:"K=V,..." help:"Make a descriptor of fields of the log: 'user={x-user},path={:path|path}'; may be repeated. Filters: path, lower, ip, prefix:24:64, xff:1."`

@@ -35,7 +35,7 @@ var mistakes = []mistake{
 	{name: "a filter that is disabled", in: "envoy.yaml", old: filterBegins, put: filterBegins + "                    disabled: true\n", want: "error: never-asked", says: "disabled"},
 	{name: "enabled for none", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      filter_enabled: { default_value: { numerator: 0 } }\n", want: "error: never-asked", says: "filter_enabled is 0 %"},
 	{name: "enforced for none", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      filter_enforced: { default_value: { numerator: 0 } }\n", want: "warning: never-asked", says: "filter_enforced is 0 %"},
-	{name: "internal requests only", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      request_type: internal\n", want: "warning: never-asked", says: "request_type is internal"},
+	{name: "internal requests only", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      request_type: internal\n", want: "error: never-asked", says: "request_type is internal"},
 	{name: "the message of the v2 API", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.config.filter.http.rate_limit.v2.RateLimit\n", want: "rejected", says: "Envoy's v2 API"},
 	{name: "config in place of typed_config", in: "envoy.yaml", old: filterBegins + "                    typed_config:", put: filterBegins + "                    config:", want: "rejected", says: "Envoy's v2 API"},
 	{name: "no typed_config", in: "envoy.yaml", old: router, put: filterBegins + router, want: "rejected", says: "rejects the filter without typed_config"},

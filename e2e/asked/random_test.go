@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-ratelimit/sluice/e2e/backend"
@@ -102,7 +103,7 @@ func (g generator) request(i int) envoyconfig.Request {
 		Method: pick(g, "GET", "POST", "PUT"), Scheme: "http", Authority: pick(g, hosts...),
 		Path:     pick(g, paths...) + pick(g, queries...),
 		Remote:   netip.MustParseAddr("127.0.0.1"),
-		Metadata: map[string]string{"ns:tier": "", "ns:deep.er": "", "ns:n": "", "ns:none": ""},
+		Metadata: map[string]string{"ns:tier": "", "ns:deep.er": "", "ns:n": "", "ns:none": "", "ns:limit": ""},
 		Listener: fmt.Sprint("l", g.IntN(len(managers))),
 		Headers:  []envoyconfig.Header{{Name: caseHeader, Value: strconv.Itoa(i)}},
 	}
@@ -200,6 +201,10 @@ func (n *tally) calls(a *envoyconfig.Calls) []call {
 		return nil
 	}
 	for _, c := range a.ByFilter {
+		if strings.HasPrefix(c.None, envoyconfig.Unknowable) {
+			n.noRoute++
+			return nil
+		}
 		now, late := call{domain: c.Domain}, call{domain: c.Domain}
 		for i := range c.Descriptors {
 			d := &c.Descriptors[i]
@@ -221,6 +226,9 @@ func (n *tally) calls(a *envoyconfig.Calls) []call {
 				}
 				if d.Refund {
 					text += " back"
+				}
+				if d.HasOverride {
+					text += fmt.Sprintf(" limit %d/%v", d.Override.RequestsPerUnit, typev3.RateLimitUnit(d.Override.Unit))
 				}
 				to.descriptors = append(to.descriptors, text)
 			}

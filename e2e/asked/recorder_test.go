@@ -3,6 +3,7 @@ package asked_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -70,6 +71,9 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRe
 		}
 		if d.GetIsNegativeHits() {
 			b.WriteString(" back")
+		}
+		if l := d.GetLimit(); l != nil {
+			fmt.Fprintf(&b, " limit %d/%v", l.GetRequestsPerUnit(), l.GetUnit())
 		}
 		c.descriptors = append(c.descriptors, b.String())
 	}

@@ -21,7 +21,7 @@ func (g generator) chance(n int) bool { return g.IntN(n) == 0 }
 
 // What configurations and requests are made of, few of each so that they meet.
 var (
-	hosts    = []string{"shop.example", "www.shop.example", "api.shop.example", "a-shop.example", "shop.test", "SHOP.example", "other.org", "shop.example:8080"}
+	hosts    = []string{"shop.example", "www.shop.example", "api.shop.example", "a-shop.example", "shop.test", "SHOP.example", "other.org", "shop.example:8080", "shop.example.", "shop.example.:8080"}
 	domains  = []string{"shop.example", "*.shop.example", "*-shop.example", "shop.*", "api.*", "www.shop.example", "*.example", "shop.example:8080", "other.*"}
 	paths    = []string{"/", "/search", "/Search", "/search/all", "/searching", "/a/b", "/a//b", "/a/b;v=1", "/a%20b", "/%41", "/x/../y", "/api/v1/items", "/api/v2"}
 	prefixes = []string{"/", "/search", "/SEARCH", "/a", "/api/v1", "/x", "/a/", "/%41"}
@@ -41,8 +41,8 @@ func (g generator) bootstrap() object {
 			"stat_prefix": fmt.Sprint("l", i),
 			"http_filters": list{
 				g.filter("first", object{"domain": "first"}),
-				g.filter("second", object{"domain": "second", "stage": 1}),
-				g.filter("third", object{"domain": "third", "rate_limits": g.policies(2, true)}),
+				g.filter("second", object{"domain": "second", "stage": 1, "request_type": pick(g, "both", "external", "internal")}),
+				g.filter("third", object{"domain": "third", "rate_limits": g.policies(2, true), "request_type": pick(g, "both", "external", "internal")}),
 				object{"name": "router", "typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}},
 			},
 			"route_config": g.table(),
@@ -57,6 +57,10 @@ func (g generator) bootstrap() object {
 	}
 	return object{
 		"node": object{"id": "test", "cluster": "front"},
+		"layered_runtime": object{"layers": list{
+			object{"name": "first", "static_layer": object{"ratelimit": object{"off": object{"http_filter_enabled": 0}, "on": object{"http_filter_enabled": 0}}}},
+			object{"name": "second", "static_layer": object{"ratelimit.on.http_filter_enabled": 100}},
+		}},
 		"static_resources": object{
 			"listeners": listeners,
 			"clusters": list{
@@ -79,6 +83,13 @@ var managers = []object{
 	{"use_remote_address": true, "normalize_path": true, "merge_slashes": true},
 	{"use_remote_address": true, "xff_num_trusted_hops": 1},
 	{"xff_num_trusted_hops": 1, "skip_xff_append": true},
+	{"use_remote_address": true, "internal_address_config": object{"cidr_ranges": list{object{"address_prefix": "127.0.0.0", "prefix_len": 8}}}},
+	{"internal_address_config": object{"cidr_ranges": list{
+		object{"address_prefix": "192.0.2.0", "prefix_len": 24}, object{"address_prefix": "2001:db8::", "prefix_len": 32},
+	}}},
+	{"strip_any_host_port": true},
+	{"strip_trailing_host_dot": true},
+	{"strip_trailing_host_dot": true, "strip_any_host_port": true},
 }
 
 func (g generator) filter(name string, fields object) object {
@@ -121,6 +132,9 @@ func (g generator) table() object {
 	if g.chance(3) {
 		t["typed_per_filter_config"] = g.perFilter()
 	}
+	if g.chance(3) {
+		t["internal_only_headers"] = list{"x-user", "x-plan"}
+	}
 	return t
 }
 
@@ -142,7 +156,14 @@ func (g generator) routes() list {
 			case 0:
 				action = object{"cluster_header": "x-none"}
 			case 1:
-				action = object{"weighted_clusters": object{"clusters": list{object{"name": "backend", "weight": 1}}}}
+				entry := object{"name": "backend", "weight": 1}
+				if g.chance(2) {
+					entry["typed_per_filter_config"] = g.perFilter()
+				}
+				action = object{"weighted_clusters": object{"clusters": list{entry}}}
+				if g.chance(4) {
+					action = object{"weighted_clusters": object{"clusters": list{entry, object{"name": "backend", "weight": 1}}}}
+				}
 			}
 			if !g.chance(3) {
 				action["rate_limits"] = g.policies(3, false)
@@ -287,6 +308,9 @@ func (g generator) policies(most int, own bool) list {
 		if !own && g.chance(3) {
 			p["stage"] = g.IntN(3)
 		}
+		if !own && g.chance(6) {
+			p["disable_key"] = pick(g, "off", "on", "none")
+		}
 		if g.chance(4) {
 			p["hits_addend"] = object{"number": g.IntN(4)}
 			if g.chance(4) {
@@ -295,6 +319,12 @@ func (g generator) policies(most int, own bool) list {
 		}
 		if g.chance(8) {
 			p["apply_on_stream_done"] = true
+		}
+		switch g.IntN(10) {
+		case 0:
+			p["limit"] = object{"rate_limit": object{"requests_per_unit": g.IntN(100), "unit": pick(g, "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")}}
+		case 1:
+			p["limit"] = object{"dynamic_metadata": object{"metadata_key": object{"key": "ns", "path": list{object{"key": "limit"}}}}}
 		}
 		all = append(all, p)
 	}

@@ -37,7 +37,9 @@ var (
 		"strip_any_host_port": aBoolean, "strip_matching_host_port": aBoolean, "strip_trailing_host_dot": aBoolean,
 		"add_user_agent": aBoolean, "merge_slashes": aBoolean, "normalize_path": aBoolean, "path_with_escaped_slashes_action": anEnum,
 		"common_http_protocol_options": having(message{"headers_with_underscores_action": anEnum}),
+		"scheme_header_transformation": anObject, "internal_address_config": all(message{"unix_sockets": aBoolean, "cidr_ranges": rangesWant}),
 	}
+	rangesWant        = listOf(all(message{"address_prefix": anAddress, "prefix_len": upTo(128)}).needing("address_prefix"))
 	filtersWant       = listOf(having(httpFilterMessage))
 	httpFilterMessage = message{"name": aText, "disabled": aBoolean, "typed_config": anyOne}
 
@@ -75,6 +77,7 @@ var (
 	tableMessage = with(changeMessage, message{
 		"name": aText, "virtual_hosts": listOf(having(hostMessage)), "typed_per_filter_config": mapOf(anyOne),
 		"rate_limits": misplaced("into a virtual host or a route"), "ignore_port_in_host_matching": aBoolean, "ignore_path_parameters_in_path_matching": aBoolean,
+		"vhost_header": aText, "internal_only_headers": listOf(aText),
 	})
 	hostMessage = with(changeMessage, message{
 		"name": aText, "domains": listOf(aText), "routes": listOf(routeWant), "rate_limits": policiesWant,
@@ -84,7 +87,7 @@ var (
 		"rate_limits": misplaced("below route, beside cluster"), "name": aText, "match": matchWant, "typed_per_filter_config": mapOf(anyOne),
 		"metadata": having(message{"filter_metadata": mapOf(anObject)}),
 		"route": having(message{
-			"cluster": aText, "cluster_header": aText, "weighted_clusters": having(message{"clusters": listOf(having(message{"name": aText}))}),
+			"cluster": aText, "cluster_header": aText, "weighted_clusters": having(message{"clusters": listOf(having(message{"name": aText, "weight": aNumber, "typed_per_filter_config": mapOf(anyOne)}))}),
 			"rate_limits": policiesWant, "include_vh_rate_limits": aBoolean,
 		}),
 	})).withMostOne("route", "redirect", "direct_response", "filter_action", "non_forwarding_action")
@@ -137,7 +140,7 @@ var (
 		"remote_address_match": all(message{
 			"descriptor_key": aText, "descriptor_value": aText, "default_value": aText,
 			"address_matcher": all(message{
-				"invert_match": aBoolean, "ranges": listOf(all(message{"address_prefix": anAddress, "prefix_len": upTo(128)}).needing("address_prefix")),
+				"invert_match": aBoolean, "ranges": rangesWant,
 			}),
 		}).needing("descriptor_value", "address_matcher"),
 		"metadata": all(with(metadataMessage, message{"skip_if_absent": aBoolean, "source": oneOfNames("DYNAMIC", "ROUTE_ENTRY", "CLUSTER_ENTRY", "CLUSTER_LOCALITY_ENTRY")})).

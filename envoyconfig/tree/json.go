@@ -75,12 +75,12 @@ func (r *jsonReader) below(n *Node, name string) error {
 	return r.value(&n.Nodes[len(n.Nodes)-1])
 }
 
-// name returns a field's name, without its escapes.
-func (r *jsonReader) name(raw []byte) string {
-	name, known := r.names[string(raw)]
+// name returns a key as a string, the same one each time.
+func (r *jsonReader) name(key []byte) string {
+	name, known := r.names[string(key)]
 	if !known {
-		_ = json.Unmarshal([]byte(`"`+string(raw)+`"`), &name) // it is valid
-		r.names[string(raw)] = name
+		name = string(key)
+		r.names[name] = name
 	}
 	return name
 }

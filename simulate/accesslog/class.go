@@ -28,12 +28,16 @@ const (
 	host
 	// cell has no tab.
 	cell
+	// padded is tight behind spaces that are none of it.
+	padded
+	// quoted is escaped and in quotes, or a dash.
+	quoted
 )
 
 // fits reports whether a value can be the operator's.
 func (op *operator) fits(value []byte) bool {
 	switch op.class {
-	case tight:
+	case tight, padded:
 		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '"') < 0
 	case cell:
 		return bytes.IndexByte(value, '\t') < 0

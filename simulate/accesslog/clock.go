@@ -31,6 +31,7 @@ var anyClock = &clock{
 	layouts: []string{
 		time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05Z07:00",
 		"02/Jan/2006:15:04:05 -0700", "02/Jan/2006:15:04:05", "2006-01-02\t15:04:05", "2006-01-02 15:04:05", "2006/01/02 15:04:05",
+		"1/2/06, 15:04:05", "1/2/2006, 15:04:05",
 	},
 	isNumber: true,
 	digits:   -1,
@@ -125,11 +126,25 @@ func (c *clock) parse(text string) (at, unit int64, ok bool) {
 		return n * unit, unit, err == nil && n < math.MaxInt64/unit
 	}
 	for _, layout := range c.layouts {
-		if t, err := time.Parse(layout, text); err == nil && t.Unix() >= 0 && t.Unix() < math.MaxInt64/int64(time.Second) {
+		t, err := time.ParseInLocation(layout, text, time.UTC) // so that the zone of this machine changes nothing
+		if err != nil || strings.Contains(layout, zoneName) && !namesUTC(t) {
+			continue
+		}
+		if t.Unix() >= 0 && t.Unix() < math.MaxInt64/int64(time.Second) {
 			return t.UnixNano(), 1e9, true
 		}
 	}
 	return 0, 0, false
+}
+
+// zoneName is how layouts write the abbreviation of a time zone, strftime's %Z.
+const zoneName = "MST"
+
+// namesUTC reports whether the abbreviation of a time's zone is one of UTC. Others are ambiguous: CST
+// is used in America and in China.
+func namesUTC(t time.Time) bool {
+	name, offset := t.Zone()
+	return offset == 0 && (name == "UTC" || name == "GMT")
 }
 
 // number returns the digits of a time that is a number; ok is false of any other.
@@ -142,7 +157,7 @@ func (c *clock) number(text string) (number string, ok bool) {
 // conversions are those of strftime and what layouts of package time call them.
 var conversions = map[string]string{
 	"Y": "2006", "y": "06", "m": "01", "b": "Jan", "d": "02", "e": "_2", "H": "15", "M": "04", "S": "05",
-	"z": "-0700", "Z": "MST", "T": "15:04:05", "F": "2006-01-02", "D": "01/02/06", "R": "15:04", "%": "%",
+	"z": "-0700", "Z": zoneName, "T": "15:04:05", "F": "2006-01-02", "D": "01/02/06", "R": "15:04", "%": "%",
 }
 
 // newClock reads a format of START_TIME, such as %Y-%m-%dT%H:%M:%S.%3fZ or %s.%9f, whose
@@ -186,6 +201,9 @@ func newClock(format string) (*clock, error) {
 		return c, nil
 	}
 	c.layouts, c.after = []string{c.after}, ""
+	if strings.Contains(c.layouts[0], zoneName) {
+		c.err = errors.New("is no time of START_TIME's format in UTC: the name of another zone does not tell its offset: use %z in place of %Z")
+	}
 	if t, err := time.Parse(c.layouts[0], example); err != nil || !t.Equal(at) {
 		return nil, fmt.Errorf("--format: START_TIME(%s) has no whole time, or has text that reads as a part of one: want %%s, or year to second", format)
 	}

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"testing"
+	"time"
 )
 
 func FuzzInstant(f *testing.F) {
@@ -28,6 +29,30 @@ func FuzzInstant(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestZoneOfTheMachine reads the same time on machines in several zones.
+func TestZoneOfTheMachine(t *testing.T) {
+	local := time.Local
+	t.Cleanup(func() { time.Local = local })
+	for _, zone := range []string{"UTC", "Europe/Berlin", "America/New_York"} {
+		var err error
+		if time.Local, err = time.LoadLocation(zone); err != nil {
+			t.Fatal(err)
+		}
+		c, err := newClock("%F %T %Z")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.read([]byte("2026-11-21 09:00:00 UTC"), &second{}); err != nil || got != 1795251600e9 {
+			t.Errorf("in %s: %d, %v", zone, got, err)
+		}
+		for _, other := range []string{"EST", "CET", "PDT"} {
+			if got, err := c.read([]byte("2026-11-21 09:00:00 "+other), &second{}); err == nil {
+				t.Errorf("in %s: %s is read as %d, want an error", zone, other, got)
+			}
+		}
+	}
 }
 
 // TestClocks reads times by formats of START_TIME, and by none.
@@ -70,6 +95,9 @@ func TestClocks(t *testing.T) {
 		{"%3f|%Y/%m/%d %R:%S", "123|2026/11/21 09:00:00", whole*1e9 + 123e6},
 		{"%d/%b/%Y:%H:%M:%S %z", "21/Nov/2026:10:00:00 +0100", whole * 1e9},
 		{"%D %T %Z", "11/21/26 09:00:00 UTC", whole * 1e9},
+		{"%D %T %Z", "11/21/26 09:00:00 GMT", whole * 1e9},
+		{"%D %T %Z", "11/21/26 09:00:00 EST", -1},
+		{"%D %T %Z", "11/21/26 09:00:00 CET", -1},
 		{"%e %b %Y %T %%", " 1 Nov 2026 09:00:00 %", (whole - 20*86400) * 1e9},
 		{"%b %e %T %Y", "Nov 21 09:00:00 2026", whole * 1e9},
 		{"%FT%TZ", "2026-11-31T09:00:00Z", -1},

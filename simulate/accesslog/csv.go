@@ -21,7 +21,7 @@ var (
 	errFields = errors.New("has more or fewer fields than the header")
 )
 
-func (*csvFormat) about() kind { return kind{"CSV", fieldHint, mostLine} }
+func (*csvFormat) about() kind { return fieldKind("csv", "CSV", mostLine) }
 
 func newCSVFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
 	f := &csvFormat{named: named{names: names}, header: sample[0]}
@@ -52,7 +52,7 @@ func (f *csvFormat) use(l *layout) error {
 	return nil
 }
 
-func (f *csvFormat) read(line []byte, l *Line, request func() error) error {
+func (f *csvFormat) read(line []byte, l *Line, request func(error) error) error {
 	if bytes.Equal(line, f.header) {
 		return errHeader
 	}
@@ -69,7 +69,7 @@ func (f *csvFormat) read(line []byte, l *Line, request func() error) error {
 	case n != len(f.columns):
 		return &LineError{len(line), errFields}
 	default:
-		return request()
+		return request(nil)
 	}
 }
 

@@ -22,21 +22,26 @@ type lineFormat interface {
 	fields() []string
 	// use tells the format which fields are wanted.
 	use(l *layout) error
-	// read fills in the values of each request that a line has, and calls request with it.
-	// It returns errHeader of a line that is to have none.
-	read(line []byte, l *Line, request func() error) error
+	// read fills in the values of each request in a line, and calls request with nil, or with
+	// the reason why one of several requests cannot be read. It returns the error of request,
+	// an error of the line itself, or errHeader if the line is not meant to have requests.
+	read(line []byte, l *Line, request func(error) error) error
 }
 
 // kind is what lines of one kind have in common.
 type kind struct {
-	// name is for people, and timeHint tells them how to say which field is the time.
-	name, timeHint string
+	// name is for people. timeHint and statusHint tell them how to name the field of the time and
+	// that of the status.
+	name, timeHint, statusHint string
 	// longest is the longest line, in bytes.
 	longest int
 }
 
-// fieldHint tells how to say which field is the time, where fields have names.
-const fieldHint = "--format 'json time=FIELD'"
+// fieldKind is the kind of a format whose fields have names. Format is how --format calls it.
+func fieldKind(format, name string, longest int) kind {
+	hint := func(field string) string { return fmt.Sprintf("--format '%s %s=FIELD'", format, field) }
+	return kind{name, hint(fieldTime), hint(fieldStatus), longest}
+}
 
 var errHeader = errors.New("is the header") // of another log
 
@@ -46,6 +51,15 @@ func newFormat(lines lineFormat) *Format {
 
 // Has reports whether lines have a field.
 func (f *Format) Has(name string) bool { return f.lines.calledIn(name) != "" }
+
+// StatusHint tells people how to name the field that has the status of a request. It is empty if
+// that is known.
+func (f *Format) StatusHint() string {
+	if f.Has(fieldStatus) || f.Has(fieldFlags) {
+		return ""
+	}
+	return f.lines.about().statusHint
+}
 
 // Fields returns the fields that lines have, as far as is known.
 func (f *Format) Fields() []string { return f.lines.fields() }
@@ -70,9 +84,9 @@ func (f *Format) Want(name string) int {
 		return -1
 	}
 	l := f.layout
-	if cut := requestParts[name]; cut != nil && called == requestLine {
-		of := f.Want(requestLine)
-		name = requestLine + " " + name // which no log calls anything
+	if cut := partsOf(called)[name]; cut != nil {
+		of := f.Want(called)
+		name = called + " " + name // which no log calls anything
 		slot := l.slot(name)
 		if slot < 0 {
 			slot = len(l.names)
@@ -105,7 +119,12 @@ func fitting(f lineFormat, sample [][]byte) int {
 	}
 	v := newLine(l)
 	n := 0
-	timed := func() error { return v.readTime(l.clock) }
+	timed := func(err error) error {
+		if err == nil {
+			err = v.readTime(l.clock)
+		}
+		return err
+	}
 	for _, line := range sample {
 		v.clear()
 		if f.read(line, v, timed) == nil {

@@ -35,7 +35,7 @@ type node struct {
 // mostDepth bounds how deep fields stand.
 const mostDepth = 8
 
-func (*jsonFormat) about() kind { return kind{"JSON", fieldHint, mostLine} }
+func (*jsonFormat) about() kind { return fieldKind("json", "JSON", mostLine) }
 
 func newJSONFormat(fields map[string]string, sample [][]byte) (lineFormat, error) {
 	f := &jsonFormat{named: named{names: fields}}
@@ -95,7 +95,7 @@ func (f *jsonFormat) learnObject(s *jsonview.Scanner, of *node, depth int) error
 
 // textNames are the fields in which a line of another format may stand: in logs of docker, of
 // journald and of what collects logs.
-var textNames = []string{"log", "message", "MESSAGE", "msg", "textPayload"}
+var textNames = []string{"log", "message", "MESSAGE", "msg", "textPayload", "line"}
 
 // wrap finds out whether the lines have lines of another format in them.
 func (f *jsonFormat) wrap(sample [][]byte) {
@@ -171,7 +171,7 @@ func (n *node) place(slots map[string]int) bool {
 	return wanted || n.within
 }
 
-func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
+func (f *jsonFormat) read(line []byte, l *Line, request func(error) error) error {
 	s := &jsonview.Scanner{Bytes: line, Hex: true}
 	if s.Next() != '{' {
 		return &LineError{l.base + s.At, errNoObject}
@@ -188,7 +188,7 @@ func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
 		l.base = l.textAt
 		return f.line.read(bytes.TrimRight(l.text, "\r\n"), l, request)
 	}
-	return request()
+	return request(nil)
 }
 
 // members takes an object. With [jsonview.Scanner.Object] a line would take a fifteenth longer.

@@ -32,10 +32,7 @@ func (o *keyOrder) take(s *jsonview.Scanner, of *node) (*node, error) {
 		}
 	}
 	from := s.At
-	key, _, err := s.Quoted()
-	if err == nil {
-		err = s.Take(':')
-	}
+	key, err := s.Key()
 	if err != nil {
 		return nil, err
 	}

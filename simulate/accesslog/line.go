@@ -61,6 +61,8 @@ type Line struct {
 	textAt int
 	// base is where a line within a line begins.
 	base int
+	// part says how the lines below the last #Fields: are read.
+	part *w3cPart
 	// second is the last one.
 	second second
 	// starts and ends are for text formats.
@@ -163,13 +165,19 @@ const (
 func (l *Line) Recorded() Recorded {
 	status, flags := l.of[slotStatus], l.of[slotFlags]
 	switch {
-	case string(status) == "429", hasFlag(flags):
+	case isTooMany(status), hasFlag(flags):
 		return Denied
 	case status == nil && flags == nil:
 		return NotRecorded
 	default:
 		return Admitted
 	}
+}
+
+// isTooMany reports whether a status is 429, which some programs write as 429.0.
+func isTooMany(status []byte) bool {
+	code, fraction, _ := bytes.Cut(status, []byte("."))
+	return string(code) == "429" && len(bytes.Trim(fraction, "0")) == 0
 }
 
 // hasFlag reports whether flags such as RL,UF have RL, or its long name.

@@ -10,29 +10,45 @@ import (
 const otlpTime = "timeUnixNano"
 
 // otherNames are what a field is called in logs, the best name first: in those of Envoy Gateway,
-// Istio, OpenTelemetry, nginx, Caddy, Traefik, HAProxy, AWS and in the W3C's format. A field that
-// is not here has its own name only.
+// Istio, OpenTelemetry, nginx, Caddy, Traefik, HAProxy, AWS, Google Cloud, Azure Front Door,
+// Cloudflare, Fastly, Kong, APISIX, of Node.js's pino and in the W3C's format. A field that is not
+// here has its own name only.
 var otherNames = map[string][]string{
 	// When a request began is what Envoy asks at, so that is better than when it ended.
 	fieldTime: {
-		"start_time", "StartUTC", "request_creation_time", fieldTime, otlpTime, "time_iso8601", "msec", "time_local", "accept_date",
+		"start_time", "StartUTC", "request_creation_time", "EdgeStartTimestamp", "started_at", fieldTime, otlpTime, "time_iso8601", "msec", "time_local", "accept_date",
 		"@timestamp", "timestamp", "datetime", "ts",
 	},
-	fieldStatus:  {fieldStatus, "response_code", "DownstreamStatus", "elb_status_code", "sc-status", "status_code", "response.status"},
-	fieldFlags:   {fieldFlags, "response_flags"},
-	":method":    {":method", "method", "request_method", "RequestMethod", "request.method", "cs-method", "verb", requestLine},
-	":path":      {":path", "x-envoy-origin-path", "path", "request_uri", "RequestPath", caddyPath, requestLine, "uri", "url", "cs-uri-stem"},
-	":authority": {":authority", "authority", "http_host", "RequestHost", "request.host", "x-host-header", "cs(Host)", "host", "server_name", requestLine},
-	":scheme":    {":scheme", "scheme", "RequestScheme", "cs-protocol"},
-	"protocol":   {"protocol", "server_protocol", "RequestProtocol", "request.proto", "cs-protocol-version", requestLine},
+	fieldStatus: {
+		fieldStatus, "response_code", "DownstreamStatus", "elb_status_code", "sc-status", "status_code", "response.status", "httpRequest.status",
+		"res.statusCode", "EdgeResponseStatus", "properties.httpStatusCode", "httpStatusCode", "response_status",
+	},
+	fieldFlags: {fieldFlags, "response_flags"},
+	":method": {
+		":method", "method", "request_method", "RequestMethod", "request.method", "cs-method", "verb", "httpRequest.requestMethod", "req.method", "ClientRequestMethod",
+		"properties.httpMethod", "httpMethod", requestLine,
+	},
+	":path": {
+		":path", "x-envoy-origin-path", "path", "request_uri", "RequestPath", caddyPath, requestLine, "uri", "url", "cs-uri-stem", "httpRequest.requestUrl",
+		"req.url", "ClientRequestURI", "properties.requestUri", "requestUri", "absolute_url", "target",
+	},
+	":authority": {
+		":authority", "authority", "http_host", "RequestHost", "request.host", "x-host-header", "cs(Host)", "host", "server_name", "vhost", "req.headers.host",
+		"request.headers.host", "ClientRequestHost", "properties.hostName", "httpRequest.requestUrl", "properties.requestUri", "requestUri", "absolute_url", requestLine,
+	},
+	":scheme":  {":scheme", "scheme", "RequestScheme", "cs-protocol"},
+	"protocol": {"protocol", "server_protocol", "RequestProtocol", "request.proto", "cs-protocol-version", requestLine},
 	FieldRemote: {
 		FieldRemote, "remote_addr", "client_ip", "clientip", "ClientHost", "request.client_ip", "request.remote_ip", "remote_ip", "c-ip", "client",
-		"ClientAddr",
+		"ClientAddr", "httpRequest.remoteIp", "req.remoteAddress", "ClientIP", "properties.clientIp", "clientIp",
 	},
 	// Caddy's duration is another one than Envoy's.
-	FieldDuration:  {FieldDuration, "request_time", "Duration"},
-	FieldDirect:    {FieldDirect, "request.remote_ip", "realip_remote_addr"},
-	"user-agent":   {"user-agent", "user_agent", "http_user_agent", "agent"},
+	FieldDuration: {FieldDuration, "request_time", "Duration", "responseTime", "latencies.request", "elapsed"},
+	FieldDirect:   {FieldDirect, "request.remote_ip", "realip_remote_addr"},
+	"user-agent": {
+		"user-agent", "user_agent", "http_user_agent", "agent", "httpRequest.userAgent", "ClientRequestUserAgent", "properties.userAgent",
+		"userAgent", "request_user_agent",
+	},
 	"x-request-id": {"x-request-id", "request_id"},
 }
 
@@ -40,7 +56,7 @@ var otherNames = map[string][]string{
 var durationUnits = map[string]time.Duration{FieldDuration: time.Millisecond, "request_time": time.Second, "Duration": time.Nanosecond}
 
 // headerNames are what servers call the header NAME, whose case and dashes they change.
-var headerNames = []string{"NAME", "http_NAME", "request_NAME", "request.headers.NAME", "cs(NAME)"}
+var headerNames = []string{"NAME", "http_NAME", "request_NAME", "request.headers.NAME", "cs(NAME)", "req.headers.NAME"}
 
 // namesOf returns what a field may be called.
 func namesOf(name string) []string {
@@ -64,6 +80,47 @@ var requestParts = map[string]func(line []byte) []byte{
 	"protocol":   func(line []byte) []byte { return cutRequest(line).protocol },
 }
 
+// urlFields have a whole URL, or the part of it behind the authority.
+var urlFields = []string{"url", "absolute_url", "httpRequest.requestUrl", "properties.requestUri", "requestUri"}
+
+// urlParts are the fields that a URL has, by their names.
+var urlParts = map[string]func(url []byte) []byte{
+	":path": func(url []byte) []byte {
+		_, path := cutURL(url)
+		return path
+	},
+	":authority": func(url []byte) []byte {
+		authority, _ := cutURL(url)
+		return authority
+	},
+}
+
+// partsOf returns how a field of a log is cut into others, by their names; nil if it is not.
+func partsOf(called string) map[string]func(value []byte) []byte {
+	switch {
+	case called == requestLine:
+		return requestParts
+	case slices.Contains(urlFields, called):
+		return urlParts
+	default:
+		return nil
+	}
+}
+
+// cutURL cuts a URL at its path. One that begins with a slash is a path.
+func cutURL(url []byte) (authority, path []byte) {
+	i := bytes.Index(url, []byte("://"))
+	if i <= 0 || url[0] == '/' {
+		return nil, url
+	}
+	rest := url[i+3:]
+	end := bytes.IndexAny(rest, "/?")
+	if end < 0 {
+		return rest, []byte("/")
+	}
+	return rest[:end], rest[end:]
+}
+
 type request struct{ method, authority, path, protocol []byte }
 
 // cutRequest cuts a request line. One that is none, as scanners send, has no parts.
@@ -75,15 +132,7 @@ func cutRequest(line []byte) (r request) {
 	if i := bytes.LastIndexByte(target, ' '); i >= 0 && bytes.HasPrefix(target[i+1:], []byte("HTTP/")) {
 		target, r.protocol = target[:i], target[i+1:]
 	}
-	r.method, r.path = method, target
-	if i := bytes.Index(target, []byte("://")); i > 0 && target[0] != '/' { // as to a proxy, and in logs of AWS
-		rest := target[i+3:]
-		end := bytes.IndexAny(rest, "/?")
-		if end < 0 {
-			r.authority, r.path = rest, []byte("/")
-			return r
-		}
-		r.authority, r.path = rest[:end], rest[end:]
-	}
+	r.method = method
+	r.authority, r.path = cutURL(target) // which is a URL in requests to a proxy, and in logs of AWS
 	return r
 }

@@ -20,7 +20,7 @@ type otlpFormat struct {
 
 var errOTLP = errors.New("has no resourceLogs")
 
-func (*otlpFormat) about() kind { return kind{"OpenTelemetry's JSON", fieldHint, mostOTLPLine} }
+func (*otlpFormat) about() kind { return fieldKind("otlp", "OpenTelemetry's JSON", mostOTLPLine) }
 
 func newOTLPFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
 	f := &otlpFormat{named: named{names: names}}
@@ -76,13 +76,14 @@ func (f *otlpFormat) use(l *layout) error {
 	return f.body.use(l)
 }
 
-func (f *otlpFormat) read(line []byte, l *Line, request func() error) error {
+func (f *otlpFormat) read(line []byte, l *Line, request func(error) error) error {
 	return eachRecord(line, func(s *jsonview.Scanner) error {
 		l.clear()
 		var body []byte
+		bodyAt := 0
 		err := fieldsOf(s, &l.Scratch, func(name, value []byte, column int) {
 			if name == nil {
-				body = value
+				body, bodyAt = value, column
 			} else if slot, wanted := f.slots[string(name)]; wanted && value != nil && string(value) != "-" {
 				l.set(slot, column, value)
 			}
@@ -90,11 +91,14 @@ func (f *otlpFormat) read(line []byte, l *Line, request func() error) error {
 		switch {
 		case err != nil:
 			return err
-		case f.body != nil && body != nil:
-			return f.body.read(body, l, request) // whose time is the request's
-		default:
-			return request()
+		case f.body == nil || body == nil:
+			return request(nil)
 		}
+		l.base = bodyAt
+		if err := f.body.read(body, l, request); err != nil && !errors.Is(err, errHeader) { // its time is the request's
+			return request(err)
+		}
+		return nil
 	})
 }
 

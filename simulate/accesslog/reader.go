@@ -55,13 +55,11 @@ type Reader struct {
 	longest int
 	use     func(*Line) error
 	// each is the method request.
-	each func() error
+	each func(error) error
 
 	line   *Line
 	text   []byte
 	counts Counts
-	// refused says that an error came of a request, not of the line.
-	refused bool
 }
 
 // NewReader returns a reader of a settled format. It calls use with each request whose time
@@ -83,6 +81,9 @@ var (
 // Chunks reads a log in chunks, to each of which it gives memory of its own, and calls yield
 // with them. It returns an error of the log itself, or that of yield.
 func (f *Format) Chunks(in io.Reader, yield func(Chunk) error) error {
+	if _, ok := f.lines.(*w3cFormat); ok {
+		yield = rememberFields(yield)
+	}
 	return chunks(in, f.lines.about().longest, yield)
 }
 
@@ -93,6 +94,10 @@ func (r *Reader) Read(c Chunk) Counts {
 		r.counts.Rows, r.counts.Read, r.text = 1, 1, nil
 		r.bad(&LineError{0, errTooLong})
 		return r.counts
+	}
+	r.line.part = nil
+	if f, ok := r.format.lines.(*w3cFormat); ok && c.fields != nil {
+		f.partOf(r.line, c.fields)
 	}
 	for rest := c.Bytes; len(rest) > 0; {
 		var line []byte
@@ -114,20 +119,27 @@ func (r *Reader) one(line []byte) {
 		return
 	}
 	r.line.clear()
-	r.refused = false
-	err := r.format.lines.read(line, r.line, r.each)
-	if err == nil || errors.Is(err, errHeader) {
-		return
-	}
-	if !r.refused {
+	if err := r.format.lines.read(line, r.line, r.each); err != nil && !errors.Is(err, errHeader) {
 		r.counts.Read++
+		r.bad(err)
 	}
-	r.bad(err)
 }
 
-// request takes in the request whose values are there.
-func (r *Reader) request() error {
+// request counts one request of a line, whose values are in r.line unless err says why they cannot
+// be read. It returns nil, since the other requests of the line are read all the same.
+func (r *Reader) request(err error) error {
 	r.counts.Read++
+	if err == nil {
+		err = r.deliver()
+	}
+	if err != nil {
+		r.bad(err)
+	}
+	return nil
+}
+
+// deliver passes on the request whose values are in r.line.
+func (r *Reader) deliver() error {
 	r.line.cut(r.format.layout.parts)
 	err := r.line.readTime(r.format.layout.clock)
 	if err == nil && r.line.At > r.now {
@@ -136,7 +148,6 @@ func (r *Reader) request() error {
 	if err == nil {
 		err = r.use(r.line)
 	}
-	r.refused = err != nil
 	return err
 }
 

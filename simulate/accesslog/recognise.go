@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Recognise returns the format of logs, which are of one. Format is auto, json, otlp, csv,
-// requests, or a format string of Envoy; after json, otlp and csv may stand NAME=FIELD, which
-// says what a field is called. With auto the first log that is not empty tells it.
+// Recognise returns the format of logs, which are of one. Format is auto, json, otlp, csv, ltsv,
+// w3c, requests, or a format string of Envoy; after those with names of fields may stand NAME=FIELD,
+// which says what a field is called. With auto the first log that is not empty tells it.
 func Recognise(logs []Log, format string) (*Format, error) {
 	if len(logs) == 0 {
 		return nil, errors.New("no log: name a file, or - for standard input")
@@ -55,7 +55,7 @@ func (s *sample) alike(f lineFormat, first *sample, name string) error {
 		}
 		return nil
 	}
-	if text, ok := f.(*textFormat); ok && text.header != nil && !slices.ContainsFunc(s.lines, func(line []byte) bool { return line[0] != '#' }) {
+	if _, ok := f.(*w3cFormat); ok && !slices.ContainsFunc(s.lines, func(line []byte) bool { return line[0] != '#' }) {
 		return nil // the log of a while without requests
 	}
 	if name != "auto" || fitting(f, s.lines) > 0 {
@@ -73,7 +73,7 @@ var namedFormats = map[string]func(fields map[string]string, sample [][]byte) (l
 		}
 		return recognise(sample)
 	},
-	"json": newJSONFormat, "requests": newJSONFormat, "otlp": newOTLPFormat, "csv": newCSVFormat,
+	"json": newJSONFormat, "requests": newJSONFormat, "otlp": newOTLPFormat, "csv": newCSVFormat, "ltsv": newLTSVFormat, "w3c": newW3CFormat,
 }
 
 // newLineFormat reads --format.
@@ -103,14 +103,17 @@ const enough = 10
 
 // recognise finds the format of the first lines.
 func recognise(sample [][]byte) (lineFormat, error) {
-	if f := newW3CFormat(sample); f != nil {
-		return f, nil
+	if slices.ContainsFunc(sample, func(line []byte) bool { return bytes.HasPrefix(line, fieldsComment) }) {
+		return newW3CFormat(nil, sample)
 	}
 	if f, err := recogniseLine(sample); f != nil || err != nil {
 		return f, err
 	}
 	if f, err := recogniseBehind(sample); f != nil || err != nil {
 		return f, err
+	}
+	if f, err := newLTSVFormat(nil, sample); err == nil && fitting(f, sample)*enough >= len(sample) {
+		return f, nil
 	}
 	if f, err := newCSVFormat(nil, sample); err == nil && f.calledIn(fieldTime) != "" {
 		return f, nil
@@ -159,7 +162,7 @@ func recogniseText(sample [][]byte) (lineFormat, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.server = t.server
+		f.server, f.none = t.server, t.none
 		if n := fitting(f, sample); n > most+len(sample)/20 {
 			best, most = f, n
 		}
@@ -200,29 +203,6 @@ func recogniseBehind(sample [][]byte) (lineFormat, error) {
 	return nil, nil //nolint:nilnil // none is no error: there are other formats
 }
 
-// newW3CFormat reads the format of the W3C's extended logs, which name their fields in a comment;
-// nil if they do not.
-func newW3CFormat(sample [][]byte) lineFormat {
-	var fields []string
-	space := " "
-	for _, line := range sample {
-		if names, ok := bytes.CutPrefix(line, []byte("#Fields:")); ok {
-			fields = strings.Fields(string(names))
-		} else if line[0] != '#' && bytes.ContainsRune(line, '\t') {
-			space = "\t"
-		}
-	}
-	if len(fields) == 0 {
-		return nil
-	}
-	f, err := newTextFormat("${" + strings.Join(fields, "}"+space+"${") + "}")
-	if err != nil {
-		return nil
-	}
-	f.header = append([]byte("#Fields: "), strings.Join(fields, " ")...)
-	return f
-}
-
 func errUnrecognised(line []byte) error {
 	if line[0] == '{' || line[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(line[1:], " "), []byte("{")) || len(line) == 1 && line[0] == '[' {
 		return fmt.Errorf("the lines look like JSON, but most are no objects: write each object on a line of its own, as jq -c does: %q", shorten(line))
@@ -253,7 +233,7 @@ var otherFiles = []struct{ begin, is, command string }{
 
 // nearest says which text format a line has the most of, "" if it has little of any.
 func nearest(line []byte) string {
-	best, said := 0.1, ""
+	best, said := 0.05, ""
 	for _, t := range textFormats {
 		f, err := newTextFormat(t.format)
 		if err != nil {
@@ -266,12 +246,19 @@ func nearest(line []byte) string {
 	return said
 }
 
-// likeness returns how much a line has of a format, up to 1, and where it differs. Spaces are in
-// any text, and do not count.
+// likeness returns how much a line has of a format, up to 1, and the column where it differs: the part of
+// the format that fits times the part of the line that this takes.
 func (f *textFormat) likeness(line []byte) (share float64, at int) {
 	n := 0
 	if f.fenced {
-		n, at = f.fencedIn(line, make([]int, len(f.ops)), make([]int, len(f.ops)))
+		starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
+		n, at = f.fencedIn(line, starts, ends)
+		for i := range n {
+			if f.unlikely(i, line[starts[i]:ends[i]]) {
+				n, at = i, starts[i]
+				break
+			}
+		}
 	} else {
 		for _, literal := range f.literals[:len(f.ops)] {
 			j := bytes.Index(line[at:], literal)
@@ -281,12 +268,23 @@ func (f *textFormat) likeness(line []byte) (share float64, at int) {
 			n, at = n+1, at+j+len(literal)
 		}
 	}
-	has, all := 0, 0
-	for i, literal := range f.literals {
-		weight := len(bytes.ReplaceAll(literal, []byte(" "), nil))
-		if all += weight; i <= n {
-			has += weight
-		}
+	at = max(at, 0)
+	return float64(n) / float64(len(f.ops)) * float64(at) / float64(max(len(line), 1)), at
+}
+
+// unlikely reports whether a value fits an operator only because any word does: there is none, or it is
+// no time or address where one is.
+func (f *textFormat) unlikely(i int, value []byte) bool {
+	op := &f.ops[i]
+	switch {
+	case op.class == tight && len(value) == 0:
+		return true
+	case op.name == "remote_addr":
+		return !isNone(value) && !bytes.ContainsAny(value, ".:")
 	}
-	return float64(has) / float64(max(all, 1)) * float64(n) / float64(len(f.ops)), max(at, 0)
+	if !slices.Contains(otherNames[fieldTime], op.name) {
+		return false
+	}
+	_, err := anyClock.read(value, &second{})
+	return err != nil
 }

@@ -224,6 +224,100 @@ http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -
 `, `
 09:00:00 | 192.0.2.7 | GET | /a | - | - | 200`,
 	},
+	{
+		"Google Cloud's load balancer", `{"httpRequest":{"requestMethod":"GET","requestUrl":"https://shop.example/a?b","requestSize":"90","status":429,"responseSize":"157","userAgent":"curl/8","remoteIp":"192.0.2.7","latency":"0.003s"},"insertId":"x","jsonPayload":{"statusDetails":"response_sent_by_backend"},"resource":{"type":"http_load_balancer"},"severity":"WARNING","timestamp":"2026-11-21T09:00:00.25Z","receiveTimestamp":"2026-11-21T09:00:01Z"}
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 429`,
+	},
+	{
+		"Azure Front Door", `{"time":"2026-11-21T09:00:00.25Z","resourceId":"/SUBSCRIPTIONS/X","category":"FrontDoorAccessLog","operationName":"Microsoft.Cdn/Profiles/AccessLog/Write","properties":{"trackingReference":"0","httpMethod":"GET","httpVersion":"2.0.0.0","requestUri":"https://shop.example:443/a?b","hostName":"shop.example","clientIp":"192.0.2.7","clientPort":"1","userAgent":"curl/8","httpStatusCode":"200","timeTaken":"0.1"}}
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200`,
+	},
+	{
+		"Cloudflare's Logpush", `{"ClientIP":"192.0.2.7","ClientRequestHost":"shop.example","ClientRequestMethod":"GET","ClientRequestURI":"/a?b","ClientRequestUserAgent":"curl/8","EdgeEndTimestamp":1795251601000000000,"EdgeResponseBytes":1,"EdgeResponseStatus":200,"EdgeStartTimestamp":1795251600250000000,"RayID":"x"}
+{"ClientIP":"192.0.2.8","ClientRequestHost":"shop.example","ClientRequestMethod":"GET","ClientRequestURI":"/","ClientRequestUserAgent":"","EdgeEndTimestamp":"2026-11-21T09:00:02Z","EdgeResponseStatus":429,"EdgeStartTimestamp":"2026-11-21T09:00:01Z","RayID":"y"}
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200
+09:00:01 | 192.0.2.8 | GET | / | shop.example |  | 429`,
+	},
+	{
+		"Fastly", `{"timestamp":"2026-11-21T09:00:00+0000","client_ip":"192.0.2.7","geo_country":"x","host":"shop.example","url":"/a?b","request_method":"GET","request_protocol":"HTTP/2","request_referer":"","request_user_agent":"curl/8","response_state":"PASS","response_status":200}
+`, `
+09:00:00 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200`,
+	},
+	{
+		"Kong", `{"started_at":1795251600250,"client_ip":"192.0.2.7","latencies":{"request":5,"kong":1,"proxy":4},"request":{"method":"GET","uri":"/a?b","url":"https://shop.example:8443/a?b","size":75,"headers":{"host":"shop.example","user-agent":"curl/8"}},"response":{"status":429,"size":434},"upstream_uri":"/a"}
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 429`,
+	},
+	{
+		"APISIX's file-logger", `{"client_ip":"192.0.2.7","start_time":1795251600250,"latency":3,"request":{"method":"GET","uri":"/a?b","url":"http://shop.example:9080/a?b","headers":{"host":"shop.example","user-agent":"curl/8"}},"response":{"status":200,"headers":{}},"upstream":"10.0.0.1:80"}
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200`,
+	},
+	{
+		"APISIX", `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] shop.example "GET /a?b HTTP/1.1" 200 12 0.003 "-" "curl/8" 10.0.0.1:80 200 0.002 "http://shop.example/a"
+`, `
+09:00:00 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200`,
+	},
+	{
+		"pino", `{"level":30,"time":1795251600250,"pid":1,"hostname":"web-0","req":{"id":1,"method":"GET","url":"/a?b","headers":{"host":"shop.example","user-agent":"curl/8"},"remoteAddress":"192.0.2.7","remotePort":1},"res":{"statusCode":429,"headers":{}},"responseTime":5,"msg":"request completed"}
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 429`,
+	},
+	{
+		"Squid", `1795251600.250    921 192.0.2.7 TCP_MISS/200 507 GET http://shop.example/a?b - HIER_DIRECT/10.0.0.1 text/html
+1795251601.250 600921 192.0.2.8 TCP_TUNNEL/200 5071 CONNECT shop.example:443 al HIER_DIRECT/10.0.0.1 -
+1795251602.250      0 192.0.2.9 NONE_NONE/400 3500 - error:invalid-request - HIER_NONE/- text/html
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a?b | shop.example | - | 200
+09:00:01.25 | 192.0.2.8 | CONNECT | shop.example:443 | - | - | 200
+09:00:02.25 | 192.0.2.9 | - | error:invalid-request | - | - | 400`,
+	},
+	{
+		"Caddy's console", "2026/11/21 09:00:00.250\tinfo\thttp.log.access.log0\thandled request\t" + `{"request":{"remote_ip":"192.0.2.7","client_ip":"192.0.2.7","proto":"HTTP/2.0","method":"GET","host":"shop.example","uri":"/a?b","headers":{"User-Agent":["curl/8"]}},"bytes_read":0,"duration":0.005,"size":12,"status":200}` + "\n" +
+			"2026/11/21 09:00:01.250\t\x1b[31merror\x1b[0m\thttp.log.access\thandled request\t" + `{"request":{"client_ip":"192.0.2.8","method":"GET","host":"shop.example","uri":"/","headers":{}},"status":429}` + "\n", `
+09:00:00.25 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200
+09:00:01.25 | 192.0.2.8 | GET | / | shop.example | - | 429`,
+	},
+	{
+		"logcli's jsonl", `{"labels":{"app":"web"},"line":"192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] \"GET /a HTTP/1.1\" 200 512 \"-\" \"curl/8\"","timestamp":"2026-11-21T09:00:05Z"}
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200`,
+	},
+	{
+		"LTSV", "time:[21/Nov/2026:09:00:00 +0000]\thost:192.0.2.7\tforwardedfor:-\treq:GET /a?b HTTP/1.1\tstatus:200\tsize:5\treferer:-\tua:curl/8 (a:b)\tvhost:shop.example\n" +
+			"time:2026-11-21T09:00:01+00:00\tstatus:429\thost:192.0.2.8\treq:GET / HTTP/1.1\tvhost:shop.example\tua:-\n", `
+09:00:00 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 (a:b) | 200
+09:00:01 | 192.0.2.8 | GET | / | shop.example | - | 429`,
+	},
+	{
+		"OVH", `192.0.2.7 shop.example - [21/Nov/2026:09:00:00 +0000] "GET /a?b HTTP/1.1" 200 512 "-" "curl/8"
+`, `
+09:00:00 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200`,
+	},
+	{
+		"S3", `79a59df900b949e5 shop-bucket [21/Nov/2026:09:00:00 +0000] 192.0.2.7 arn:aws:iam::1:user/al 3E57427F33A59F07 REST.GET.OBJECT a/b%20c "GET /a/b%20c?x HTTP/1.1" 200 - 113 113 7 6 "-" "S3Console/0.4" - hostid= SigV4 ECDHE AuthHeader shop-bucket.s3.amazonaws.com TLSv1.2 - -
+79a59df900b949e5 shop-bucket [21/Nov/2026:09:00:01 +0000] - svc:s3.amazonaws.com 3E57427F33A59F08 S3.EXPIRE.OBJECT a - - - - 9 - - - - - hostid= - - - - - - -
+79a59df900b949e5 shop-bucket [21/Nov/2026:09:00:02 +0000] 192.0.2.8 - 3E57427F33A59F09 REST.PUT.OBJECT a "PUT /a HTTP/1.1" 503 SlowDown 113 - 7 - "-" "curl/8" - hostid= SigV4 ECDHE AuthHeader shop-bucket.s3.amazonaws.com TLSv1.2 - -
+`, `
+09:00:00 | 192.0.2.7 | GET | /a/b%20c?x | - | S3Console/0.4 | 200
+09:00:02 | 192.0.2.8 | PUT | /a | - | curl/8 | 503`,
+	},
+	{
+		"IIS's own format", `192.0.2.7, -, 11/21/26, 9:00:00, W3SVC2, SERVER, 10.0.0.1, 4502, 163, 3223, 200, 0, GET, /a, -,
+192.0.2.8, al, 11/21/2026, 9:00:01, W3SVC2, SERVER, 10.0.0.1, 4502, 163, 3223, 429, 0, GET, /b, x=y,
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | - | - | 200
+09:00:01 | 192.0.2.8 | GET | /b | - | - | 429`,
+	},
+	{
+		"classic load balancer with connections", `2026-11-21T09:00:00.25Z shop 192.0.2.7:2817 10.0.0.1:80 0.000073 0.001048 0.000057 200 200 0 29 "GET http://shop.example:80/a?b HTTP/1.1" "curl/8" - -
+2026-11-21T09:00:01.25Z shop 192.0.2.8:2817 10.0.0.1:80 0.001069 0.000028 0.000041 - - 82 305 "- - - " "-" - -
+`, `
+09:00:00.25 | 192.0.2.7:2817 | GET | /a?b | shop.example:80 | curl/8 | 200`,
+	},
 }
 
 // TestServers reads a log of each kind without being told which it is.
@@ -327,6 +421,45 @@ func TestColumnsOfLinesBehindOthers(t *testing.T) {
 	}
 }
 
+// TestRecordsCountByThemselves has records of one line of OpenTelemetry's that cannot be read between
+// others that can.
+func TestRecordsCountByThemselves(t *testing.T) {
+	attributes := func(at, path string) string {
+		return `{"timeUnixNano":"` + at + `","attributes":[{"key":"path","value":{"stringValue":"` + path + `"}}]}`
+	}
+	body := func(text string) string { return `{"body":{"stringValue":"` + text + `"}}` }
+	line := func(second string) string {
+		return `192.0.2.7 - - [21/Nov/2026:09:00:0` + second + ` +0000] \"GET /` + second + ` HTTP/1.1\" 200 5`
+	}
+	for name, test := range map[string]struct {
+		records []string
+		want    []string
+		columns []string // what stands where the bad records are said to be
+	}{
+		"attributes": {
+			[]string{attributes("1795251600000000000", "/1"), attributes("soon", "/2"), attributes("0", "/3"), attributes("1795251603000000000", "/4")},
+			[]string{"09:00:00 | /1", "09:00:03 | /4"},
+			[]string{`"soon"`, `{"resourceLogs"`},
+		},
+		"text": {
+			[]string{body(line("1")), body("starting"), body(line("3"))},
+			[]string{"09:00:01 | /1", "09:00:03 | /3"},
+			[]string{`{"stringValue":"starting"`},
+		},
+	} {
+		log := `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.Join(test.records, ",") + "]}]}]}\n"
+		got, counts := valuesOf(t, log, "auto", ":path")
+		if diff := cmp.Diff(test.want, got); diff != "" || counts.Read != len(test.records) || counts.Bad != len(test.records)-len(test.want) {
+			t.Errorf("%s: %+v; -want +got:\n%s", name, counts, diff)
+		}
+		for i, bad := range counts.Worst {
+			if !strings.HasPrefix(log[bad.Column-1:], test.columns[i]) {
+				t.Errorf("%s: %+v stands at %.20q, want %q", name, bad, log[bad.Column-1:], test.columns[i])
+			}
+		}
+	}
+}
+
 // TestAPartIsWantedOnce has a part of a request line keep its slot.
 func TestAPartIsWantedOnce(t *testing.T) {
 	f, err := Recognise([]Log{logOf(serverLogs[0].log)}, "auto")
@@ -341,25 +474,16 @@ func TestAPartIsWantedOnce(t *testing.T) {
 // TestNearestFormat holds what is said of a line that no format has.
 func TestNearestFormat(t *testing.T) {
 	for line, want := range map[string]string{
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`: `the nearest is the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent, from which it differs at column 65: `,
-		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                "the nearest is Envoy's format, [%START_TIME%]",
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:                            `the nearest is the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent, from which it differs at column 65: `,
+		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                           "the nearest is Envoy's format, [%START_TIME%]",
+		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`: "the nearest is APISIX's format, ",
+		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:      "the nearest is Squid's format, ",
 		"once upon a time": "no format that is known: give",
 	} {
 		_, err := Recognise([]Log{logOf(line + "\n")}, "auto")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), line[:10]) || !strings.HasPrefix(err.Error(), "log:1: ") {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
-	}
-}
-
-// TestFieldsOfCommentsThatChange has lines behind other names counted, not read in silence.
-func TestFieldsOfCommentsThatChange(t *testing.T) {
-	const head = "#Fields: date time c-ip sc-status\n2026-11-21 09:00:00 192.0.2.7 200\n"
-	if got, counts := valuesOf(t, head+head, "auto", FieldRemote); len(got) != 2 || counts.Bad != 0 {
-		t.Errorf("the same names again: %q, %+v", got, counts)
-	}
-	if _, counts := valuesOf(t, head+"#Fields: date time s-ip c-ip\n", "auto", FieldRemote); counts.Bad != 1 || !strings.Contains(counts.Worst[0].Reason, "names other fields") {
-		t.Errorf("other names: %+v", counts)
 	}
 }
 
@@ -396,6 +520,10 @@ func TestNestedFields(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" || counts.Bad > 0 {
 		t.Errorf("%d bad; -want +got:\n%s", counts.Bad, diff)
+	}
+	escaped := `{"\u0074ime":"2026-11-21T09:00:00Z","user\u002dagent":"curl/8","\/x":"1"}` + "\n"
+	if got, _ := valuesOf(t, escaped+escaped, "auto", "user-agent", "/x"); len(got) != 2 || got[1] != "09:00:00 | curl/8 | 1" {
+		t.Errorf("keys with escapes: %q", got)
 	}
 	deep := strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)
 	if _, err := Recognise([]Log{logOf(deep)}, "auto"); err == nil {

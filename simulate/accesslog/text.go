@@ -25,9 +25,8 @@ type textFormat struct {
 	// named has the variables, and fenced says that no value can be read in several ways.
 	named
 	hasVariables, fenced bool
-	// header is the line that names the fields, of a format in which lines that begin with # are
-	// no requests; nil of other formats.
-	header []byte
+	// none is the request line of lines that have no request, such as those of connections.
+	none string
 	// line reads what the last variable has, a line of another format; nil if it is none.
 	line lineFormat
 	// literals has one more element than ops: they stand around them.
@@ -53,9 +52,9 @@ type again struct {
 
 func (f *textFormat) about() kind {
 	if f.hasVariables {
-		return kind{cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", mostLine}
+		return kind{cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", "add $status to --format", mostLine}
 	}
-	return kind{cmp.Or(f.server, "text"), "add %START_TIME% to --format", mostLine}
+	return kind{cmp.Or(f.server, "text"), "add %START_TIME% to --format", "add %RESPONSE_CODE% to --format", mostLine}
 }
 
 // newTextFormat reads a format string: Envoy's, or one with variables as nginx has them.
@@ -131,7 +130,7 @@ func (f *textFormat) seekAgain() {
 }
 
 func errNoFormat(format string) error {
-	return fmt.Errorf("--format %q: want auto, json, otlp, csv, requests, a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%', or of nginx, such as '$time_local $request_uri'", format)
+	return fmt.Errorf("--format %q: want auto, json, otlp, csv, ltsv, w3c, requests, a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%', or of nginx, such as '$time_local $request_uri'", format)
 }
 
 // operatorEnd returns the place of the % that ends an operator; one within brackets does
@@ -205,23 +204,20 @@ func (f *textFormat) use(l *layout) error {
 	return nil
 }
 
-var (
-	errNotTheFormat = errors.New("is not as the format says")
-	errOtherFields  = errors.New("names other fields than the first header, so that lines behind it are read wrongly: part the log here")
-)
+var errNotTheFormat = errors.New("is not as the format says")
 
-func (f *textFormat) read(line []byte, l *Line, request func() error) error {
-	if f.header != nil && line[0] == '#' {
-		if bytes.HasPrefix(line, []byte("#Fields:")) && !bytes.Equal(bytes.Join(bytes.Fields(line), []byte(" ")), f.header) {
-			return &LineError{0, errOtherFields}
-		}
-		return errHeader
-	}
+func (f *textFormat) read(line []byte, l *Line, request func(error) error) error {
 	if err := f.parse(line, l); err != nil {
 		return err
 	}
+	if f.none != "" {
+		starts, ends := l.edges(len(f.ops))
+		if i := slices.IndexFunc(f.ops, func(op operator) bool { return op.name == requestLine }); string(line[starts[i]:ends[i]]) == f.none {
+			return errHeader
+		}
+	}
 	if f.line == nil {
-		return request()
+		return request(nil)
 	}
 	at := l.starts[len(f.ops)-1]
 	l.base = at

@@ -2,35 +2,47 @@ package accesslog
 
 // serverFormat is a format and who writes it. Those of others than Envoy have nginx's variables, and
 // names of the same kind for what nginx does not have.
-type serverFormat struct{ server, format string }
+type serverFormat struct {
+	server, format string
+	// none is the request line of lines without a request.
+	none string
+}
 
 // textFormats are recognised. A line is of the first one that fits.
 var textFormats = []serverFormat{
-	{"Envoy's format", envoyFormat},
-	{"Istio's format", istioFormat},
-	{"the common log format", commonFormat},
-	{"the combined log format", combinedFormat},
-	{"nginx's format", combinedFormat + ` "$http_x_forwarded_for"`},
-	{"nginx's format with the request's time", combinedFormat + ` $request_time`},
-	{"nginx's format with the request's time", combinedFormat + ` "$http_x_forwarded_for" $request_time`},
-	{"nginx's format with the request's time", combinedFormat + ` $request_time "$http_x_forwarded_for"`},
-	{"ingress-nginx's format", combinedFormat + ` $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $rest`},
-	{"Traefik's format", combinedFormat + ` $request_count "$router_name" "$service_url" ${duration}ms`},
-	{"nginx's format", combinedFormat + ` "$http_x_forwarded_for"$rest`},
-	{"the combined log format with more behind", combinedFormat + `$rest`},
-	{"the common log format with more behind", commonFormat + ` $rest`},
-	{"Apache's format of virtual hosts", `$server_name:$server_port ` + combinedFormat},
-	{"the combined log format behind a host", `$server_name ` + combinedFormat + `$rest`},
-	{"nginx Proxy Manager's format", `[$time_local] $upstream_cache_status $upstream_status $status ` + managerFormat + `[Sent-to $server] "$http_user_agent" "$http_referer"`},
-	{"nginx Proxy Manager's format", `[$time_local] $status ` + managerFormat + `"$http_user_agent" "$http_referer"`},
-	{"HAProxy's format", haproxyFormat},
-	{"HAProxy's format", haproxyFormat + ` $rest`},
-	{"the format of AWS's application load balancers", albFormat + `"$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $request_creation_time "$actions_executed"$rest`},
-	{"the format of AWS's application load balancers", albFormat + `"$trace_id"$rest`},
-	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol`},
+	{"Envoy's format", envoyFormat, ""},
+	{"Istio's format", istioFormat, ""},
+	{"the common log format", commonFormat, ""},
+	{"the combined log format", combinedFormat, ""},
+	{"nginx's format", combinedFormat + ` "$http_x_forwarded_for"`, ""},
+	{"nginx's format with the request's time", combinedFormat + ` $request_time`, ""},
+	{"nginx's format with the request's time", combinedFormat + ` "$http_x_forwarded_for" $request_time`, ""},
+	{"nginx's format with the request's time", combinedFormat + ` $request_time "$http_x_forwarded_for"`, ""},
+	{"ingress-nginx's format", combinedFormat + ` $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $rest`, ""},
+	{"Traefik's format", combinedFormat + ` $request_count "$router_name" "$service_url" ${duration}ms`, ""},
+	{"nginx's format", combinedFormat + ` "$http_x_forwarded_for"$rest`, ""},
+	{"the combined log format with more behind", combinedFormat + `$rest`, ""},
+	{"the common log format with more behind", commonFormat + ` $rest`, ""},
+	{"Apache's format of virtual hosts", `$server_name:$server_port ` + combinedFormat, ""},
+	{"the combined log format behind a host", `$server_name ` + combinedFormat + `$rest`, ""},
+	{"nginx Proxy Manager's format", `[$time_local] $upstream_cache_status $upstream_status $status ` + managerFormat + `[Sent-to $server] "$http_user_agent" "$http_referer"`, ""},
+	{"nginx Proxy Manager's format", `[$time_local] $status ` + managerFormat + `"$http_user_agent" "$http_referer"`, ""},
+	{"HAProxy's format", haproxyFormat, ""},
+	{"HAProxy's format", haproxyFormat + ` $rest`, ""},
+	{"the format of AWS's application load balancers", albFormat + `"$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $request_creation_time "$actions_executed"$rest`, ""},
+	{"the format of AWS's application load balancers", albFormat + `"$trace_id"$rest`, ""},
+	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol`, "- - - "},
+	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat, "- - - "},
+	{"S3's format", `$owner $bucket [$time_local] $remote_addr $requester $request_id $operation $key $quoted_request $status $error_code ` +
+		`$bytes_sent $object_size $total_time $turn_around_time $quoted_referer $quoted_user_agent $rest`, "-"},
+	{"Squid's format", `$msec $elapsed $remote_addr $result/$status $bytes_sent $request_method $absolute_url $user $hierarchy $content_type`, ""},
+	{"IIS's own format", `$remote_addr, $user, $date, $time, $service, $server, $server_ip, $time_taken, $bytes_received, $bytes_sent, ` +
+		`$status, $windows_status, $request_method, $target, $query,`, ""},
+	{"OVH's format", `$remote_addr $server_name $user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"$rest`, ""},
+	{"APISIX's format", `$remote_addr - $remote_user [$time_local] $host "$request" $status $body_bytes_sent $request_time "$http_referer" "$http_user_agent"$rest`, ""},
 	{"CloudFront's format", "$date\t$time\t${x-edge-location}\t${sc-bytes}\t${c-ip}\t${cs-method}\t${cs(Host)}\t${cs-uri-stem}\t${sc-status}\t" +
 		"${cs(Referer)}\t${cs(User-Agent)}\t${cs-uri-query}\t${cs(Cookie)}\t${x-edge-result-type}\t${x-edge-request-id}\t${x-host-header}\t" +
-		"${cs-protocol}\t${cs-bytes}\t${time-taken}\t${x-forwarded-for}\t$rest"},
+		"${cs-protocol}\t${cs-bytes}\t${time-taken}\t${x-forwarded-for}\t$rest", ""},
 }
 
 // prefixes are what stands before lines that are of one of the other formats: of container
@@ -39,6 +51,7 @@ var prefixes = []string{
 	`$time $stream F $line`,
 	`$container | $line`,
 	`[$pod] $line`,
+	"$time\t$level\t$logger\t$message\t$line", // Caddy's console
 	`[$pod] $time $line`,
 	`$time $line`,
 	`$syslog]: $line`,

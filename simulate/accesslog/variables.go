@@ -16,15 +16,21 @@ func (f *textFormat) readVariables(format string) {
 	for _, m := range variablePattern.FindAllStringSubmatchIndex(format, -1) {
 		from, to := max(m[2], m[4]), max(m[3], m[5])
 		f.literals = append(f.literals, []byte(format[at:m[0]]))
-		f.ops = append(f.ops, operator{name: format[from:to]})
-		f.learn(format[from:to])
+		name, inQuotes := strings.CutPrefix(format[from:to], "quoted_")
+		f.ops = append(f.ops, operator{name: name})
+		if inQuotes {
+			f.ops[len(f.ops)-1].class = quoted
+		}
+		f.learn(name)
 		at = m[1]
 	}
 	f.literals = append(f.literals, []byte(format[at:]))
 	f.fenced = true
 	for i := range f.ops {
 		op, next := &f.ops[i], f.literals[i+1]
-		op.class = variableClass(op.name, f.literals[i], next)
+		if op.class != quoted {
+			op.class = variableClass(op.name, f.literals[i], next)
+		}
 		if op.class == free && i < len(f.ops)-1 {
 			f.fenced = false
 		}
@@ -50,6 +56,8 @@ func variableClass(name string, before, after []byte) class {
 		return digits
 	case string(after) == "\t", string(before) == "\t" && name != "rest":
 		return cell
+	case name == "elapsed":
+		return padded
 	case name == "server_name":
 		return host
 	case slices.Contains(addressVariables, name):
@@ -80,6 +88,13 @@ func (f *textFormat) fencedIn(line []byte, starts, ends []int) (n, bad int) {
 			end = len(line) - len(next) - at
 		case op.class == escaped:
 			end = quoteEnd(line[at:])
+		case op.class == quoted && bytes.HasPrefix(line[at:], []byte{'"'}):
+			if end = quoteEnd(line[at+1:]); end >= 0 {
+				end += 2
+			}
+		case op.class == padded:
+			at += len(line[at:]) - len(bytes.TrimLeft(line[at:], " "))
+			end = bytes.Index(line[at:], next)
 		default:
 			end = bytes.Index(line[at:], next)
 		}
@@ -87,6 +102,9 @@ func (f *textFormat) fencedIn(line []byte, starts, ends []int) (n, bad int) {
 			return i, at
 		}
 		starts[i], ends[i] = at, at+end
+		if op.class == quoted && end > 1 {
+			starts[i], ends[i] = at+1, at+end-1
+		}
 		if i > 0 && op.name == fieldTime && f.ops[i-1].name == "date" {
 			starts[i] = starts[i-1] // as in logs of the W3C's format
 		}

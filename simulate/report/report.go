@@ -44,7 +44,9 @@ type Report struct {
 
 	// Recorded is what the log says; nil where it says nothing.
 	Recorded *Recorded `json:"recorded,omitempty"`
-	Rules    Outcome   `json:"rules"`
+	// StatusHint tells how to name the field with the status; empty where it is known.
+	StatusHint string  `json:"-"`
+	Rules      Outcome `json:"rules"`
 	// Against are what other rules make of the same requests.
 	Against []Comparison `json:"against,omitempty"`
 	// Divided is what Envoys that divide limits make of them; nil if that is not wanted.

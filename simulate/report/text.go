@@ -56,12 +56,7 @@ func (r *Report) notes() []string {
 		}
 		all = append(all, fmt.Sprintf("unknown: %s: %s", counted(uint64(u.Count), "descriptor"), u.Reason)) //nolint:gosec // not negative
 	}
-	if c := r.Recorded; c != nil && c.Denied > 0 {
-		all = append(all, fmt.Sprintf("recorded: %s denied; these rules deny %s and agree on %s of lines",
-			percent(c.Denied, c.Requests), percent(r.Rules.Denied, r.Requests), percent(c.Agree, c.Requests)))
-	} else {
-		all = append(all, fmt.Sprintf("these rules deny %s; the log records no denial", percent(r.Rules.Denied, r.Requests)))
-	}
+	all = append(all, r.comparedWithLog())
 	if r.Replicas > 1 {
 		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
 	}
@@ -87,6 +82,22 @@ func (r *Report) notes() []string {
 		all = append(all, "  "+bad.String())
 	}
 	return all
+}
+
+// comparedWithLog compares what the rules deny with what the log says.
+func (r *Report) comparedWithLog() string {
+	denied := percent(r.Rules.Denied, r.Requests)
+	switch c := r.Recorded; {
+	case c != nil && c.Denied > 0:
+		return fmt.Sprintf("recorded: %s denied; these rules deny %s and agree on %s of lines",
+			percent(c.Denied, c.Requests), denied, percent(c.Agree, c.Requests))
+	case c != nil:
+		return fmt.Sprintf("these rules deny %s; the log records no denial", denied)
+	case r.StatusHint != "":
+		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no field is known as the status: %s", denied, r.StatusHint)
+	default:
+		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no line has a status", denied)
+	}
 }
 
 func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {

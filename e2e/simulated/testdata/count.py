@@ -91,6 +91,43 @@ def docker(line):
     return KINDS["combined"](json.loads(line)["log"])
 
 
+def fields(address, time, read_time):
+    """Reads lines of JSON: address and time are the ways to their fields."""
+
+    def find(o, way):
+        for key in way.split("."):
+            o = o[key]
+        return o
+
+    def read(line):
+        o = json.loads(line)
+        return find(o, address), read_time(find(o, time))
+
+    return read
+
+
+def ltsv(line):
+    o = dict(cell.split(":", 1) for cell in line.split("\t"))
+    return o["host"], clf(o["time"].strip("[]"))
+
+
+def iis_own(line):
+    parts = [part.strip() for part in line.split(",")]
+    return parts[0], utc(parts[2] + " " + parts[3], "%m/%d/%y %H:%M:%S")
+
+
+def w3c_quoted(line):
+    if line.startswith("#"):
+        return None
+    time, address, date = line.split("\t")[:3]
+    return address, utc(date + time, "%Y-%m-%d%H:%M:%S")
+
+
+def elb(line):
+    parts = line.split(" ")
+    return parts[2].rsplit(":", 1)[0], iso(parts[0])
+
+
 ALB = r'^(?:https?|h2|wss?|grpcs?) \S+ \S+ (?P<a>\S+):\d+ .* (?P<t>\d{4}-\S+T\S+Z) "[^"]*" "[^"]*" "[^"]*"'
 KINDS = {
     "common": by("^" + COMBINED, clf),
@@ -109,6 +146,21 @@ KINDS = {
     "iis": w3c(" "),
     "cri": cri,
     "docker": docker,
+    "squid": by(r"^(?P<t>\d+\.\d+) +\d+ (?P<a>\S+) ", at),
+    "caddy-console": by(r'^(?P<t>\S+ \S+)\t.*"client_ip":"(?P<a>[^"]+)"', lambda t: utc(t, "%Y/%m/%d %H:%M:%S.%f")),
+    "ltsv": ltsv,
+    "ovh": by(r"^(?P<a>\S+) \S+ - \[(?P<t>[^\]]+)\]", clf),
+    "s3": by(r"^\S+ \S+ \[(?P<t>[^\]]+)\] (?P<a>\S+) ", clf),
+    "iis-own": iis_own,
+    "apisix": by(r"^(?P<a>\S+) - - \[(?P<t>[^\]]+)\]", clf),
+    "elb": elb,
+    "kong": fields("client_ip", "started_at", lambda t: at(t / 1000)),
+    "cloudflare": fields("ClientIP", "EdgeStartTimestamp", lambda t: at(t // 1_000_000_000)),
+    "gcp": fields("httpRequest.remoteIp", "timestamp", iso),
+    "frontdoor": fields("properties.clientIp", "time", iso),
+    "fastly": fields("client_ip", "timestamp", lambda t: datetime.datetime.strptime(t, "%Y-%m-%dT%H:%M:%S%z")),
+    "pino": fields("req.remoteAddress", "time", lambda t: at(t / 1000)),
+    "w3c-quoted": w3c_quoted,
 }
 
 

@@ -1,0 +1,89 @@
+package asked_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+// TestRuntimeKeys switches the filter and elements of rate_limits off by keys of the runtime, written in
+// all ways, and compares what is computed with what the real Envoy asks.
+func TestRuntimeKeys(t *testing.T) {
+	whole := func(value any) list {
+		return list{object{"name": "static", "static_layer": object{"ratelimit.http_filter_enabled": value}}}
+	}
+	nested := list{object{"name": "static", "static_layer": object{"ratelimit": object{"http_filter_enabled": 0}}}}
+	for i, layers := range []list{
+		nil, whole(0), whole(100), whole(false), whole(true), whole("false"), whole("0"), whole("off"), whole(0.5), nested,
+		append(whole(0), object{"name": "later", "static_layer": object{"ratelimit": object{"http_filter_enabled": 100}}}),
+		append(whole(100), object{"name": "later", "static_layer": object{"ratelimit.http_filter_enabled": 0}}),
+	} {
+		keys := object{
+			"zero": 0, "hundred": 100, "no": false, "yes": true, "text-no": "false", "text-yes": "true", "text-zero": "0", "text-hundred": "100",
+			"text": "off", "empty": "", "fraction": 0.5, "more": 200, "negative": -1, "capital": "False",
+			"object": object{"numerator": 0},
+		}
+		values := object{}
+		for key, value := range keys {
+			values["ratelimit."+key+".http_filter_enabled"] = value
+		}
+		all := append(slices.Clone(layers), object{"name": "elements", "static_layer": values},
+			object{"name": "nested", "static_layer": object{"ratelimit": object{"nested": object{"http_filter_enabled": 0}, "again": object{"http_filter_enabled": 0}}}},
+			object{"name": "last", "static_layer": object{"ratelimit.again.http_filter_enabled": 100}})
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			compareRuntime(t, all, append(slices.Sorted(maps.Keys(keys)), "nested", "again", "unset"))
+		})
+	}
+}
+
+func compareRuntime(t *testing.T, layers list, keys []string) {
+	t.Helper()
+	var policies list
+	for _, key := range keys {
+		policies = append(policies, object{"disable_key": key, "actions": list{object{"generic_key": object{"descriptor_value": key}}}})
+	}
+	g := generator{}
+	config := frame(list{g.filter("limit", object{"domain": "first"})}, object{"virtual_hosts": list{object{
+		"name": "all", "domains": list{"*"}, "rate_limits": policies,
+		"routes": list{object{"match": object{"prefix": "/"}, "route": object{"cluster": "backend"}}},
+	}}}, list{
+		object{
+			"name": "sluice", "connect_timeout": "1s",
+			"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
+				"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+				"explicit_http_config": object{"http2_protocol_options": object{}},
+			}},
+		},
+		object{"name": "backend", "connect_timeout": "1s"},
+	})
+	config["layered_runtime"] = object{"layers": layers}
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.json", Content: text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startRecorder(t)
+	e := startEnvoy(t, text, r)
+	request := envoyconfig.Request{
+		Method: "GET", Scheme: "http", Authority: "a", Path: "/", Listener: "ingress",
+		Headers: []envoyconfig.Header{{Name: caseHeader, Value: "0"}},
+	}
+	send(t, e, []envoyconfig.Request{request})
+	calls, err := read.Calls(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var count tally
+	want := count.calls(calls)
+
+	if got := r.about("0"); !agree(want, got) { // Envoy awaited the answers
+		t.Errorf("computed %v\nEnvoy asked %v", want, got)
+	}
+}

@@ -1,0 +1,103 @@
+package envoyconfig
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// asksFor says why a filter with this request_type does not ask for the request; empty if it does. A
+// reason that begins with [Unknowable] says why that is not known.
+func (x *exchange) asksFor(requestType string) string {
+	if requestType != "internal" && requestType != "external" {
+		return ""
+	}
+	internal, unknown := x.isInternal()
+	switch {
+	case unknown != "":
+		return Unknowable + "request_type is " + requestType + ": " + unknown
+	case internal && requestType == "external":
+		return "request_type is external, and Envoy takes the request for an internal one"
+	case !internal && requestType == "internal":
+		return "request_type is internal, and Envoy takes the request for an external one"
+	default:
+		return ""
+	}
+}
+
+// isInternal reports whether Envoy takes the request for an internal one. Measured on 1.40: it takes
+// none for that without internal_address_config. With it, a connection manager with
+// use_remote_address looks at the peer's address if there is no x-forwarded-for; others look at
+// x-forwarded-for if that is a single address.
+func (x *exchange) isInternal() (internal bool, unknown string) {
+	m := x.manager
+	ranges := m.Field("internal_address_config")
+	switch {
+	case !ranges.There():
+		return false, ""
+	case m.Field("original_ip_detection_extensions").There():
+		return false, "original_ip_detection_extensions find the client's address"
+	case len(x.given("x-envoy-internal")) > 0:
+		return false, "the request has x-envoy-internal already"
+	}
+	if unknown := x.unlogged("x-forwarded-for"); unknown != "" {
+		return false, unknown
+	}
+	forwarded, there := x.forwardedFor()
+	if m.Field("use_remote_address").Yes(false) {
+		switch {
+		case there:
+			return false, ""
+		case !x.Remote.IsValid():
+			return false, x.remoteUnknown()
+		default:
+			return isWithin(ranges, x.Remote), ""
+		}
+	}
+	if !there || strings.Contains(forwarded, ",") || m.Field("xff_num_trusted_hops").Uint(0) > 0 {
+		return false, ""
+	}
+	address, ok := fromForwarded(forwarded, 0)
+	return ok && isWithin(ranges, address), ""
+}
+
+// isWithin reports whether an address is in one of the ranges of an internal_address_config.
+func isWithin(ranges *tree.Node, address netip.Addr) bool {
+	for r := range ranges.Field("cidr_ranges").Elements() {
+		first, err := netip.ParseAddr(r.Field("address_prefix").Text)
+		if err != nil {
+			continue
+		}
+		network, err := first.Prefix(int(min(r.Field("prefix_len").Uint(0), 128)))
+		if err == nil && network.Contains(address) {
+			return true
+		}
+	}
+	return false
+}
+
+// forwardedFor returns x-forwarded-for as the client sent it, and whether it did. Logs have it with the
+// address that Envoy appended, which is the peer's.
+func (x *exchange) forwardedFor() (value string, there bool) {
+	given := x.given("x-forwarded-for")
+	value = strings.Join(given, ",")
+	if m := x.manager; x.Logged == nil || !m.Field("use_remote_address").Yes(false) || m.Field("skip_xff_append").Yes(false) {
+		return value, len(given) > 0
+	}
+	i := strings.LastIndexByte(value, ',')
+	direct, err := netip.ParseAddr(strings.Trim(value[i+1:], " \t"))
+	if err != nil {
+		return value, len(given) > 0
+	}
+	x.Remote = direct
+	return value[:max(0, i)], i >= 0
+}
+
+// remoteUnknown says how to tell the peer's address.
+func (x *exchange) remoteUnknown() string {
+	if x.Logged != nil {
+		return "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
+	}
+	return "it is the address that connects to Envoy: give it with --remote ADDRESS"
+}

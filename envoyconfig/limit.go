@@ -1,0 +1,56 @@
+package envoyconfig
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+// limitUnits are the units of RateLimitUnit (envoy.type.v3), by number.
+var limitUnits = []string{"UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"}
+
+// override returns the limit that a descriptor carries to the service, in place of the rules' own
+// (config.route.v3.RateLimit.Override). unknown says why it is not known.
+func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknown string) {
+	limit := p.node.Field("limit")
+	if at := limit.At("dynamic_metadata", "metadata_key"); at.There() {
+		name := metadataName(at)
+		value, given := x.Metadata[name]
+		if !given {
+			by, none := x.setter(at)
+			if none != "" {
+				return o, false, ""
+			}
+			return o, false, "limit: metadata " + name + ": " + by + " sets it; --metadata " + name + "={} says that none does"
+		}
+		o, has = metadataOverride(value)
+		return o, has, ""
+	}
+	static := limit.Field("rate_limit")
+	if !static.There() {
+		return o, false, ""
+	}
+	o.RequestsPerUnit = uint32(static.Field("requests_per_unit").Uint(0)) //nolint:gosec // what does not fit is an error of the file
+	unit := static.Field("unit").Enum(limitUnits...)
+	o.Unit = int32(max(0, slices.Index(limitUnits, unit))) //nolint:gosec // few
+	return o, true, ""
+}
+
+// metadataOverride reads a limit as filters put it into metadata:
+// {"requests_per_unit": 12, "unit": "HOUR"}. Of anything else Envoy makes none.
+func metadataOverride(value string) (o descriptors.Override, ok bool) {
+	var limit struct {
+		Number *float64 `json:"requests_per_unit"`
+		Unit   string   `json:"unit"`
+	}
+	if json.Unmarshal([]byte(value), &limit) != nil || limit.Number == nil || *limit.Number < 0 || *limit.Number > math.MaxUint32 {
+		return o, false
+	}
+	unit := slices.Index(limitUnits, limit.Unit)
+	if unit < 0 {
+		return o, false
+	}
+	return descriptors.Override{RequestsPerUnit: uint32(*limit.Number), Unit: int32(unit)}, true //nolint:gosec // few
+}

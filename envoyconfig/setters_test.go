@@ -1,0 +1,129 @@
+package envoyconfig
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestFiltersThatSetWhatIsRead has filters that set metadata and headers before and after the rate limit
+// filter, or nowhere.
+func TestFiltersThatSetWhatIsRead(t *testing.T) {
+	const (
+		jwt    = "{ name: tokens, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: claims } } } }"
+		authz  = "{ name: authz, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz } }"
+		cors   = "{ name: cors, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors } }"
+		proc   = "{ name: proc, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor } }"
+		toMeta = "{ name: to, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config, metadata: [{ metadata_namespace: ns, value: { a: b } }] } }"
+		mutate = "{ name: mutate, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: { request_mutations: [{ append: { header: { key: X-Tenant, value: v } } }] } } }"
+		lua    = "{ name: lua, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, default_source_code: { inline_string: 'function envoy_on_request(h) h:headers():add(\"x-tenant\", \"v\") end' } } }"
+
+		ofJWT    = "metadata: { descriptor_key: tenant, metadata_key: { key: envoy.filters.http.jwt_authn, path: [{ key: claims }, { key: tenant }] } }"
+		ofAuthz  = "metadata: { descriptor_key: tenant, metadata_key: { key: envoy.filters.http.ext_authz, path: [{ key: tenant }] } }"
+		ofNS     = "metadata: { descriptor_key: tenant, metadata_key: { key: ns, path: [{ key: a }] } }"
+		ofHeader = "request_headers: { descriptor_key: tenant, header_name: x-tenant }"
+	)
+	for name, test := range map[string]struct {
+		before, after, action, more, want, asked string
+	}{
+		"jwt before":             {before: jwt, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
+		"jwt after":              {after: jwt, action: ofJWT, want: "error: never-asked: nothing is sent: the filter that sets the metadata envoy.filters.http.jwt_authn, at envoy.yaml", asked: "shop: not sent: the filter that sets the metadata"},
+		"no jwt":                 {action: ofJWT, want: "error: never-asked: nothing is sent: no filter before the rate limit filter sets the metadata envoy.filters.http.jwt_authn", asked: "shop: not sent: no filter before"},
+		"no jwt among others":    {before: cors, action: ofJWT, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
+		"no jwt, but code":       {before: proc, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: another filter sets it"},
+		"another payload":        {before: strings.Replace(jwt, "claims", "claim", 1), action: ofJWT, want: "error: never-asked: nothing is sent: no provider of the filter at envoy.yaml:8:15 has payload_in_metadata: claims, so that the metadata is never set; did you mean \"claim\"?", asked: "shop: not sent: no provider"},
+		"authz before":           {before: authz, action: ofAuthz, asked: "shop: unknown: metadata envoy.filters.http.ext_authz:tenant: the filter authz sets it"},
+		"jwt for authz":          {before: jwt, action: ofAuthz, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
+		"set_metadata before":    {before: toMeta, action: ofNS, asked: "shop: unknown: metadata ns:a: the filter to sets it"},
+		"set_metadata after":     {after: toMeta, action: ofNS, want: "error: never-asked: nothing is sent: the filter that sets the metadata ns", asked: "shop: not sent: the filter that sets"},
+		"set_metadata of others": {before: strings.Replace(toMeta, "metadata_namespace: ns", "metadata_namespace: other", 1), action: ofNS, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
+		"a default":              {action: strings.Replace(ofNS, "descriptor_key", "default_value: none, descriptor_key", 1), want: "warning: never-asked: the entry never has a value of its own: no filter before", asked: "shop: (tenant, none)"},
+		"after, at the end":      {after: toMeta, action: ofNS, more: ", apply_on_stream_done: true", asked: "shop: unknown: metadata ns:a: the filter to sets it"},
+		"nowhere, at the end":    {action: ofNS, more: ", apply_on_stream_done: true", want: "error: never-asked: nothing is sent: no filter sets the metadata ns", asked: "shop: not sent: no filter sets"},
+		"a header before":        {before: mutate, action: ofHeader, asked: `shop: not sent: no header "x-tenant"`},
+		"a header after":         {after: mutate, action: ofHeader, want: "warning: never-asked: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
+		"a header by code after": {after: lua, action: ofHeader, want: "warning: never-asked: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
+		"a header by code":       {before: lua, after: lua, action: ofHeader, asked: `shop: not sent: no header "x-tenant"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.TrimPrefix(listenerText, "\n")
+			i := strings.Index(text, "http_filters:\n") + len("http_filters:\n")
+			if test.before != "" {
+				text = text[:i] + "            - " + test.before + "\n" + text[i:]
+			}
+			if test.after != "" {
+				const last = "            - { name: envoy.filters.http.router"
+				j := strings.LastIndex(text, "            - name: router")
+				if j < 0 {
+					j = strings.Index(text, last)
+				}
+				if j < 0 {
+					t.Fatalf("there is no router in\n%s", text)
+				}
+				text = text[:j] + "            - " + test.after + "\n" + text[j:]
+			}
+			j := strings.Index(text, "                domains:")
+			text = text[:j] + "                domains: ['*']\n                rate_limits: [{ actions: [{ " + test.action + " }]" + test.more + " }]\n                " + toBackend
+			c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			var got []string
+			for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: tenant, rate_limit: { unit: hour, requests_per_unit: 1, count_refused: true } }]\n")) {
+				if f.Code == NeverAsked {
+					_, message, _ := strings.Cut(f.String(), " ")
+					got = append(got, message)
+				}
+			}
+			if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], test.want)) {
+				t.Errorf("findings are %q, want %q", got, test.want)
+			}
+			if asked := ask(t, c, "http://a/"); !strings.HasPrefix(asked, test.asked) {
+				t.Errorf("asks %s, want %s", asked, test.asked)
+			}
+		})
+	}
+}
+
+// TestTheExampleWithoutItsTokens deletes the filter for tokens of an example, and puts it after the rate
+// limit filter.
+func TestTheExampleWithoutItsTokens(t *testing.T) {
+	whole, err := os.ReadFile("../examples/tenant-overrides/envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := os.ReadFile("../examples/tenant-overrides/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limit, router = "                  - name: envoy.filters.http.ratelimit\n", "                  - name: envoy.filters.http.router\n"
+	before, rest, _ := strings.Cut(string(whole), "                  - name: envoy.filters.http.jwt_authn\n")
+	tokens, after, ok := strings.Cut(rest, limit)
+	own, behind, more := strings.Cut(after, router)
+	if !ok || !more {
+		t.Fatal("the example has other filters")
+	}
+	tokens = "                  - name: envoy.filters.http.jwt_authn\n" + tokens
+	for name, test := range map[string]struct {
+		text string
+		want int
+	}{
+		"as it is": {string(whole), 0},
+		"deleted":  {before + limit + after, 2},
+		"swapped":  {before + limit + own + tokens + router + behind, 2},
+	} {
+		c, err := Read([]File{{"envoy.yaml", []byte(test.text)}})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		found := 0
+		for _, f := range c.Check(ruleSet(t, string(rules))) {
+			if f.Code == NeverAsked && strings.Contains(f.Message, "envoy.filters.http.jwt_authn") {
+				found++
+			}
+		}
+		if found != test.want { // for the descriptor and for its limit
+			t.Errorf("%s: %d findings about the tokens, want %d", name, found, test.want)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+)
+
+// ltsvFormat is Labeled Tab-separated Values (ltsv.org): LABEL:VALUE with tabs between them.
+type ltsvFormat struct {
+	named
+	slots map[string]int
+}
+
+// ltsvNames are the labels that ltsv.org recommends which elsewhere mean something else or nothing.
+var ltsvNames = map[string]string{
+	"host": "remote_addr", "req": requestLine, "ua": "user-agent", "forwardedfor": FieldXFF, "reqtime": "request_time", "reqid": "request_id",
+}
+
+var errLTSV = errors.New("is no LABEL:VALUE")
+
+func (*ltsvFormat) about() kind { return fieldKind("ltsv", "LTSV", mostLine) }
+
+func newLTSVFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
+	f := &ltsvFormat{named: named{names: names}}
+	for name, label := range names {
+		names[name] = ltsvName([]byte(label))
+	}
+	first := errors.New("no line is LABEL:VALUE with tabs between them")
+	for _, line := range sample {
+		_ = eachLabel(line, func(label, value []byte, _ int) { // a line that is none is counted later
+			f.learn(ltsvName(label))
+			f.see(ltsvName(label), value)
+		})
+	}
+	if len(f.first) < 2 {
+		return nil, first
+	}
+	return f, f.check()
+}
+
+func (f *ltsvFormat) use(l *layout) error {
+	f.slots = f.named.slots(l, nil)
+	return nil
+}
+
+func (f *ltsvFormat) read(line []byte, l *Line, request func(error) error) error {
+	err := eachLabel(line, func(label, value []byte, column int) {
+		slot, wanted := f.slots[ltsvName(label)]
+		if !wanted || isNone(value) {
+			return
+		}
+		if slot == slotTime && value[0] == '[' {
+			value, column = bytes.TrimSuffix(value[1:], []byte("]")), column+1
+		}
+		l.set(slot, column, value)
+	})
+	if err != nil {
+		return err
+	}
+	return request(nil)
+}
+
+func ltsvName(label []byte) string {
+	if name, ok := ltsvNames[string(label)]; ok {
+		return name
+	}
+	return string(label)
+}
+
+// eachLabel calls use with each value of a line, and where it stands.
+func eachLabel(line []byte, use func(label, value []byte, column int)) error {
+	for at := 0; at <= len(line); {
+		cell, _, _ := bytes.Cut(line[at:], []byte{'\t'})
+		label, value, ok := bytes.Cut(cell, []byte{':'})
+		if !ok || !isLabel(label) {
+			return &LineError{at, errLTSV}
+		}
+		use(label, value, at+len(label)+1)
+		at += len(cell) + 1
+	}
+	return nil
+}
+
+// isLabel reports whether text has only the letters of labels.
+func isLabel(text []byte) bool {
+	for _, c := range text {
+		switch {
+		case '0' <= c && c <= '9', 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', c == '_', c == '.', c == '-':
+		default:
+			return false
+		}
+	}
+	return len(text) > 0
+}

@@ -1,0 +1,234 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// w3cFormat is the extended log file format of the W3C (WD-logfile-960323), which IIS, CloudFront
+// and others write: comments begin with #, and the comment #Fields: names the values of the lines
+// below it, until another one does. Values are separated by tabs or by spaces; one in quotes may
+// have spaces in it.
+type w3cFormat struct {
+	named          // of all lines of #Fields: in the sample
+	header []byte  // the names of the first one, for lines above which there is none
+	layout *layout // which fields are wanted
+}
+
+// w3cPart is how the lines below one #Fields: are read.
+type w3cPart struct {
+	names string
+	slots []int // by column, -1 for a value that is not wanted
+	// date and time are the columns of the two parts of the time, -1 where it is one value.
+	date, time int
+}
+
+var (
+	fieldsComment = []byte("#Fields:")
+
+	errOtherCount = errors.New("has more or fewer values than #Fields: names")
+	errNoDate     = errors.New("#Fields: names a time without a date, or a date without a time: have the server log both")
+)
+
+func (*w3cFormat) about() kind { return fieldKind("w3c", "the W3C's extended format", mostLine) }
+
+// newW3CFormat returns nil if no line of the sample names fields.
+func newW3CFormat(fields map[string]string, sample [][]byte) (lineFormat, error) {
+	f := &w3cFormat{named: named{names: fields}}
+	for _, line := range sample {
+		names, ok := bytes.CutPrefix(line, fieldsComment)
+		if !ok {
+			continue
+		}
+		if f.header == nil {
+			f.header = bytes.Clone(names)
+		}
+		for name := range strings.FieldsSeq(string(names)) {
+			f.learn(name)
+		}
+	}
+	if f.header == nil {
+		return nil, errors.New("no line that begins with #Fields: names the values")
+	}
+	if p := newW3CPart(f.names, f.header, newLayout()); (p.date < 0) != (p.time < 0) {
+		return nil, errNoDate
+	}
+	return f, f.check()
+}
+
+// newW3CPart finds where the values of the fields go that a #Fields: names.
+func newW3CPart(renamed map[string]string, names []byte, l *layout) *w3cPart {
+	p := &w3cPart{names: string(names), date: -1, time: -1}
+	f := named{names: renamed}
+	for name := range strings.FieldsSeq(p.names) {
+		f.learn(name)
+	}
+	columns := strings.Fields(p.names)
+	p.slots = slices.Repeat([]int{-1}, len(columns))
+	slots := f.slots(l, nil)
+	for i, name := range columns {
+		if slot, wanted := slots[name]; wanted {
+			p.slots[i] = slot
+		}
+	}
+	for _, pair := range [][2]string{{"date", "time"}, {"date-local", "time-local"}} {
+		if called := f.calledIn(fieldTime); called == "" || called == pair[1] {
+			if p.date, p.time = slices.Index(columns, pair[0]), slices.Index(columns, pair[1]); p.date >= 0 || p.time >= 0 {
+				break
+			}
+		}
+	}
+	return p
+}
+
+func (f *w3cFormat) use(l *layout) error {
+	f.layout = l
+	return nil
+}
+
+// calledIn knows the time by the names of its second part too.
+func (f *w3cFormat) calledIn(name string) string {
+	called := f.named.calledIn(name)
+	if called == "" && name == fieldTime && f.known["time-local"] > 0 {
+		return "time-local"
+	}
+	return called
+}
+
+func (f *w3cFormat) read(line []byte, l *Line, request func(error) error) error {
+	if line[0] == '#' {
+		if names, ok := bytes.CutPrefix(line, fieldsComment); ok {
+			f.partOf(l, names)
+		}
+		return errHeader
+	}
+	if l.part == nil {
+		f.partOf(l, f.header)
+	}
+	if err := l.part.read(line, l); err != nil {
+		return err
+	}
+	return request(nil)
+}
+
+// partOf has the lines that follow read as the names of a #Fields: say.
+func (f *w3cFormat) partOf(l *Line, names []byte) {
+	if l.part == nil || l.part.names != string(names) {
+		l.part = newW3CPart(f.names, names, f.layout)
+	}
+}
+
+// read sets the values of a line.
+func (p *w3cPart) read(line []byte, l *Line) error {
+	var date, time [2]int // where they begin and end
+	n := 0
+	for at := 0; at < len(line); n++ {
+		if n == len(p.slots) {
+			return &LineError{at, errOtherCount}
+		}
+		value, from, next := l.w3cValue(line, at)
+		switch n {
+		case p.date:
+			date = [2]int{from, from + len(value)}
+		case p.time:
+			time = [2]int{from, from + len(value)}
+		default:
+			if slot := p.slots[n]; slot >= 0 && !isNone(value) {
+				l.set(slot, from, value)
+			}
+		}
+		at = next
+	}
+	if n < len(p.slots) {
+		return &LineError{len(line), errOtherCount}
+	}
+	switch {
+	case p.time < 0 || p.date < 0:
+	case date[1]+1 == time[0]:
+		l.set(slotTime, date[0], line[date[0]:time[1]])
+	default:
+		start := len(l.Scratch)
+		l.Scratch = append(append(append(l.Scratch, line[date[0]:date[1]]...), ' '), line[time[0]:time[1]]...)
+		l.set(slotTime, date[0], slices.Clip(l.Scratch[start:]))
+	}
+	return nil
+}
+
+// w3cValue returns the value of a line that begins at a column, where it stands, and where the next
+// one begins. A tab always separates values; spaces do in lines without tabs.
+func (l *Line) w3cValue(line []byte, at int) (value []byte, from, next int) {
+	if line[at] == '"' {
+		if value, next, ok := l.w3cQuoted(line, at); ok {
+			return value, at, next
+		}
+	}
+	separator := byte(' ')
+	if bytes.IndexByte(line, '\t') >= 0 {
+		separator = '\t'
+	}
+	end := bytes.IndexByte(line[at:], separator)
+	if end < 0 {
+		return line[at:], at, len(line)
+	}
+	return line[at : at+end], at, afterSeparator(line, at+end)
+}
+
+// w3cQuoted reads a value in quotes, in which two quotes are one. ok is false if no quote ends it: it
+// is then a value without quotes that begins with one.
+func (l *Line) w3cQuoted(line []byte, at int) (value []byte, next int, ok bool) {
+	start := len(l.Scratch)
+	for i := at + 1; ; {
+		j := bytes.IndexByte(line[i:], '"')
+		if j < 0 {
+			l.Scratch = l.Scratch[:start]
+			return nil, 0, false
+		}
+		l.Scratch = append(l.Scratch, line[i:i+j]...)
+		i += j + 1
+		if i < len(line) && line[i] == '"' {
+			l.Scratch = append(l.Scratch, '"')
+			i++
+			continue
+		}
+		if i < len(line) && line[i] != ' ' && line[i] != '\t' {
+			l.Scratch = l.Scratch[:start]
+			return nil, 0, false
+		}
+		return slices.Clip(l.Scratch[start:]), afterSeparator(line, i), true
+	}
+}
+
+// afterSeparator returns where the value after the separator at a column begins: several spaces are
+// one separator, several tabs are not.
+func afterSeparator(line []byte, at int) int {
+	if at == len(line) {
+		return at
+	}
+	spaces := line[at] == ' '
+	for at++; spaces && at < len(line) && line[at] == ' '; at++ {
+	}
+	return at
+}
+
+// rememberFields has each chunk know the names that the log had last above it.
+func rememberFields(yield func(Chunk) error) func(Chunk) error {
+	var names []byte
+	return func(c Chunk) error {
+		c.fields = names
+		for to := len(c.Bytes); ; {
+			i := bytes.LastIndex(c.Bytes[:to], fieldsComment)
+			if i < 0 {
+				break
+			}
+			if i == 0 || c.Bytes[i-1] == '\n' {
+				line, _, _ := bytes.Cut(c.Bytes[i+len(fieldsComment):], newline)
+				names = bytes.Clone(bytes.TrimSuffix(line, carriageReturn))
+				break
+			}
+			to = i
+		}
+		return yield(c)
+	}
+}

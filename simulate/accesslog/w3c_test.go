@@ -1,0 +1,121 @@
+package accesslog
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestW3C reads logs of the W3C's format with values, times and names of each kind.
+func TestW3C(t *testing.T) {
+	for name, test := range map[string]struct{ log, want string }{
+		"quoted values": {
+			"#Fields: date time c-ip cs(User-Agent) cs-uri-stem sc-status\n" +
+				`2026-11-21 09:00:00 192.0.2.7 "curl/8 (x; ""y"")" /a 200` + "\n" +
+				`2026-11-21 09:00:01 192.0.2.8 "" "/b c" 200` + "\n" +
+				`2026-11-21 09:00:02 192.0.2.9 "curl/"8" /c 200` + "\n", `
+09:00:00 | 192.0.2.7 | curl/8 (x; "y") | /a
+09:00:01 | 192.0.2.8 | - | /b c
+09:00:02 | 192.0.2.9 | "curl/"8" | /c`,
+		},
+		"date and time apart": {
+			"#Fields: time c-ip date cs-uri-stem\n09:00:00 192.0.2.7 2026-11-21 /a\n09:00:01 192.0.2.8 2026-11-21 /b\n", `
+09:00:00 | 192.0.2.7 | - | /a
+09:00:01 | 192.0.2.8 | - | /b`,
+		},
+		"local time": {
+			"#Fields: date-local time-local c-ip cs-uri-stem\n2026-11-21 09:00:00 192.0.2.7 /a\n", `
+09:00:00 | 192.0.2.7 | - | /a`,
+		},
+		"local time besides the time": {
+			"#Fields: date-local time-local date time c-ip cs-uri-stem\n2026-11-21 10:00:00 2026-11-21 09:00:00 192.0.2.7 /a\n", `
+09:00:00 | 192.0.2.7 | - | /a`,
+		},
+		"other names further down": {
+			"#Fields: date time c-ip cs-uri-stem\n2026-11-21 09:00:00 192.0.2.7 /a\n" +
+				"#Fields: date time s-ip cs-uri-stem c-ip cs(User-Agent)\n2026-11-21 09:00:01 10.0.0.1 /b 192.0.2.8 curl/8\n", `
+09:00:00 | 192.0.2.7 | - | /a
+09:00:01 | 192.0.2.8 | curl/8 | /b`,
+		},
+		"several spaces": {
+			"#Fields: date time  c-ip   cs-uri-stem\n2026-11-21 09:00:00   192.0.2.7  /a\n", `
+09:00:00 | 192.0.2.7 | - | /a`,
+		},
+		"tabs around an empty value": {
+			"#Fields: date time c-ip cs(User-Agent) cs-uri-stem\n2026-11-21\t09:00:00\t192.0.2.7\t\t/a b\n", `
+09:00:00 | 192.0.2.7 | - | /a b`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, counts := valuesOf(t, test.log, "auto", FieldRemote, "user-agent", ":path")
+			if diff := cmp.Diff(strings.Split(strings.TrimPrefix(test.want, "\n"), "\n"), got); diff != "" || counts.Bad > 0 {
+				t.Errorf("%+v; -want +got:\n%s", counts, diff)
+			}
+		})
+	}
+}
+
+// TestW3CNamesOfLaterChunks changes the names of fields again and again in a log of several chunks,
+// whose chunks are read by another reader each.
+func TestW3CNamesOfLaterChunks(t *testing.T) {
+	var log strings.Builder
+	const parts, lines = 10, 3000
+	for part := range parts {
+		if part%2 == 0 {
+			log.WriteString("#Fields: date time c-ip cs-uri-stem\n")
+		} else {
+			log.WriteString("#Fields: date time cs-uri-stem c-ip\n")
+		}
+		for range lines {
+			if part%2 == 0 {
+				log.WriteString("2026-11-21 09:00:00 192.0.2.7 /a\n")
+			} else {
+				log.WriteString("2026-11-21 09:00:00 /a 192.0.2.7\n")
+			}
+		}
+	}
+	f, err := Recognise([]Log{logOf(log.String())}, "auto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := f.Want(":path")
+	if err := f.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	read, chunks := 0, 0
+	err = f.Chunks(strings.NewReader(log.String()), func(c Chunk) error {
+		chunks++
+		counts := f.NewReader(1<<62, func(l *Line) error {
+			if string(l.Value(path)) != "/a" {
+				return fmt.Errorf("the path is %q", l.Value(path))
+			}
+			read++
+			return nil
+		}).Read(c)
+		if counts.Bad > 0 {
+			t.Errorf("chunk %d: %+v", chunks, counts)
+		}
+		c.Free()
+		return nil
+	})
+	if err != nil || read != parts*lines || chunks < 3 {
+		t.Errorf("%d requests in %d chunks, %v; want %d", read, chunks, err, parts*lines)
+	}
+}
+
+// TestW3CErrors has logs that cannot be read, or lines of them.
+func TestW3CErrors(t *testing.T) {
+	for _, log := range []string{"#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: date c-ip\n2026-11-21 192.0.2.7\n"} {
+		if _, err := Recognise([]Log{logOf(log)}, "auto"); err == nil || !strings.Contains(err.Error(), "have the server log both") {
+			t.Errorf("%q: %v, want an error about the date", log, err)
+		}
+	}
+	for _, line := range []string{"2026-11-21 09:00:00", "2026-11-21 09:00:00 192.0.2.7 200 more", "2026-11-21 soon 192.0.2.7 200", "- - 192.0.2.7 200"} {
+		got, counts := valuesOf(t, "#Fields: date time c-ip sc-status\n2026-11-21 09:00:00 192.0.2.7 200\n"+line+"\n", "auto", FieldRemote)
+		if len(got) != 1 || counts.Bad != 1 {
+			t.Errorf("%q: %q, %+v, want one bad line", line, got, counts)
+		}
+	}
+}
