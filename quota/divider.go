@@ -78,6 +78,7 @@ type Divider struct {
 	shares       int
 	idBytes      int
 	peers        map[uint64]*peer
+	clients      map[uint64]*client
 	purged       Time
 	wants        []want // of the bucket that is divided
 	counts       Counts
@@ -86,7 +87,7 @@ type Divider struct {
 // New returns a divider that begins at the time now.
 func New(now Time, o Options) *Divider {
 	o = o.withDefaults()
-	d := &Divider{o: o, now: now, buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}, peers: map[uint64]*peer{}}
+	d := &Divider{o: o, now: now, buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{}}
 	if !o.Fresh {
 		d.aged = now + o.TTL + o.Delta
 		d.learnt = d.aged
@@ -101,9 +102,15 @@ func New(now Time, o Options) *Divider {
 // address: a stream that begins after the last one of its peer has ended is of the same Envoy, or of one
 // that took its place, and takes over what that one held. A peer that ever has two streams at once
 // proves nothing, so its streams take over nothing.
-func (d *Divider) Opened(now Time, h Holder, peer uint64) {
+//
+// client, if not 0, identifies the client that opened the stream, such as a hash of its certificate or
+// of its address. Limits and room are divided among clients first, and then among the streams of each.
+// A stream whose client is 0 is a client of its own. Opened must precede the first report of the stream.
+func (d *Divider) Opened(now Time, h Holder, peer, client uint64) {
 	d.advance(now)
-	d.joinPeer(d.stream(h), peer)
+	s := d.stream(h)
+	d.joinPeer(s, peer)
+	d.joinClient(s, client)
 }
 
 // Report takes in what a holder says of one bucket. What it leads to is found by the next [Divider.Tick],
@@ -157,6 +164,7 @@ func (d *Divider) Closed(now Time, h Holder) {
 		p.open--
 		p.gone = d.now
 	}
+	d.leaveClient(s.client)
 	for _, b := range s.shares {
 		if i, found := b.find(h); found {
 			d.lose(b, i)

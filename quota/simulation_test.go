@@ -57,7 +57,7 @@ func (s *simulation) run(t *testing.T) result {
 	proxies := make([]*proxy, s.n)
 	for i := range proxies {
 		proxies[i] = &proxy{h: quota.Holder(i + 1)}
-		d.Opened(0, proxies[i].h, s.peer(i))
+		d.Opened(0, proxies[i].h, s.peer(i), 0)
 	}
 	r := result{rate: float64(s.limit.Hits)}
 	last := quota.Holder(s.n)
@@ -98,7 +98,7 @@ func (s *simulation) run(t *testing.T) result {
 				if p.h == 0 && d != nil {
 					last++
 					p.h = last
-					d.Opened(now, p.h, s.peer(i))
+					d.Opened(now, p.h, s.peer(i), 0)
 				}
 				if p.Known {
 					p.report(d, now, &s.limit)

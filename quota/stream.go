@@ -4,6 +4,7 @@ package quota
 type stream struct {
 	holder Holder
 	peer   *peer
+	client *client
 	seq    uint64    // of what was taken last
 	shares []*bucket // the buckets in which it has a share
 	outbox []*bucket // in which something is queued for it
@@ -26,7 +27,7 @@ const mostStrays = 1024
 func (d *Divider) stream(h Holder) *stream {
 	s := d.streams[h]
 	if s == nil {
-		s = &stream{holder: h}
+		s = &stream{holder: h, client: &client{streams: 1}}
 		d.streams[h] = s
 	}
 	return s

@@ -105,12 +105,19 @@ func (d *Divider) Counts() Counts {
 	return c
 }
 
-// Each calls f with each bucket that a holder has reported and not abandoned. f must not call the divider's methods but
-// [Divider.Relimit].
-func (d *Divider) Each(h Holder, f func(key Bucket, id string)) {
-	if s := d.streams[h]; s != nil {
-		for _, b := range s.shares {
-			f(b.key, b.id)
-		}
+// Each calls f with buckets that a holder has reported and not abandoned, at most most of them. It begins with left =
+// [math.MaxInt], and returns the value of left for the next call, 0 after the last bucket. Events between two calls make it
+// miss none of the buckets that the holder had at the first one, but it may repeat some. f must not call the divider's
+// methods except [Divider.Relimit].
+func (d *Divider) Each(h Holder, left, most int, f func(key Bucket, id string)) int {
+	s := d.streams[h]
+	if s == nil {
+		return 0
 	}
+	// A bucket that is removed is replaced by the last one, so going downwards misses none.
+	left = min(left, len(s.shares))
+	for end := max(left-most, 0); left > end; left-- {
+		f(s.shares[left-1].key, s.shares[left-1].id)
+	}
+	return left
 }

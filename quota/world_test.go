@@ -167,7 +167,7 @@ func (w *world) connect(e *envoy) {
 	l := &link{h: w.last, e: e, atServer: true, atEnvoy: true}
 	e.link = l
 	w.links = append(w.links, l)
-	w.d.Opened(w.at(), l.h, e.peer)
+	w.d.Opened(w.at(), l.h, e.peer, 0)
 	w.note("envoy %p connects as %d", e, l.h)
 }
 

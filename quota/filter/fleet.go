@@ -58,7 +58,7 @@ func NewFleet(n int, unassigned bool) *Fleet {
 	f := &Fleet{divider: quota.New(0, quota.Options{Fresh: true}), envoys: make([]proxy, n), unassigned: unassigned, due: never}
 	for i := range f.envoys {
 		f.envoys[i].places = map[quota.Bucket]int{}
-		f.divider.Opened(0, quota.Holder(i+1), 0)
+		f.divider.Opened(0, quota.Holder(i+1), 0, 0)
 	}
 	return f
 }
