@@ -44,7 +44,8 @@ func (f *fleet) round(n uint64) (actions int) {
 				Allowed: allowed, Elapsed: 5 * time.Second,
 			})
 		}
-		f.d.Tick(f.now)
+		for f.d.Tick(f.now) <= f.now {
+		}
 		f.ready = f.d.Ready(f.ready[:0])
 		for _, ready := range f.ready {
 			for more := true; more; {

@@ -16,6 +16,7 @@ type bucket struct {
 	place   int  // in the schedule, from 1 on
 	divided Time // when it was divided last
 	dirty   bool // in Divider.dirty
+	removed bool // no longer in Divider.buckets
 	// spare are the hits that a shadow limit has left, at the time spared; see [Divider.Beyond].
 	spare  float64
 	spared Time
@@ -61,6 +62,7 @@ const (
 	measured                      // demand says something
 	hungry                        // was denied something in the last interval
 	fell                          // wanted much less in the last interval than before
+	ended                         // to be removed in this division
 )
 
 func (s *share) is(all state) bool { return s.state&all == all }
@@ -182,20 +184,40 @@ func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 	d.shares++
 }
 
-// removeShare forgets the share at a place.
-func (d *Divider) removeShare(b *bucket, i int) {
-	s, at := b.shares[i].stream, b.shares[i].at
-	last := len(s.shares) - 1
-	if moved := s.shares[last]; int(at) != last {
-		s.shares[at] = moved
-		if j, found := moved.find(s.holder); found {
-			moved.shares[j].at = at
+// removeEnded removes the shares that have ended, in one pass.
+func (d *Divider) removeEnded(b *bucket) {
+	kept := 0
+	for i := range b.shares {
+		if s := &b.shares[i]; s.is(ended) {
+			if d.shares--; !s.stream.closed {
+				s.leave()
+			}
+			continue
+		}
+		if kept < i {
+			b.shares[kept] = b.shares[i]
+		}
+		kept++
+	}
+	clear(b.shares[kept:])
+	if b.shares = b.shares[:kept]; cap(b.shares) > 2*kept+8 {
+		b.shares = slices.Clone(b.shares)
+	}
+}
+
+// leave removes a share from its stream's list, and leaves its entry in the outbox, if there is one, without an effect.
+func (s *share) leave() {
+	st, last := s.stream, len(s.stream.shares)-1
+	if moved := st.shares[last]; int(s.at) != last {
+		st.shares[s.at] = moved
+		if j, found := moved.find(st.holder); found {
+			moved.shares[j].at = s.at
 		}
 	}
-	s.shares[last] = nil
-	s.shares = s.shares[:last]
-	b.shares = slices.Delete(b.shares, i, i+1)
-	d.shares--
+	st.shares[last] = nil
+	st.shares = st.shares[:last]
+	st.compactOutbox()
+	st.compactSent()
 }
 
 // relimit sets another limit.

@@ -1,6 +1,12 @@
 package quota
 
-import "time"
+import (
+	"math"
+	"time"
+)
+
+// never is later than all times.
+const never Time = math.MaxInt64
 
 const (
 	// patienceAsked is how long a holder that abandoned a bucket has to report it anew.
@@ -14,15 +20,18 @@ const (
 func (d *Divider) divide(b *bucket) {
 	b.divided = d.now
 	d.counts.Divisions++
-	d.expire(b)
-	for i := 0; i < len(b.shares); {
-		if d.over(b, &b.shares[i]) {
-			d.removeShare(b, i)
-		} else {
-			i++
+	n := d.expire(b)
+	for i := range b.shares {
+		if s := &b.shares[i]; !s.is(ended) && d.over(b, s) {
+			s.state |= ended
+			n++
 		}
 	}
+	if n > 0 {
+		d.removeEnded(b)
+	}
 	if len(b.shares) == 0 && len(b.lost) == 0 {
+		b.removed = true
 		d.due.drop(b)
 		delete(d.buckets, b.key)
 		d.idBytes -= len(b.id)
@@ -46,16 +55,18 @@ func (d *Divider) divide(b *bucket) {
 	d.plan(b)
 }
 
-// over reports whether a share is to be forgotten, and has its bucket abandoned if that is due.
+// over reports whether a share is to be forgotten, and has its bucket abandoned if that is due. A holder that has nothing and
+// reports nothing for a TTL is forgotten even if it has not taken or confirmed its last action: the holder may never do so, and
+// an Envoy that still knows the bucket reports it again.
 func (d *Divider) over(b *bucket, s *share) bool {
 	switch {
+	case s.high == 0 && d.now-s.reported > d.o.TTL:
+		return true
 	case s.is(abandoning):
 		return s.high == 0 && s.state&(listed|outstanding) == 0 && (!s.is(asked) || s.until <= d.now)
 	case b.limit == nil, d.idle(s) && s.state&(queued|outstanding) == 0:
 		d.counts.Abandoned++
 		d.abandon(b, s)
-	default:
-		return s.high == 0 && s.state&(listed|outstanding) == 0 && d.now-s.reported > d.o.TTL
 	}
 	return false
 }
@@ -237,7 +248,18 @@ func fill(wants []want, all int64, live int) {
 
 // plan schedules the next division that no event leads to.
 func (d *Divider) plan(b *bucket) {
-	next := d.now + 2*d.o.TTL
+	if b.place > 0 && b.due <= d.now { // what was due has just been done
+		d.due.drop(b)
+	}
+	if next := d.nextChange(b); next < never {
+		d.due.add(b, next)
+	}
+}
+
+// nextChange returns when a bucket that has just been divided changes without an event, never if it does not. That is after
+// now: a share that waits for its holder to take or to confirm something does not change before that.
+func (d *Divider) nextChange(b *bucket) Time {
+	next := never
 	for _, l := range b.lost {
 		next = min(next, l.until)
 	}
@@ -250,5 +272,5 @@ func (d *Divider) plan(b *bucket) {
 			next = min(next, s.until)
 		}
 	}
-	d.due.add(b, max(next, d.now+time.Millisecond))
+	return next
 }

@@ -73,8 +73,10 @@ type Divider struct {
 	buckets      map[Bucket]*bucket
 	streams      map[Holder]*stream
 	ready        []*stream
-	dirty        []*bucket // to be divided at the next Tick
+	dirty        queue // buckets to be divided by the next calls of Tick
 	due          schedule
+	closing      []*stream // closed streams whose shares are to be removed by the next calls of Tick
+	nextClosing  int       // the place in closing of the next one: they take turns
 	shares       int
 	idBytes      int
 	peers        map[uint64]*peer
@@ -151,7 +153,8 @@ func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 }
 
 // Closed says that a stream has ended: nothing that was taken for it and not yet written will be
-// written. What it was told acts until its time to live has passed.
+// written. What it was told acts until its time to live has passed. The stream's buckets are left to
+// the next calls of [Divider.Tick], so Closed costs the same for any number of them.
 func (d *Divider) Closed(now Time, h Holder) {
 	d.advance(now)
 	s := d.streams[h]
@@ -165,13 +168,9 @@ func (d *Divider) Closed(now Time, h Holder) {
 		p.gone = d.now
 	}
 	d.leaveClient(s.client)
-	for _, b := range s.shares {
-		if i, found := b.find(h); found {
-			d.lose(b, i)
-			d.mark(b)
-		}
-	}
-	s.shares, s.outbox, s.sent, s.batches = nil, nil, nil, nil
+	s.closed, s.closedAt = true, d.now
+	s.outbox, s.strays, s.sent, s.batches = nil, nil, nil, nil
+	d.closing = append(d.closing, s)
 }
 
 // Confirmed says that everything up to seq, a number of [Divider.Take], has arrived at the holder.
@@ -183,8 +182,14 @@ func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
 	}
 	n := s.confirmed(seq)
 	for _, b := range s.sent[:n] {
-		if i, found := b.find(h); found && b.shares[i].confirm(d.now, uint32(seq), &d.o) { //nolint:gosec // it wraps around
+		i, found := b.find(h)
+		if !found {
+			continue
+		}
+		if share := &b.shares[i]; share.confirm(d.now, uint32(seq), &d.o) { //nolint:gosec // it wraps around
 			d.mark(b)
+		} else if share.high > 0 && !share.is(outstanding) {
+			d.due.add(b, share.until)
 		}
 	}
 	s.sent = dropFirst(s.sent, n)
@@ -203,24 +208,53 @@ func (d *Divider) Relimit(now Time, key Bucket, limit *Limit) {
 	}
 }
 
-// Tick divides what events have changed, and does what is due. It returns when it is to be called
-// again, at the latest; calls in between do no harm.
+// Tick divides buckets that events have changed, and those that are due. It returns when it is to be
+// called again, at the latest; calls in between do no harm. Once it has looked at [Options.TickShares]
+// shares it returns now, at the end of a bucket, so that its caller can release a lock before the next
+// call. Buckets are divided in the order in which they changed, and each is in line once at most.
 func (d *Divider) Tick(now Time) Time {
 	d.advance(now)
-	for b := d.due.pop(d.now); b != nil; b = d.due.pop(d.now) {
-		d.mark(b)
+	for looked := 0; looked < d.o.TickShares; {
+		before := looked
+		if b := d.nextOfClosed(); b != nil {
+			d.mark(b)
+			looked++
+		}
+		if b := d.due.pop(d.now); b != nil {
+			d.mark(b)
+			looked++
+		}
+		if b := d.dirty.pop(); b != nil {
+			looked += 1 + len(b.shares) + len(b.lost)
+			d.divide(b)
+		}
+		if looked == before {
+			return d.due.next(d.now + time.Minute)
+		}
 	}
-	dirty := d.dirty
-	d.dirty = nil
-	for i, b := range dirty {
-		dirty[i] = nil
-		b.dirty = false
-		d.divide(b)
+	return d.now
+}
+
+// nextOfClosed returns the next bucket of a closed stream, nil if there is none.
+func (d *Divider) nextOfClosed() *bucket {
+	for len(d.closing) > 0 {
+		d.nextClosing++
+		if d.nextClosing >= len(d.closing) {
+			d.nextClosing = 0
+		}
+		s := d.closing[d.nextClosing]
+		if last := len(s.shares) - 1; last >= 0 {
+			b := s.shares[last]
+			s.shares = s.shares[:last]
+			return b
+		}
+		s.shares = nil
+		last := len(d.closing) - 1
+		d.closing[d.nextClosing] = d.closing[last]
+		d.closing[last] = nil
+		d.closing = d.closing[:last]
 	}
-	if d.dirty == nil {
-		d.dirty = dirty[:0]
-	}
-	return d.due.next(d.now + time.Minute)
+	return nil
 }
 
 // Ready appends the holders that have become ready since it was last called: there is something to
@@ -260,6 +294,7 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 	}
 	s.outbox = dropFirst(s.outbox, n)
 	s.batches = append(s.batches, batch{s.seq, len(s.sent)})
+	s.compactSent()
 	return to, s.seq, len(s.outbox)+len(s.strays) > 0
 }
 
@@ -269,16 +304,16 @@ func (d *Divider) advance(now Time) {
 
 // mark has a bucket divided, at the next Tick or when there has been enough time since the last.
 func (d *Divider) mark(b *bucket) {
+	if b.removed {
+		return
+	}
 	if n := len(b.shares); n > 8 {
 		if at := b.divided + min(Time(n)*gapEach, mostGap); at > d.now {
 			d.due.add(b, at)
 			return
 		}
 	}
-	if !b.dirty {
-		b.dirty = true
-		d.dirty = append(d.dirty, b)
-	}
+	d.dirty.push(b)
 }
 
 func (d *Divider) wake(s *stream) {

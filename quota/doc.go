@@ -35,5 +35,18 @@
 // somebody is denied is told to abandon the bucket: its next request reports it at once, and if none comes
 // its share is free.
 //
+// # What it costs
+//
+// A bucket is divided after an event that changes it, and at a time at which something of it ends. Without
+// events nothing is divided any more: a holder that never takes or never confirms its actions costs nothing
+// but memory. A [Divider.Tick] looks at [Options.TickShares] shares and returns, so that its caller can
+// release a lock. Report, Relimit and View are linear in the holders of one bucket at most, Confirmed in
+// the actions that it confirms, and Take, Each and Survey in the number that their caller gives. Opened and
+// Closed do not depend on the number of buckets. A bucket of more than eight holders is divided once in 4 ms
+// for each holder at most, or once a second.
+//
+// Only the newest action of a bucket is kept for its holder. A holder that has nothing in force and has
+// reported nothing for a TTL is forgotten, with its actions.
+//
 // A Divider has no lock. Its methods run in one goroutine at a time.
 package quota

@@ -34,6 +34,8 @@ func (d *Divider) Broken() string {
 		for i := range b.shares {
 			s := &b.shares[i]
 			switch {
+			case s.stream.closed:
+				continue
 			case d.streams[s.stream.holder] != s.stream:
 				return "a share of a stream that has ended"
 			case s.stream.shares[s.at] != b:
@@ -42,7 +44,10 @@ func (d *Divider) Broken() string {
 				return "shares out of order"
 			}
 		}
-		if b.place == 0 && !b.dirty {
+		if b.removed {
+			return "a removed bucket"
+		}
+		if b.place == 0 && !b.dirty && d.nextChange(b) < never && len(d.closing) == 0 {
 			return "a bucket that is never divided again"
 		}
 		if b.place > 0 && d.due[b.place-1] != b {
@@ -53,8 +58,8 @@ func (d *Divider) Broken() string {
 		return "a wrong number of shares, or bytes of ids"
 	}
 	for _, s := range d.streams {
-		if len(s.outbox) > len(s.shares) {
-			return "an outbox with more than there are buckets"
+		if len(s.outbox) > 2*len(s.shares)+mostSlack || len(s.sent)+len(s.batches) > 8*len(s.shares)+mostSlack+1 {
+			return "more entries than there are buckets"
 		}
 	}
 	return ""

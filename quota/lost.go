@@ -44,21 +44,23 @@ func (p *peer) mixed(d *Divider) {
 	}
 }
 
-// lose makes the share at a place that of an ended stream.
-func (d *Divider) lose(b *bucket, i int) {
-	s := &b.shares[i]
-	until := s.until
-	if s.is(outstanding) {
-		until = d.now + d.o.TTL + d.o.Delta
-	}
+// lose keeps the rate of a closed stream's share as lost.
+func (d *Divider) lose(b *bucket, s *share) {
+	until := d.lostUntil(s)
 	if s.high > 0 && until > d.now {
 		b.lost = append(b.lost, lost{until: until, rate: int64(s.high), peer: s.stream.peer})
 		if len(b.lost) > mostLost {
 			b.mergeLost()
 		}
 	}
-	b.shares = slices.Delete(b.shares, i, i+1)
-	d.shares--
+}
+
+// lostUntil returns when the rate of a closed stream's share ends.
+func (d *Divider) lostUntil(s *share) Time {
+	if s.is(outstanding) {
+		return s.stream.closedAt + d.o.TTL + d.o.Delta
+	}
+	return s.until
 }
 
 // mostLost bounds a bucket's list of what is lost.
@@ -79,8 +81,24 @@ func (b *bucket) mergeLost() {
 	b.lost = kept
 }
 
-// expire ends what has outlived its time, and gives what is lost back to peers that came back.
-func (d *Divider) expire(b *bucket) {
+// expire ends what has outlived its time, makes the shares of closed streams lost, and gives what is lost
+// back to peers that came back. It returns the number of shares that have ended.
+func (d *Divider) expire(b *bucket) (n int) {
+	for i := range b.shares {
+		switch s := &b.shares[i]; {
+		case s.stream.closed:
+			d.lose(b, s)
+			s.state |= ended
+			n++
+		case s.high > 0 && !s.is(outstanding) && s.until <= d.now:
+			s.high = 0
+			s.state &^= assigned
+			s.renew(d.now + d.o.Patience)
+		}
+	}
+	if b.lost == nil {
+		return n
+	}
 	kept := b.lost[:0]
 	for _, l := range b.lost {
 		if l.until > d.now && !d.takeOver(b, l) {
@@ -92,13 +110,7 @@ func (d *Divider) expire(b *bucket) {
 	if len(kept) == 0 {
 		b.lost = nil
 	}
-	for i := range b.shares {
-		if s := &b.shares[i]; s.high > 0 && !s.is(outstanding) && s.until <= d.now {
-			s.high = 0
-			s.state &^= assigned
-			s.renew(d.now + d.o.Patience)
-		}
-	}
+	return n
 }
 
 // takeOver reports whether something lost is now held by the stream that its peer came back with. That
@@ -109,7 +121,7 @@ func (d *Divider) takeOver(b *bucket, l lost) bool {
 		return false
 	}
 	i, found := b.find(p.newest)
-	if !found {
+	if !found || b.shares[i].is(ended) {
 		return false
 	}
 	if s := &b.shares[i]; !s.is(arrived) {

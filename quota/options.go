@@ -21,6 +21,10 @@ type Options struct {
 	MaxStreamBuckets, MaxBuckets int
 	// MaxIDBytes bounds the bytes of all buckets' ids. 0 is 128 MiB.
 	MaxIDBytes int
+	// TickShares bounds the work of a [Divider.Tick]: the shares of closed streams and of divided buckets
+	// that it looks at. The last bucket is divided as a whole. 0 is 4,096, which takes less than a
+	// millisecond.
+	TickShares int
 	// Fresh says that no predecessor of this divider has assigned anything that may still act. Otherwise
 	// it learns for 6 s, until all Envoys that can have come back: the whole limit counts as in force, a
 	// bucket that is new to its holder is not answered, and a holder that reports what it admitted goes
@@ -53,6 +57,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxIDBytes <= 0 {
 		o.MaxIDBytes = 128 << 20
+	}
+	if o.TickShares <= 0 {
+		o.TickShares = 4096
 	}
 	return o
 }

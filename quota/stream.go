@@ -13,6 +13,9 @@ type stream struct {
 	// batches are those of sent, oldest first.
 	batches []batch
 	ready   bool // in Divider.ready
+	closed  bool // its shares are removed by the next divisions of their buckets
+	// closedAt is when it was closed.
+	closedAt Time
 }
 
 type batch struct {
@@ -100,4 +103,55 @@ func dropFirst(list []*bucket, n int) []*bucket {
 	left := copy(list, list[n:])
 	clear(list[left:])
 	return list[:left]
+}
+
+// mostSlack is how many entries without an effect a stream's lists may have beyond those of its shares.
+const mostSlack = 64
+
+// compactOutbox drops the entries of shares that were removed, and those that are there twice, once they prevail.
+func (s *stream) compactOutbox() {
+	if len(s.outbox) <= 2*len(s.shares)+mostSlack {
+		return
+	}
+	kept := s.outbox[:0]
+	for _, b := range s.outbox {
+		if i, found := b.find(s.holder); found && b.shares[i].is(listed) {
+			b.shares[i].state &^= listed
+			kept = append(kept, b)
+		}
+	}
+	clear(s.outbox[len(kept):])
+	s.outbox = kept
+	for _, b := range kept {
+		if i, found := b.find(s.holder); found {
+			b.shares[i].state |= listed
+		}
+	}
+}
+
+// compactSent drops the entries of which a confirmation says nothing any more, once they prevail: a holder may never confirm.
+func (s *stream) compactSent() {
+	if len(s.sent)+len(s.batches) <= 8*len(s.shares)+mostSlack {
+		return
+	}
+	kept, batches, begin := s.sent[:0], s.batches[:0], 0
+	for _, a := range s.batches {
+		before := len(kept)
+		for _, b := range s.sent[begin:a.end] {
+			if i, found := b.find(s.holder); found && b.shares[i].awaits(uint32(a.seq)) { //nolint:gosec // it wraps around
+				kept = append(kept, b)
+			}
+		}
+		begin = a.end
+		if len(kept) > before {
+			batches = append(batches, batch{a.seq, len(kept)})
+		}
+	}
+	clear(s.sent[len(kept):])
+	s.sent, s.batches = kept, batches
+}
+
+// awaits reports whether a confirmation of a batch says something of a share.
+func (s *share) awaits(seq uint32) bool {
+	return s.is(outstanding) && s.renewed == seq || s.is(settling) && s.seq == seq
 }

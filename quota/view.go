@@ -48,6 +48,11 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 	}
 	for i := range b.shares {
 		s := &b.shares[i]
+		if s.stream.closed { // to be lost at the next division
+			v.Lost += int64(s.high)
+			v.LostFor = max(v.LostFor, d.lostUntil(s)-d.now)
+			continue
+		}
 		v.Unconfirmed += int64(s.high) - int64(min(s.high, s.told))
 		v.Holders = append(v.Holders, HolderView{
 			Holder: s.stream.holder, Demand: float64(s.demand), Share: s.told, Held: s.high,
@@ -67,12 +72,12 @@ type Brief struct {
 	Demand        float64
 }
 
-// Survey calls f with buckets that are divided. It looks at most of them at most: of more, at any. f must not call the divider's
-// methods.
+// Survey calls f with buckets that are divided. It stops once it has looked at most buckets and shares, so it may miss buckets,
+// in no order. f must not call the divider's methods.
 func (d *Divider) Survey(now Time, most int, f func(Brief)) {
 	d.advance(now)
 	for key, b := range d.buckets {
-		if most--; most < 0 {
+		if most -= 1 + len(b.shares); most < 0 {
 			return
 		}
 		if b.limit == nil || b.limit.Verdict != Divide {

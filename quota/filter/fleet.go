@@ -155,7 +155,10 @@ func (f *Fleet) report(envoy int, b *bucket) {
 
 // divide has the divider do what events have led to, and puts what it says on its way.
 func (f *Fleet) divide() {
-	f.due = max(f.divider.Tick(f.now), f.now+time.Millisecond)
+	for f.due = f.now; f.due <= f.now; {
+		f.due = f.divider.Tick(f.now)
+	}
+	f.due = max(f.due, f.now+time.Millisecond)
 	f.ready = f.divider.Ready(f.ready[:0])
 	for _, h := range f.ready {
 		if actions, seq, _ := f.divider.Take(f.now, h, nil, math.MaxInt); seq != 0 {
