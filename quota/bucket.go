@@ -9,7 +9,8 @@ import (
 type bucket struct {
 	key     Bucket
 	id      string
-	limit   *Limit // nil: abandoned by all, and forgotten once nothing is in force
+	owner   *client // the client that reported it first
+	limit   *Limit  // nil: abandoned by all, and forgotten once nothing is in force
 	shares  []share
 	lost    []lost
 	due     Time // when it is to be divided, if place is not 0
@@ -72,6 +73,8 @@ type lost struct {
 	until Time
 	rate  int64
 	peer  *peer
+	// client is the client that had it, nil if several had.
+	client *client
 	// unknown says that a predecessor may have assigned it, nobody knows to whom.
 	unknown bool
 }
@@ -162,11 +165,11 @@ func (s *share) confirm(now Time, seq uint32, o *Options) bool {
 }
 
 // newBucket makes a bucket. Whatever a predecessor may have assigned counts as lost.
-func (d *Divider) newBucket(r Report) *bucket {
-	b := &bucket{key: r.Bucket, id: string(r.ID), limit: r.Limit, divided: d.now - 2*mostGap}
+func (d *Divider) newBucket(c *client, r Report) *bucket {
+	b := &bucket{key: r.Bucket, id: string(r.ID), owner: c, limit: r.Limit, divided: d.now - 2*mostGap}
 	d.learn(b)
 	d.buckets[r.Bucket] = b
-	d.idBytes += len(b.id)
+	d.charge(c, bucketBytes+len(b.id))
 	return b
 }
 
@@ -182,6 +185,7 @@ func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 	b.shares = slices.Insert(b.shares, i, n)
 	s.shares = append(s.shares, b)
 	d.shares++
+	d.charge(s.client, shareBytes)
 }
 
 // removeEnded removes the shares that have ended, in one pass.
@@ -189,7 +193,10 @@ func (d *Divider) removeEnded(b *bucket) {
 	kept := 0
 	for i := range b.shares {
 		if s := &b.shares[i]; s.is(ended) {
-			if d.shares--; !s.stream.closed {
+			d.charge(s.stream.client, -shareBytes)
+			if d.shares--; s.stream.closed {
+				d.closed--
+			} else {
 				s.leave()
 			}
 			continue

@@ -78,12 +78,16 @@ type Divider struct {
 	closing      []*stream // closed streams whose shares are to be removed by the next calls of Tick
 	nextClosing  int       // the place in closing of the next one: they take turns
 	shares       int
-	idBytes      int
+	closed       int // number of shares of closed streams
+	bytes        int // memory of what is kept, as estimated
 	peers        map[uint64]*peer
 	clients      map[uint64]*client
 	purged       Time
 	wants        []want // of the bucket that is divided
-	counts       Counts
+	// These are of its clients, and of their shares.
+	groups, members []want
+	parts           []*part
+	counts          Counts
 }
 
 // New returns a divider that begins at the time now.
@@ -121,20 +125,21 @@ func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 	d.advance(now)
 	s := d.stream(h)
 	b := d.buckets[r.Bucket]
+	isNew := b == nil
 	switch {
 	case r.Limit == nil:
 		if b != nil && b.limit != nil {
 			d.relimit(b, nil)
 		}
-		if b == nil || !b.has(h) {
+		if isNew || !b.has(h) {
 			d.stray(s, r)
 		}
 		return NoLimit
-	case b == nil:
-		if d.full(s) || d.idBytes+len(r.ID) > d.o.MaxIDBytes {
+	case isNew:
+		if d.isFull(s, bucketBytes+len(r.ID)+lostBytes+shareBytes) {
 			return d.noRoom(s, r)
 		}
-		b = d.newBucket(r)
+		b = d.newBucket(s.client, r)
 	case !same(b.limit, r.Limit):
 		d.relimit(b, r.Limit)
 	default:
@@ -142,7 +147,7 @@ func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 	}
 	i, found := b.find(h)
 	if !found {
-		if d.full(s) {
+		if !isNew && d.isFull(s, shareBytes) {
 			return d.noRoom(s, r)
 		}
 		d.insertShare(b, i, s, r)
@@ -167,9 +172,11 @@ func (d *Divider) Closed(now Time, h Holder) {
 		p.open--
 		p.gone = d.now
 	}
-	d.leaveClient(s.client)
 	s.closed, s.closedAt = true, d.now
-	s.outbox, s.strays, s.sent, s.batches = nil, nil, nil, nil
+	d.closed += len(s.shares)
+	d.takeStrays(s, nil, len(s.strays))
+	s.outbox, s.sent, s.batches = nil, nil, nil
+	d.leaveClient(s)
 	d.closing = append(d.closing, s)
 }
 
@@ -280,12 +287,9 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 		return to, 0, false
 	}
 	s.seq++
-	n := min(most, len(s.strays))
-	to = append(to, s.strays[:n]...)
-	if s.strays = s.strays[n:]; len(s.strays) == 0 {
-		s.strays = nil
-	}
-	n = min(most-n, len(s.outbox))
+	begun := len(to)
+	to = d.takeStrays(s, to, most)
+	n := min(most-(len(to)-begun), len(s.outbox))
 	for _, b := range s.outbox[:n] {
 		if i, found := b.find(h); found && b.shares[i].unlist() {
 			to = append(to, b.shares[i].take(b, uint32(s.seq), d.o.TTL)) //nolint:gosec // it wraps around

@@ -12,6 +12,9 @@ func (d *Divider) InForce(key Bucket) (rate int64, known bool) {
 // ForgetLost is a mistake: it takes what ended streams were told as ended.
 func (d *Divider) ForgetLost() {
 	for _, b := range d.buckets {
+		for i := range b.lost {
+			d.charge(b.lost[i].payer(b), -lostBytes)
+		}
 		b.lost = nil
 	}
 }
@@ -27,14 +30,21 @@ func (d *Divider) ForgetUnconfirmed() {
 
 // Broken returns what is wrong with the structure of a divider, "" if nothing is.
 func (d *Divider) Broken() string {
-	shares, ids := 0, 0
+	shares, closed, bytes := 0, 0, map[*client]int{}
 	for _, b := range d.buckets {
-		ids += len(b.id)
+		bytes[b.owner] += bucketBytes + len(b.id)
+		for i := range b.lost {
+			bytes[b.lost[i].payer(b)] += lostBytes
+		}
+		for i := range b.shares {
+			bytes[b.shares[i].stream.client] += shareBytes
+		}
 		shares += len(b.shares)
 		for i := range b.shares {
 			s := &b.shares[i]
 			switch {
 			case s.stream.closed:
+				closed++
 				continue
 			case d.streams[s.stream.holder] != s.stream:
 				return "a share of a stream that has ended"
@@ -54,8 +64,19 @@ func (d *Divider) Broken() string {
 			return "a bucket at another place of the schedule"
 		}
 	}
-	if shares != d.shares || ids != d.idBytes {
-		return "a wrong number of shares, or bytes of ids"
+	sum := 0
+	for _, s := range d.streams {
+		for i := range s.strays {
+			bytes[s.client] += strayBytes + len(s.strays[i].ID)
+		}
+	}
+	for c, n := range bytes {
+		if sum += n; n != c.bytes || c.id != 0 && d.clients[c.id] != c {
+			return "a client that is charged wrongly"
+		}
+	}
+	if shares != d.shares || closed != d.closed || sum != d.bytes {
+		return "a wrong number of shares, or of bytes"
 	}
 	for _, s := range d.streams {
 		if len(s.outbox) > 2*len(s.shares)+mostSlack || len(s.sent)+len(s.batches) > 8*len(s.shares)+mostSlack+1 {

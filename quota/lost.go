@@ -48,9 +48,9 @@ func (p *peer) mixed(d *Divider) {
 func (d *Divider) lose(b *bucket, s *share) {
 	until := d.lostUntil(s)
 	if s.high > 0 && until > d.now {
-		b.lost = append(b.lost, lost{until: until, rate: int64(s.high), peer: s.stream.peer})
+		d.addLost(b, lost{until: until, rate: int64(s.high), peer: s.stream.peer, client: s.stream.client})
 		if len(b.lost) > mostLost {
-			b.mergeLost()
+			d.mergeLost(b)
 		}
 	}
 }
@@ -66,19 +66,51 @@ func (d *Divider) lostUntil(s *share) Time {
 // mostLost bounds a bucket's list of what is lost.
 const mostLost = 64
 
-// mergeLost makes the older half of what is lost one.
-func (b *bucket) mergeLost() {
-	all, kept := lost{}, b.lost[:0]
-	for i, l := range b.lost {
-		if i < mostLost/2 && !l.unknown {
-			all.until = max(all.until, l.until)
-			all.rate += l.rate
-		} else {
-			kept = append(kept, l)
+func (d *Divider) addLost(b *bucket, l lost) {
+	b.lost = append(b.lost, l)
+	d.charge(l.payer(b), lostBytes)
+}
+
+// payer returns the client that is charged for something lost.
+func (l *lost) payer(b *bucket) *client {
+	if l.client == nil {
+		return b.owner
+	}
+	return l.client
+}
+
+// mergeLost merges the older half of what is lost: what one client had, and all of it if that is not enough.
+func (d *Divider) mergeLost(b *bucket) {
+	older := b.lost[:mostLost/2]
+	kept := make([]lost, 0, mostLost+1)
+	merge := func(same func(a, b *lost) bool) {
+		kept = kept[:0]
+		for i := range older {
+			l := &older[i]
+			at := -1
+			if !l.unknown {
+				at = slices.IndexFunc(kept, func(k lost) bool { return !k.unknown && same(&k, l) })
+			}
+			if at < 0 {
+				kept = append(kept, *l)
+				continue
+			}
+			k := &kept[at]
+			d.charge(l.payer(b), -lostBytes)
+			k.until, k.rate, k.peer = max(k.until, l.until), k.rate+l.rate, nil
+			if k.client != l.client {
+				d.charge(k.payer(b), -lostBytes)
+				k.client = nil
+				d.charge(b.owner, lostBytes)
+			}
 		}
 	}
-	kept = append(kept, all)
-	b.lost = kept
+	merge(func(a, b *lost) bool { return a.client == b.client })
+	if len(kept) > mostLost/4 {
+		older = slices.Clone(kept)
+		merge(func(_, _ *lost) bool { return true })
+	}
+	b.lost = append(kept, b.lost[mostLost/2:]...)
 }
 
 // expire ends what has outlived its time, makes the shares of closed streams lost, and gives what is lost
@@ -86,7 +118,7 @@ func (b *bucket) mergeLost() {
 func (d *Divider) expire(b *bucket) (n int) {
 	for i := range b.shares {
 		switch s := &b.shares[i]; {
-		case s.stream.closed:
+		case d.closed > 0 && s.stream.closed:
 			d.lose(b, s)
 			s.state |= ended
 			n++
@@ -103,12 +135,15 @@ func (d *Divider) expire(b *bucket) (n int) {
 	for _, l := range b.lost {
 		if l.until > d.now && !d.takeOver(b, l) {
 			kept = append(kept, l)
+		} else {
+			d.charge(l.payer(b), -lostBytes)
 		}
 	}
 	clear(b.lost[len(kept):])
-	b.lost = kept
-	if len(kept) == 0 {
+	if b.lost = kept; len(kept) == 0 {
 		b.lost = nil
+	} else if cap(kept) > 2*len(kept)+8 {
+		b.lost = slices.Clone(kept)
 	}
 	return n
 }
@@ -142,7 +177,7 @@ func (d *Divider) learn(b *bucket) {
 		return
 	}
 	if until := max(d.learnt, d.others(b)); until > d.now {
-		b.lost = append(b.lost, lost{until: until, rate: b.limit.rate(), unknown: true})
+		d.addLost(b, lost{until: until, rate: b.limit.rate(), unknown: true})
 	}
 }
 

@@ -16,11 +16,13 @@ type Options struct {
 	Patience time.Duration
 	// IdleReports is after how many reports without a request a bucket is abandoned. 0 is 6.
 	IdleReports int
-	// MaxStreamBuckets and MaxBuckets bound the buckets of a stream, and of all streams added up.
-	// 0 is 10,000 and 1,000,000.
-	MaxStreamBuckets, MaxBuckets int
-	// MaxIDBytes bounds the bytes of all buckets' ids. 0 is 128 MiB.
-	MaxIDBytes int
+	// MaxStreamBuckets bounds the buckets of a stream. 0 is 10,000.
+	MaxStreamBuckets int
+	// MaxBytes bounds the memory for buckets: 320 bytes and the id for each, and 100 for each stream that
+	// has reported it. A client may have as much as is then free, so a single client has at most a half, and
+	// clients that take all they can leave room for another one. Idle buckets of a client that has half of
+	// what it may have are abandoned after one report. 0 is 64 MiB.
+	MaxBytes int
 	// TickShares bounds the work of a [Divider.Tick]: the shares of closed streams and of divided buckets
 	// that it looks at. The last bucket is divided as a whole. 0 is 4,096, which takes less than a
 	// millisecond.
@@ -52,11 +54,8 @@ func (o Options) withDefaults() Options {
 	if o.MaxStreamBuckets <= 0 {
 		o.MaxStreamBuckets = 10_000
 	}
-	if o.MaxBuckets <= 0 {
-		o.MaxBuckets = 1_000_000
-	}
-	if o.MaxIDBytes <= 0 {
-		o.MaxIDBytes = 128 << 20
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 64 << 20
 	}
 	if o.TickShares <= 0 {
 		o.TickShares = 4096

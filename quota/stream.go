@@ -39,7 +39,9 @@ func (d *Divider) stream(h Holder) *stream {
 // stray leaves a bucket of which nothing is kept as it is while it has requests: its next request would
 // report it anew. One without is abandoned, so that the holder forgets it.
 func (d *Divider) stray(s *stream, r Report) {
-	if r.Elapsed > 0 && r.Allowed+r.Denied == 0 && len(s.strays) < mostStrays {
+	n := strayBytes + len(r.ID)
+	if r.Elapsed > 0 && r.Allowed+r.Denied == 0 && len(s.strays) < mostStrays && d.hasRoom(s.client, n) {
+		d.charge(s.client, n)
 		s.strays = append(s.strays, Action{Bucket: r.Bucket, ID: string(r.ID), Kind: Abandon})
 		d.wake(s)
 	}
@@ -51,9 +53,22 @@ func (d *Divider) noRoom(s *stream, r Report) Outcome {
 	return NoRoom
 }
 
-// full reports whether a stream can have no more buckets.
-func (d *Divider) full(s *stream) bool {
-	return d.shares >= d.o.MaxBuckets || len(s.shares) >= d.o.MaxStreamBuckets
+// takeStrays appends at most most strays.
+func (d *Divider) takeStrays(s *stream, to []Action, most int) []Action {
+	n := min(most, len(s.strays))
+	for i := range s.strays[:n] {
+		d.charge(s.client, -strayBytes-len(s.strays[i].ID))
+	}
+	to = append(to, s.strays[:n]...)
+	if s.strays = s.strays[n:]; len(s.strays) == 0 {
+		s.strays = nil
+	}
+	return to
+}
+
+// isFull reports whether a stream can have no other bucket, which takes n bytes.
+func (d *Divider) isFull(s *stream, n int) bool {
+	return len(s.shares) >= d.o.MaxStreamBuckets || !d.hasRoom(s.client, n)
 }
 
 // queue puts what a holder is to be told into its outbox.

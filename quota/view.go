@@ -97,6 +97,8 @@ func (d *Divider) Buckets() iter.Seq[Bucket] { return maps.Keys(d.buckets) }
 // Counts are for metrics. Those in the first line are of now, others since the divider was made.
 type Counts struct {
 	Streams, Buckets, Shares int
+	// Bytes is the memory for all buckets, as [Options].MaxBytes counts it.
+	Bytes int
 	// NoRoom are reports beyond a bound; Abandoned buckets that were idle or have no rule any more, Asked
 	// those that were abandoned to see whether they have requests; TakenOver shares that a peer which
 	// came back took over; Divisions how often a bucket was divided.
@@ -107,6 +109,7 @@ type Counts struct {
 func (d *Divider) Counts() Counts {
 	c := d.counts
 	c.Streams, c.Buckets, c.Shares = len(d.streams), len(d.buckets), d.shares
+	c.Bytes = d.bytes
 	return c
 }
 

@@ -96,7 +96,7 @@ func TestSilentHoldersCostNothing(t *testing.T) {
 // bucket that changes meanwhile waits for those that changed before it, and no longer.
 func TestTicksAreBounded(t *testing.T) {
 	const buckets, tickShares = 20_000, 100
-	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: buckets, MaxBuckets: 10 * buckets, TickShares: tickShares})
+	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: buckets, MaxBytes: 1 << 30, TickShares: tickShares})
 	ticks := func() (n int) {
 		for ; ; n++ {
 			before := r.Counts().Divisions
