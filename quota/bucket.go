@@ -227,18 +227,18 @@ func (s *share) leave() {
 	st.compactSent()
 }
 
-// relimit sets another limit.
+// relimit sets another limit, withdraws all assignments of the old one that no holder has taken, and has the bucket divided by
+// the next Tick, however recently it was divided.
 func (d *Divider) relimit(b *bucket, limit *Limit) {
 	b.limit = limit
 	d.learn(b)
 	for i := range b.shares {
 		s := &b.shares[i]
-		s.state |= answer
-		if limit == nil && !s.is(abandoning) {
-			s.state &^= queued // no limit says how much a token bucket holds
+		if s.state |= answer; !s.is(abandoning) {
+			s.state &^= queued
 		}
 	}
-	d.mark(b)
+	d.dirty.push(b)
 }
 
 func (b *bucket) has(h Holder) bool {

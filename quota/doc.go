@@ -12,7 +12,8 @@
 // limit. A rate may be in force from the moment that it is taken out of the divider until a later one is
 // confirmed, or its time to live has passed since. So the ledger of a bucket has the greatest rate that
 // may be in force at each holder, and what streams that ended may still act on. A holder gets more only
-// out of what that leaves. If a limit is lowered, nobody gets more until the sum is below it.
+// out of what that leaves. If a limit changes, assignments of the old one that were not taken yet are
+// withdrawn, and if it is lowered, no holder gets more until the sum is below it.
 //
 // So what is admitted in any interval is at most the limit's rate times its length, and
 //   - what token buckets hold at its begin: at most [Limit].Burst x the limit's rate, and [Limit].MinTokens

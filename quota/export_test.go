@@ -9,6 +9,23 @@ func (d *Divider) InForce(key Bucket) (rate int64, known bool) {
 	return b.inForce(), true
 }
 
+// Taken is InForce without what is queued and was not taken.
+func (d *Divider) Taken(key Bucket) int64 {
+	b := d.buckets[key]
+	if b == nil {
+		return 0
+	}
+	sum := b.lostRate()
+	for i := range b.shares {
+		if s := &b.shares[i]; s.is(asked) {
+			sum += int64(s.reserved())
+		} else {
+			sum += int64(s.high)
+		}
+	}
+	return sum
+}
+
 // ForgetLost is a mistake: it takes what ended streams were told as ended.
 func (d *Divider) ForgetLost() {
 	for _, b := range d.buckets {

@@ -268,8 +268,8 @@ func (w *world) relimit(i, to int) {
 	limit := limitOf(to)
 	w.note("limit of %d: %+v", i, limit)
 	w.limits[i] = limit
+	w.most[i] = w.d.Taken(bucketOf(i))
 	w.d.Relimit(w.at(), bucketOf(i), limit)
-	w.d.Tick(w.at())
 }
 
 // restart ends the service, which forgets all, or an Envoy. No limit may just have been lowered, as a
