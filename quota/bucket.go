@@ -64,6 +64,7 @@ const (
 	hungry                        // was denied something in the last interval
 	fell                          // wanted much less in the last interval than before
 	ended                         // to be removed in this division
+	returned                      // the holder knew the bucket before its stream began
 )
 
 func (s *share) is(all state) bool { return s.state&all == all }
@@ -75,6 +76,8 @@ type lost struct {
 	peer  *peer
 	// client is the client that had it, nil if several had.
 	client *client
+	// succeeded says that its stream ended in silence after its peer had opened another.
+	succeeded bool
 	// unknown says that a predecessor may have assigned it, nobody knows to whom.
 	unknown bool
 }
@@ -176,8 +179,10 @@ func (d *Divider) newBucket(c *client, r Report) *bucket {
 // insertShare adds a stream to a bucket, at the place that find returned.
 func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 	n := share{stream: s, reported: d.now - min(max(r.Elapsed, 0), d.o.TTL/2), at: uint32(len(s.shares))} //nolint:gosec // bounded
-	if r.Elapsed > 0 && !d.o.Strict {
-		n.credit(b, max(d.aged, d.others(b)), r)
+	if r.Elapsed > 0 {
+		if n.state |= returned; !d.o.Strict {
+			n.credit(b, max(d.aged, d.others(b)), r)
+		}
 	}
 	if len(b.shares) == cap(b.shares) { // grown by less than append would, as most of memory is here
 		b.shares = append(make([]share, 0, len(b.shares)*5/4+1), b.shares...)

@@ -8,6 +8,9 @@ import (
 // shortest is the shortest interval that says something about a rate.
 const shortest = 250 * time.Millisecond
 
+// mostJitter is by how much the times that reports take to be read differ usually.
+const mostJitter = 500 * time.Millisecond
+
 // mostCounted bounds the counts of a report.
 const mostCounted = 1 << 30
 
@@ -32,13 +35,31 @@ func (s *share) report(now, patience Time, r Report) {
 	if r.Allowed+r.Denied > 0 {
 		s.idle = 0
 	}
-	passed := now - s.reported
+	passed := r.interval(now - s.reported)
 	if passed < shortest {
 		return
 	}
 	seconds := float32(passed.Seconds())
 	s.estimate(s.counted/seconds, float32(min(r.Denied, mostCounted))/seconds, seconds)
 	s.counted, s.reported = 0, now
+}
+
+// interval returns the length of the interval that a report is about. That is the time that has passed since the last one, unless
+// one of them was read late: the holder's clock tells, in whole seconds.
+func (r *Report) interval(passed Time) Time {
+	if r.Elapsed > 0 && (passed < r.Elapsed-mostJitter || passed > r.Elapsed+time.Second+mostJitter) {
+		return r.span()
+	}
+	return passed
+}
+
+// span returns the time since a holder's last report of a bucket by its own clock. Envoy reports every 5 s, and cuts off
+// fractions of a second, but a bucket for the second time at the next of those times.
+func (r *Report) span() time.Duration {
+	if r.Elapsed%(5*time.Second) != 0 {
+		return r.Elapsed + time.Second
+	}
+	return r.Elapsed
 }
 
 // answered says that a bucket that was abandoned has requests. If a holder that was asked took a while,

@@ -83,7 +83,9 @@ type Divider struct {
 	peers        map[uint64]*peer
 	clients      map[uint64]*client
 	purged       Time
-	wants        []want // of the bucket that is divided
+	// expected is when Tick is to be called at the latest, and paused until when nothing is given to take.
+	expected, paused Time
+	wants            []want // of the bucket that is divided
 	// These are of its clients, and of their shares.
 	groups, members []want
 	parts           []*part
@@ -93,7 +95,7 @@ type Divider struct {
 // New returns a divider that begins at the time now.
 func New(now Time, o Options) *Divider {
 	o = o.withDefaults()
-	d := &Divider{o: o, now: now, buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{}}
+	d := &Divider{o: o, now: now, expected: never - max(o.MaxLate, 0), buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{}}
 	if !o.Fresh {
 		d.aged = now + o.TTL + o.Delta
 		d.learnt = d.aged
@@ -124,6 +126,7 @@ func (d *Divider) Opened(now Time, h Holder, peer, client uint64) {
 func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 	d.advance(now)
 	s := d.stream(h)
+	d.heard(s)
 	b := d.buckets[r.Bucket]
 	isNew := b == nil
 	switch {
@@ -167,11 +170,7 @@ func (d *Divider) Closed(now Time, h Holder) {
 		return
 	}
 	delete(d.streams, h)
-	if p := s.peer; p != nil {
-		p.mixed(d)
-		p.open--
-		p.gone = d.now
-	}
+	d.leavePeer(s)
 	s.closed, s.closedAt = true, d.now
 	d.closed += len(s.shares)
 	d.takeStrays(s, nil, len(s.strays))
@@ -187,6 +186,7 @@ func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
 	if s == nil {
 		return
 	}
+	d.heard(s)
 	n := s.confirmed(seq)
 	for _, b := range s.sent[:n] {
 		i, found := b.find(h)
@@ -236,10 +236,24 @@ func (d *Divider) Tick(now Time) Time {
 			d.divide(b)
 		}
 		if looked == before {
-			return d.due.next(d.now + time.Minute)
+			d.expected = d.nextTick()
+			return d.expected
 		}
 	}
+	d.expected = d.now
 	return d.now
+}
+
+// nextTick returns when Tick is to be called again if there is nothing left to do now.
+func (d *Divider) nextTick() Time {
+	next := d.due.next(d.now + time.Minute)
+	if d.paused > d.now {
+		next = min(next, d.paused)
+	}
+	if d.o.MaxLate > 0 && len(d.streams) > 0 {
+		next = min(next, d.now+d.o.MaxLate)
+	}
+	return next
 }
 
 // nextOfClosed returns the next bucket of a closed stream, nil if there is none.
@@ -267,6 +281,9 @@ func (d *Divider) nextOfClosed() *bucket {
 // Ready appends the holders that have become ready since it was last called: there is something to
 // [Divider.Take] for them.
 func (d *Divider) Ready(to []Holder) []Holder {
+	if d.paused > d.now {
+		return to
+	}
 	for i, s := range d.ready {
 		s.ready = false
 		to = append(to, s.holder)
@@ -286,6 +303,10 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 	if s == nil || len(s.outbox)+len(s.strays) == 0 || most <= 0 {
 		return to, 0, false
 	}
+	if d.paused > d.now {
+		d.wake(s)
+		return to, 0, false
+	}
 	s.seq++
 	begun := len(to)
 	to = d.takeStrays(s, to, most)
@@ -302,8 +323,14 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 	return to, s.seq, len(s.outbox)+len(s.strays) > 0
 }
 
+// pauseLate is how long nothing is given to take after the caller stood still.
+const pauseLate = 250 * time.Millisecond
+
 func (d *Divider) advance(now Time) {
 	d.now = max(d.now, now)
+	if d.o.MaxLate > 0 && d.now-d.o.MaxLate > d.expected {
+		d.expected, d.paused = never-d.o.MaxLate, d.now+pauseLate
+	}
 }
 
 // mark has a bucket divided, at the next Tick or when there has been enough time since the last.

@@ -35,20 +35,38 @@ func (d *Divider) joinPeer(s *stream, id uint64) {
 	s.peer = p
 	p.open++
 	p.newest = s.holder
-	p.mixed(d)
 }
 
-func (p *peer) mixed(d *Divider) {
-	if p.open > 1 {
-		p.alone = d.now + d.o.TTL + d.o.Delta + 1
+// heard is called at each event of a stream. One that is not its peer's newest and goes on is of another Envoy than that.
+func (d *Divider) heard(s *stream) {
+	if p := s.peer; p != nil && p.newest != s.holder {
+		d.mix(p)
 	}
 }
+
+// leavePeer takes a closed stream from its peer. Only the stream of an Envoy that came back before its end was noticed ends
+// in silence while there is a newer one.
+func (d *Divider) leavePeer(s *stream) {
+	p := s.peer
+	if p == nil {
+		return
+	}
+	if p.open > 1 && p.newest == s.holder || d.now < p.alone {
+		d.mix(p)
+	}
+	s.succeeded = p.newest != s.holder
+	p.open--
+	p.gone = d.now
+}
+
+func (d *Divider) mix(p *peer) { p.alone = d.now + d.o.TTL + d.o.Delta + 1 }
 
 // lose keeps the rate of a closed stream's share as lost.
 func (d *Divider) lose(b *bucket, s *share) {
 	until := d.lostUntil(s)
 	if s.high > 0 && until > d.now {
-		d.addLost(b, lost{until: until, rate: int64(s.high), peer: s.stream.peer, client: s.stream.client})
+		st := s.stream
+		d.addLost(b, lost{until: until, rate: int64(s.high), peer: st.peer, client: st.client, succeeded: st.succeeded})
 		if len(b.lost) > mostLost {
 			d.mergeLost(b)
 		}
@@ -156,7 +174,7 @@ func (d *Divider) takeOver(b *bucket, l lost) bool {
 		return false
 	}
 	i, found := b.find(p.newest)
-	if !found || b.shares[i].is(ended) {
+	if !found || b.shares[i].is(ended) || l.succeeded && !b.shares[i].is(returned) {
 		return false
 	}
 	if s := &b.shares[i]; !s.is(arrived) {
@@ -208,10 +226,5 @@ func (s *share) credit(b *bucket, until Time, r Report) {
 
 // admitted returns the rate of what a report says was admitted, at the least.
 func (r *Report) admitted() int64 {
-	// Envoy reports every 5 s, but a bucket for the second time at the next of those times.
-	span := r.Elapsed
-	if span%(5*time.Second) != 0 {
-		span += time.Second
-	}
-	return int64(float64(min(r.Allowed, mostCounted)) * float64(Fill) / float64(span))
+	return int64(float64(min(r.Allowed, mostCounted)) * float64(Fill) / float64(r.span()))
 }

@@ -14,8 +14,9 @@ type stream struct {
 	batches []batch
 	ready   bool // in Divider.ready
 	closed  bool // its shares are removed by the next divisions of their buckets
-	// closedAt is when it was closed.
-	closedAt Time
+	// closedAt is when it was closed. succeeded says that its peer had opened another by then.
+	closedAt  Time
+	succeeded bool
 }
 
 type batch struct {
