@@ -108,8 +108,9 @@ func New(now Time, o Options) *Divider {
 
 // Opened says that a stream has begun. peer, if not 0, says who it is from, such as a hash of its
 // address: a stream that begins after the last one of its peer has ended is of the same Envoy, or of one
-// that took its place, and takes over what that one held. A peer that ever has two streams at once
-// proves nothing, so its streams take over nothing.
+// that took its place, and takes over what that one held. So does a stream that reports known buckets
+// while the last one is silent until it ends, because ends are noticed late. A peer of which two streams
+// report in turn is several Envoys, so its streams take over nothing.
 //
 // client, if not 0, identifies the client that opened the stream, such as a hash of its certificate or
 // of its address. Limits and room are divided among clients first, and then among the streams of each.

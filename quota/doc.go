@@ -28,9 +28,11 @@
 //
 // # How it divides
 //
-// Demand is what a holder admitted and denied, by the divider's clock. Everybody gets his demand; where
-// that is too much in all, those who want most get the same (max-min fairness), so who lies about his
-// demand gets a fair share at most. What is left goes to all, so all of the limit is assigned always.
+// Demand is what a holder admitted and denied in an interval of the divider's clock, or of the holder's
+// where a report was read late. Each client gets its demand; where that is too much in all, those that
+// want most get the same (max-min fairness). The streams of a client divide its part alike. So a client
+// that lies about its demand, or opens many streams, gets a fair share at most. What is left goes to
+// all, so all of the limit is assigned always.
 //
 // Envoys cannot be asked what they have, and report five seconds late. So a holder whose demand fell while
 // somebody is denied is told to abandon the bucket: its next request reports it at once, and if none comes

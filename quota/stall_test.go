@@ -20,13 +20,11 @@ type stall struct {
 	deny         bool // expired_assignment_behavior denies
 	random       *rand.Rand
 
-	d       *quota.Divider
-	envoys  []*stalledEnvoy
-	ended   []*stalledLink
-	links   map[quota.Holder]*stalledLink
-	newest  quota.Holder
-	ready   []quota.Holder
-	actions []quota.Action
+	d      *quota.Divider
+	envoys []*stalledEnvoy
+	links  map[quota.Holder]*stalledLink
+	newest quota.Holder
+	ready  []quota.Holder
 }
 
 type stalledEnvoy struct {
@@ -166,7 +164,7 @@ func (s *stall) admit(now quota.Time, e *stalledEnvoy, hits float64) float64 {
 		e.count(hits, 0)
 		return 0
 	}
-	return e.proxy.admit(now, hits, func() { s.report(e, now) })
+	return e.admit(now, hits, func() { s.report(e, now) })
 }
 
 func (s *stall) report(e *stalledEnvoy, now quota.Time) {
