@@ -24,7 +24,7 @@ type fleet struct {
 
 func newFleet(streams, buckets int) *fleet {
 	f := &fleet{
-		d:       quota.New(0, quota.Options{Fresh: true, MaxStreamBuckets: buckets, MaxBytes: 1 << 30}),
+		d:       quota.New(0, quota.Options{Fresh: true, MaxLate: -1, MaxStreamBuckets: buckets, MaxBytes: 1 << 30}),
 		streams: streams, limit: &quota.Limit{Hits: 1000, Window: time.Second, Burst: 100 * time.Millisecond},
 	}
 	for i := range buckets {

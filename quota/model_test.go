@@ -28,6 +28,9 @@ var worlds = []worldOptions{
 }
 
 func (o worldOptions) ready() worldOptions {
+	if o.o.MaxLate == 0 {
+		o.o.MaxLate = -1
+	}
 	o.o.TTL, o.o.Delta, o.o.IdleReports = 12*time.Second, 500*time.Millisecond, 2
 	return o
 }
@@ -61,7 +64,7 @@ func (w *world) quiet() string {
 	for range 4 * shares {
 		w.d.Tick(w.at())
 	}
-	if next := w.d.Tick(w.at()); w.o.MaxLate == 0 && next < w.at()+time.Minute {
+	if next := w.d.Tick(w.at()); w.o.MaxLate < 0 && next < w.at()+time.Minute {
 		return fmt.Sprintf("something is planned in %v without an event", next-w.at())
 	}
 	return w.d.Broken()

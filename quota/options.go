@@ -30,7 +30,7 @@ type Options struct {
 	// MaxLate is how late a call may come after the time that [Divider.Tick] returned, which is at most as
 	// much away. A later one means that the caller stood still, and may not have noticed yet that streams
 	// have ended: nothing is given to take for 250 ms then, since it would count as in force for a TTL.
-	// 0 turns that off.
+	// 0 is 500 ms, and less than 0 turns that off.
 	MaxLate time.Duration
 	// Fresh says that no predecessor of this divider has assigned anything that may still act. Otherwise
 	// it learns for 6 s, until all Envoys that can have come back: the whole limit counts as in force, a
@@ -52,6 +52,9 @@ func (o Options) withDefaults() Options {
 	def(&o.TTL, 12*time.Second)
 	def(&o.Delta, 500*time.Millisecond)
 	def(&o.Patience, time.Second)
+	if o.MaxLate == 0 {
+		o.MaxLate = 500 * time.Millisecond
+	}
 	o.TTL = max(o.TTL.Truncate(time.Second), time.Second)
 	if o.IdleReports <= 0 {
 		o.IdleReports = 6

@@ -17,7 +17,13 @@ type rig struct {
 	now quota.Time
 }
 
-func newRig(o quota.Options) *rig { return &rig{quota.New(0, o), 0} }
+// newRig returns a rig whose clock may leap, unless the options say otherwise.
+func newRig(o quota.Options) *rig {
+	if o.MaxLate == 0 {
+		o.MaxLate = -1
+	}
+	return &rig{quota.New(0, o), 0}
+}
 
 func (r *rig) pass(d time.Duration) {
 	for end := r.now + d; r.now < end; {

@@ -52,7 +52,7 @@ func (s *stall) stands(now quota.Time) bool { return now >= s.from && now < s.fr
 
 func (s *stall) run(t *testing.T) result {
 	t.Helper()
-	s.d = quota.New(0, quota.Options{Fresh: true, MaxLate: 500 * time.Millisecond})
+	s.d = quota.New(0, quota.Options{Fresh: true})
 	s.links = map[quota.Holder]*stalledLink{}
 	for i := range s.n {
 		e := &stalledEnvoy{peer: uint64(i) + 1}

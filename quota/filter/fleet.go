@@ -55,7 +55,7 @@ type message struct {
 // NewFleet returns n Envoys and a divider with nothing to fear of a predecessor. Unassigned says whether requests pass
 // where nothing acts: ALLOW_ALL in no_assignment_behavior.
 func NewFleet(n int, unassigned bool) *Fleet {
-	f := &Fleet{divider: quota.New(0, quota.Options{Fresh: true}), envoys: make([]proxy, n), unassigned: unassigned, due: never}
+	f := &Fleet{divider: quota.New(0, quota.Options{Fresh: true, MaxLate: -1}), envoys: make([]proxy, n), unassigned: unassigned, due: never}
 	for i := range f.envoys {
 		f.envoys[i].places = map[quota.Bucket]int{}
 		f.divider.Opened(0, quota.Holder(i+1), 0, 0)
