@@ -76,7 +76,7 @@ type lost struct {
 	peer  *peer
 	// client is the client that had it, nil if several had.
 	client *client
-	// succeeded says that its stream ended in silence after its peer had opened another.
+	// succeeded is true if its stream was silent from the opening of its peer's next one until its end.
 	succeeded bool
 	// unknown says that a predecessor may have assigned it, nobody knows to whom.
 	unknown bool
@@ -217,7 +217,7 @@ func (d *Divider) removeEnded(b *bucket) {
 	}
 }
 
-// leave removes a share from its stream's list, and leaves its entry in the outbox, if there is one, without an effect.
+// leave removes a share from the list of its stream. Its entry in the outbox stays, and has no effect.
 func (s *share) leave() {
 	st, last := s.stream, len(s.stream.shares)-1
 	if moved := st.shares[last]; int(s.at) != last {

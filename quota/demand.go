@@ -8,7 +8,7 @@ import (
 // shortest is the shortest interval that says something about a rate.
 const shortest = 250 * time.Millisecond
 
-// mostJitter is by how much the times that reports take to be read differ usually.
+// mostJitter bounds the usual difference between the delays of two reports.
 const mostJitter = 500 * time.Millisecond
 
 // mostCounted bounds the counts of a report.
@@ -44,8 +44,8 @@ func (s *share) report(now, patience Time, r Report) {
 	s.counted, s.reported = 0, now
 }
 
-// interval returns the length of the interval that a report is about. That is the time that has passed since the last one, unless
-// one of them was read late: the holder's clock tells, in whole seconds.
+// interval returns the length of the interval that a report covers: the time that has passed since the last report, or the time
+// by the holder's clock if one of the two reports was read late.
 func (r *Report) interval(passed Time) Time {
 	if r.Elapsed > 0 && (passed < r.Elapsed-mostJitter || passed > r.Elapsed+time.Second+mostJitter) {
 		return r.span()
@@ -53,8 +53,8 @@ func (r *Report) interval(passed Time) Time {
 	return passed
 }
 
-// span returns the time since a holder's last report of a bucket by its own clock. Envoy reports every 5 s, and cuts off
-// fractions of a second, but a bucket for the second time at the next of those times.
+// span returns the time since the last report of the bucket by the holder's clock. Envoy reports all buckets every 5 s and cuts off
+// fractions of a second. The second report of a bucket comes at the next of these times.
 func (r *Report) span() time.Duration {
 	if r.Elapsed%(5*time.Second) != 0 {
 		return r.Elapsed + time.Second

@@ -83,7 +83,7 @@ type Divider struct {
 	peers        map[uint64]*peer
 	clients      map[uint64]*client
 	purged       Time
-	// expected is when Tick is to be called at the latest, and paused until when nothing is given to take.
+	// expected is the time by which Tick is to be called. Nothing can be taken until paused.
 	expected, paused Time
 	wants            []want // of the bucket that is divided
 	// These are of its clients, and of their shares.
@@ -219,7 +219,8 @@ func (d *Divider) Relimit(now Time, key Bucket, limit *Limit) {
 // Tick divides buckets that events have changed, and those that are due. It returns when it is to be
 // called again, at the latest; calls in between do no harm. Once it has looked at [Options.TickShares]
 // shares it returns now, at the end of a bucket, so that its caller can release a lock before the next
-// call. Buckets are divided in the order in which they changed, and each is in line once at most.
+// call. Buckets are divided in the order in which they changed, and each is in the queue once at most. So
+// a bucket waits for one division of each of the others at most, whichever client changes them how often.
 func (d *Divider) Tick(now Time) Time {
 	d.advance(now)
 	for looked := 0; looked < d.o.TickShares; {
@@ -324,7 +325,7 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 	return to, s.seq, len(s.outbox)+len(s.strays) > 0
 }
 
-// pauseLate is how long nothing is given to take after the caller stood still.
+// pauseLate is the time for which nothing can be taken after the caller stood still.
 const pauseLate = 250 * time.Millisecond
 
 func (d *Divider) advance(now Time) {

@@ -10,7 +10,7 @@ type want struct {
 
 // part is what a client has in the bucket that is divided.
 type part struct {
-	division uint64 // the number of the division of which the following is
+	division uint64 // number of the division that set the other fields
 	live     int    // number of live shares
 	shares   int    // number of shares
 	first    int    // the place of the first of them in Divider.members
@@ -93,9 +93,9 @@ func (d *Divider) ask(b *bucket, s *share, denied int) {
 	}
 }
 
-// claims finds out which part of what is lost holders act on that came back with another stream. Such a holder is taken to act on
-// what it admits, which is no more than one stream had. The other part of what its client lost is the client's, who could have a
-// second fair share otherwise by coming back again and again. It returns the rate that is neither.
+// claims matches lost rates with holders. A holder that came back with another stream still acts on a lost rate: it claims the
+// rate that it admits, at most that of one lost share. The remaining lost rates of a client count as its own, or a client would
+// get another share each time that it came back. claims returns the remaining rates of clients that have no live share.
 func (d *Divider) claims(b *bucket) (unclaimed int64) {
 	if b.lost == nil {
 		return 0
@@ -162,8 +162,8 @@ func (d *Divider) fillClients(b *bucket, all int64, clients int) {
 	}
 }
 
-// mostLevels bounds the passes of fill. Only demands that are chosen for it need more: the last ones get the same then, be it
-// more than they want.
+// mostLevels bounds the passes of fill. Only demands that were chosen for it need more passes. The last ones all get the same then,
+// even those that want less.
 const mostLevels = 32
 
 // fill sets targets: each gets what it wants, but none that wants more gets more than another that

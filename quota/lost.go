@@ -37,15 +37,16 @@ func (d *Divider) joinPeer(s *stream, id uint64) {
 	p.newest = s.holder
 }
 
-// heard is called at each event of a stream. One that is not its peer's newest and goes on is of another Envoy than that.
+// heard is called at each event of a stream. An event of a stream that is not its peer's newest shows that the peer is several
+// Envoys.
 func (d *Divider) heard(s *stream) {
 	if p := s.peer; p != nil && p.newest != s.holder {
 		d.mix(p)
 	}
 }
 
-// leavePeer takes a closed stream from its peer. Only the stream of an Envoy that came back before its end was noticed ends
-// in silence while there is a newer one.
+// leavePeer removes a closed stream from its peer. A stream that was silent since its peer opened a newer one is the earlier
+// stream of the same Envoy, whose end was noticed late.
 func (d *Divider) leavePeer(s *stream) {
 	p := s.peer
 	if p == nil {

@@ -27,10 +27,10 @@ type Options struct {
 	// that it looks at. The last bucket is divided as a whole. 0 is 4,096, which takes less than a
 	// millisecond.
 	TickShares int
-	// MaxLate is how late a call may come after the time that [Divider.Tick] returned, which is at most as
-	// much away. A later one means that the caller stood still, and may not have noticed yet that streams
-	// have ended: nothing is given to take for 250 ms then, since it would count as in force for a TTL.
-	// 0 is 500 ms, and less than 0 turns that off.
+	// MaxLate bounds the delay of the next call after the time that [Divider.Tick] returned, which is at most
+	// MaxLate from now while there are streams. A caller that is later stood still, and may not have read
+	// yet that streams have ended. An action that is taken for such a stream counts as in force for a TTL,
+	// so nothing can be taken for 250 ms. 0 is 500 ms; a negative value turns this off.
 	MaxLate time.Duration
 	// Fresh says that no predecessor of this divider has assigned anything that may still act. Otherwise
 	// it learns for 6 s, until all Envoys that can have come back: the whole limit counts as in force, a

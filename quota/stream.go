@@ -14,9 +14,8 @@ type stream struct {
 	batches []batch
 	ready   bool // in Divider.ready
 	closed  bool // its shares are removed by the next divisions of their buckets
-	// closedAt is when it was closed. succeeded says that its peer had opened another by then.
 	closedAt  Time
-	succeeded bool
+	succeeded bool // when it was closed its peer had a newer one
 }
 
 type batch struct {
@@ -124,7 +123,7 @@ func dropFirst(list []*bucket, n int) []*bucket {
 // mostSlack is how many entries without an effect a stream's lists may have beyond those of its shares.
 const mostSlack = 64
 
-// compactOutbox drops the entries of shares that were removed, and those that are there twice, once they prevail.
+// compactOutbox drops entries without an effect, those of removed shares and duplicates, once they are more than half.
 func (s *stream) compactOutbox() {
 	if len(s.outbox) <= 2*len(s.shares)+mostSlack {
 		return
@@ -145,7 +144,7 @@ func (s *stream) compactOutbox() {
 	}
 }
 
-// compactSent drops the entries of which a confirmation says nothing any more, once they prevail: a holder may never confirm.
+// compactSent drops entries that await no confirmation once they are most of the list. A holder may never confirm.
 func (s *stream) compactSent() {
 	if len(s.sent)+len(s.batches) <= 8*len(s.shares)+mostSlack {
 		return
@@ -167,7 +166,7 @@ func (s *stream) compactSent() {
 	s.sent, s.batches = kept, batches
 }
 
-// awaits reports whether a confirmation of a batch says something of a share.
+// awaits reports whether a share awaits the confirmation of a batch.
 func (s *share) awaits(seq uint32) bool {
 	return s.is(outstanding) && s.renewed == seq || s.is(settling) && s.seq == seq
 }
