@@ -11,9 +11,9 @@ type stream struct {
 	strays []Action  // about buckets of which nothing is kept
 	sent   []*bucket // what was taken and is unconfirmed, and which batch ended where
 	// batches are those of sent, oldest first.
-	batches []batch
-	ready   bool // in Divider.ready
-	closed  bool // its shares are removed by the next divisions of their buckets
+	batches   []batch
+	ready     bool // in Divider.ready
+	closed    bool // its shares are removed by the next divisions of their buckets
 	closedAt  Time
 	succeeded bool // when it was closed its peer had a newer one
 }
