@@ -13,6 +13,8 @@ type peer struct {
 	// streams has ended.
 	alone Time
 	gone  Time // when it lost its last stream
+	// several is until when streams of it that are open at the same time are taken for several Envoys.
+	several Time
 }
 
 func (d *Divider) joinPeer(s *stream, id uint64) {
@@ -40,7 +42,7 @@ func (d *Divider) joinPeer(s *stream, id uint64) {
 // heard is called at each event of a stream. An event of a stream that is not its peer's newest shows that the peer is several
 // Envoys.
 func (d *Divider) heard(s *stream) {
-	if p := s.peer; p != nil && p.newest != s.holder {
+	if p := s.peer; p != nil && p.newest != s.holder && d.paused <= d.now { // after a stall streams are read in any order
 		d.mix(p)
 	}
 }
@@ -60,7 +62,13 @@ func (d *Divider) leavePeer(s *stream) {
 	p.gone = d.now
 }
 
-func (d *Divider) mix(p *peer) { p.alone = d.now + d.o.TTL + d.o.Delta + 1 }
+// several is how long a peer that was several Envoys at once counts as such.
+const several = 10 * time.Minute
+
+func (d *Divider) mix(p *peer) {
+	p.alone = d.now + d.o.TTL + d.o.Delta + 1
+	p.several = d.now + several
+}
 
 // lose keeps the rate of a closed stream's share as lost.
 func (d *Divider) lose(b *bucket, s *share) {
@@ -175,7 +183,7 @@ func (d *Divider) takeOver(b *bucket, l lost) bool {
 		return false
 	}
 	i, found := b.find(p.newest)
-	if !found || b.shares[i].is(ended) || l.succeeded && !b.shares[i].is(returned) {
+	if !found || b.shares[i].is(ended) || l.succeeded && (d.now < p.several || !b.shares[i].is(returned)) {
 		return false
 	}
 	if s := &b.shares[i]; !s.is(arrived) {

@@ -39,9 +39,17 @@ func TestPeerComesBackBeforeItsEndIsNoticed(t *testing.T) {
 			r.report(3, 0, hundred, 500, 0, 5*time.Second)
 			return 3
 		}, [2]quota.Holder{1, 0}, -1},
+		{"it was two Envoys a minute before", 5 * time.Second, nil, [2]quota.Holder{1, 0}, -1},
 	} {
 		r := newRig(quota.Options{Fresh: true})
 		r.Opened(r.now, 1, 7, 0)
+		if tt.between == nil {
+			r.Opened(r.now, 9, 7, 0)
+			r.first(1, 1, hundred)
+			r.Closed(r.now, 9)
+			r.pass(time.Minute)
+			tt.between = func(*rig) quota.Holder { return 2 }
+		}
 		r.first(1, 0, hundred)
 		r.told(1)
 		r.pass(4 * time.Second)
