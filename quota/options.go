@@ -21,7 +21,7 @@ type Options struct {
 	// MaxBytes bounds the memory for buckets: 320 bytes and the id for each, and 100 for each stream that
 	// has reported it. A client may have as much as is then free, so a single client has at most a half, and
 	// clients that take all they can leave room for another one. Idle buckets of a client that has half of
-	// what it may have are abandoned after one report. 0 is 64 MiB.
+	// what it may have are abandoned after one report. 0 is 48 MiB.
 	MaxBytes int
 	// TickShares bounds the work of a [Divider.Tick]: the shares of closed streams and of divided buckets
 	// that it looks at. The last bucket is divided as a whole. 0 is 4,096, which takes less than a
@@ -63,7 +63,7 @@ func (o Options) withDefaults() Options {
 		o.MaxStreamBuckets = 10_000
 	}
 	if o.MaxBytes <= 0 {
-		o.MaxBytes = 64 << 20
+		o.MaxBytes = 48 << 20
 	}
 	if o.TickShares <= 0 {
 		o.TickShares = 4096
