@@ -24,7 +24,7 @@ type fleet struct {
 
 func newFleet(streams, buckets int) *fleet {
 	f := &fleet{
-		d:       quota.New(0, quota.Options{Fresh: true, MaxStreamBuckets: buckets, MaxBuckets: streams * buckets}),
+		d:       quota.New(0, quota.Options{Fresh: true, MaxLate: -1, MaxStreamBuckets: buckets, MaxBytes: 1 << 30}),
 		streams: streams, limit: &quota.Limit{Hits: 1000, Window: time.Second, Burst: 100 * time.Millisecond},
 	}
 	for i := range buckets {
@@ -44,7 +44,8 @@ func (f *fleet) round(n uint64) (actions int) {
 				Allowed: allowed, Elapsed: 5 * time.Second,
 			})
 		}
-		f.d.Tick(f.now)
+		for f.d.Tick(f.now) <= f.now {
+		}
 		f.ready = f.d.Ready(f.ready[:0])
 		for _, ready := range f.ready {
 			for more := true; more; {

@@ -9,13 +9,15 @@ import (
 type bucket struct {
 	key     Bucket
 	id      string
-	limit   *Limit // nil: abandoned by all, and forgotten once nothing is in force
+	owner   *client // the client that reported it first
+	limit   *Limit  // nil: abandoned by all, and forgotten once nothing is in force
 	shares  []share
 	lost    []lost
 	due     Time // when it is to be divided, if place is not 0
 	place   int  // in the schedule, from 1 on
 	divided Time // when it was divided last
 	dirty   bool // in Divider.dirty
+	removed bool // no longer in Divider.buckets
 	// spare are the hits that a shadow limit has left, at the time spared; see [Divider.Beyond].
 	spare  float64
 	spared Time
@@ -61,6 +63,8 @@ const (
 	measured                      // demand says something
 	hungry                        // was denied something in the last interval
 	fell                          // wanted much less in the last interval than before
+	ended                         // to be removed in this division
+	returned                      // the holder knew the bucket before its stream began
 )
 
 func (s *share) is(all state) bool { return s.state&all == all }
@@ -70,6 +74,10 @@ type lost struct {
 	until Time
 	rate  int64
 	peer  *peer
+	// client is the client that had it, nil if several had.
+	client *client
+	// succeeded is true if its stream was silent from the opening of its peer's next one until its end.
+	succeeded bool
 	// unknown says that a predecessor may have assigned it, nobody knows to whom.
 	unknown bool
 }
@@ -160,19 +168,21 @@ func (s *share) confirm(now Time, seq uint32, o *Options) bool {
 }
 
 // newBucket makes a bucket. Whatever a predecessor may have assigned counts as lost.
-func (d *Divider) newBucket(r Report) *bucket {
-	b := &bucket{key: r.Bucket, id: string(r.ID), limit: r.Limit, divided: d.now - 2*mostGap}
+func (d *Divider) newBucket(c *client, r Report) *bucket {
+	b := &bucket{key: r.Bucket, id: string(r.ID), owner: c, limit: r.Limit, divided: d.now - 2*mostGap}
 	d.learn(b)
 	d.buckets[r.Bucket] = b
-	d.idBytes += len(b.id)
+	d.charge(c, bucketBytes+len(b.id))
 	return b
 }
 
 // insertShare adds a stream to a bucket, at the place that find returned.
 func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 	n := share{stream: s, reported: d.now - min(max(r.Elapsed, 0), d.o.TTL/2), at: uint32(len(s.shares))} //nolint:gosec // bounded
-	if r.Elapsed > 0 && !d.o.Strict {
-		n.credit(b, max(d.aged, d.others(b)), r)
+	if r.Elapsed > 0 {
+		if n.state |= returned; !d.o.Strict {
+			n.credit(b, max(d.aged, d.others(b)), r)
+		}
 	}
 	if len(b.shares) == cap(b.shares) { // grown by less than append would, as most of memory is here
 		b.shares = append(make([]share, 0, len(b.shares)*5/4+1), b.shares...)
@@ -180,36 +190,60 @@ func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 	b.shares = slices.Insert(b.shares, i, n)
 	s.shares = append(s.shares, b)
 	d.shares++
+	d.charge(s.client, shareBytes)
 }
 
-// removeShare forgets the share at a place.
-func (d *Divider) removeShare(b *bucket, i int) {
-	s, at := b.shares[i].stream, b.shares[i].at
-	last := len(s.shares) - 1
-	if moved := s.shares[last]; int(at) != last {
-		s.shares[at] = moved
-		if j, found := moved.find(s.holder); found {
-			moved.shares[j].at = at
+// removeEnded removes the shares that have ended, in one pass.
+func (d *Divider) removeEnded(b *bucket) {
+	kept := 0
+	for i := range b.shares {
+		if s := &b.shares[i]; s.is(ended) {
+			d.charge(s.stream.client, -shareBytes)
+			if d.shares--; s.stream.closed {
+				d.closed--
+			} else {
+				s.leave()
+			}
+			continue
+		}
+		if kept < i {
+			b.shares[kept] = b.shares[i]
+		}
+		kept++
+	}
+	clear(b.shares[kept:])
+	if b.shares = b.shares[:kept]; cap(b.shares) > 2*kept+8 {
+		b.shares = slices.Clone(b.shares)
+	}
+}
+
+// leave removes a share from the list of its stream. Its entry in the outbox stays, and has no effect.
+func (s *share) leave() {
+	st, last := s.stream, len(s.stream.shares)-1
+	if moved := st.shares[last]; int(s.at) != last {
+		st.shares[s.at] = moved
+		if j, found := moved.find(st.holder); found {
+			moved.shares[j].at = s.at
 		}
 	}
-	s.shares[last] = nil
-	s.shares = s.shares[:last]
-	b.shares = slices.Delete(b.shares, i, i+1)
-	d.shares--
+	st.shares[last] = nil
+	st.shares = st.shares[:last]
+	st.compactOutbox()
+	st.compactSent()
 }
 
-// relimit sets another limit.
+// relimit sets another limit, withdraws all assignments of the old one that no holder has taken, and has the bucket divided by
+// the next Tick, however recently it was divided.
 func (d *Divider) relimit(b *bucket, limit *Limit) {
 	b.limit = limit
 	d.learn(b)
 	for i := range b.shares {
 		s := &b.shares[i]
-		s.state |= answer
-		if limit == nil && !s.is(abandoning) {
-			s.state &^= queued // no limit says how much a token bucket holds
+		if s.state |= answer; !s.is(abandoning) {
+			s.state &^= queued
 		}
 	}
-	d.mark(b)
+	d.dirty.push(b)
 }
 
 func (b *bucket) has(h Holder) bool {

@@ -8,6 +8,9 @@ import (
 // shortest is the shortest interval that says something about a rate.
 const shortest = 250 * time.Millisecond
 
+// mostJitter bounds the usual difference between the delays of two reports.
+const mostJitter = 500 * time.Millisecond
+
 // mostCounted bounds the counts of a report.
 const mostCounted = 1 << 30
 
@@ -32,13 +35,31 @@ func (s *share) report(now, patience Time, r Report) {
 	if r.Allowed+r.Denied > 0 {
 		s.idle = 0
 	}
-	passed := now - s.reported
+	passed := r.interval(now - s.reported)
 	if passed < shortest {
 		return
 	}
 	seconds := float32(passed.Seconds())
 	s.estimate(s.counted/seconds, float32(min(r.Denied, mostCounted))/seconds, seconds)
 	s.counted, s.reported = 0, now
+}
+
+// interval returns the length of the interval that a report covers: the time that has passed since the last report, or the time
+// by the holder's clock if one of the two reports was read late.
+func (r *Report) interval(passed Time) Time {
+	if r.Elapsed > 0 && (passed < r.Elapsed-mostJitter || passed > r.Elapsed+time.Second+mostJitter) {
+		return r.span()
+	}
+	return passed
+}
+
+// span returns the time since the last report of the bucket by the holder's clock. Envoy reports all buckets every 5 s and cuts off
+// fractions of a second. The second report of a bucket comes at the next of these times.
+func (r *Report) span() time.Duration {
+	if r.Elapsed%(5*time.Second) != 0 {
+		return r.Elapsed + time.Second
+	}
+	return r.Elapsed
 }
 
 // answered says that a bucket that was abandoned has requests. If a holder that was asked took a while,

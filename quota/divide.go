@@ -1,6 +1,12 @@
 package quota
 
-import "time"
+import (
+	"math"
+	"time"
+)
+
+// never is later than all times.
+const never Time = math.MaxInt64
 
 const (
 	// patienceAsked is how long a holder that abandoned a bucket has to report it anew.
@@ -14,18 +20,21 @@ const (
 func (d *Divider) divide(b *bucket) {
 	b.divided = d.now
 	d.counts.Divisions++
-	d.expire(b)
-	for i := 0; i < len(b.shares); {
-		if d.over(b, &b.shares[i]) {
-			d.removeShare(b, i)
-		} else {
-			i++
+	n := d.expire(b)
+	for i := range b.shares {
+		if s := &b.shares[i]; !s.is(ended) && d.over(b, s) {
+			s.state |= ended
+			n++
 		}
 	}
+	if n > 0 {
+		d.removeEnded(b)
+	}
 	if len(b.shares) == 0 && len(b.lost) == 0 {
+		b.removed = true
 		d.due.drop(b)
 		delete(d.buckets, b.key)
-		d.idBytes -= len(b.id)
+		d.charge(b.owner, -bucketBytes-len(b.id))
 		return
 	}
 	switch {
@@ -46,33 +55,31 @@ func (d *Divider) divide(b *bucket) {
 	d.plan(b)
 }
 
-// over reports whether a share is to be forgotten, and has its bucket abandoned if that is due.
+// over reports whether a share is to be forgotten, and has its bucket abandoned if that is due. A holder that has nothing and
+// reports nothing for a TTL is forgotten even if it has not taken or confirmed its last action: the holder may never do so, and
+// an Envoy that still knows the bucket reports it again.
 func (d *Divider) over(b *bucket, s *share) bool {
 	switch {
+	case s.high == 0 && d.now-s.reported > d.o.TTL:
+		return true
 	case s.is(abandoning):
 		return s.high == 0 && s.state&(listed|outstanding) == 0 && (!s.is(asked) || s.until <= d.now)
 	case b.limit == nil, d.idle(s) && s.state&(queued|outstanding) == 0:
 		d.counts.Abandoned++
 		d.abandon(b, s)
-	default:
-		return s.high == 0 && s.state&(listed|outstanding) == 0 && d.now-s.reported > d.o.TTL
 	}
 	return false
 }
 
 // idle reports whether a share has had no requests for so long that its bucket is to be abandoned.
 func (d *Divider) idle(s *share) bool {
-	if d.shares > d.o.MaxBuckets/2 || len(s.stream.shares) > d.o.MaxStreamBuckets/2 {
-		return s.idle > 0
+	if s.idle == 0 {
+		return false
+	}
+	if len(s.stream.shares) > d.o.MaxStreamBuckets/2 || d.isGreedy(s.stream.client) {
+		return true
 	}
 	return int(s.idle) >= d.o.IdleReports
-}
-
-// want is a share's part in a division, in tokens per Fill.
-type want struct {
-	want          float64
-	target        int64
-	live, settled bool
 }
 
 // apportion finds what all are to get, lowers those who have more, and raises the others into what is
@@ -107,12 +114,12 @@ func (d *Divider) apportion(b *bucket) {
 			rate = int64(s.high) + min(int64(float64(more)*scale), free)
 		}
 		if b.clings(s) {
-			rate = min(max(target, int64(s.next)), int64(s.high)+free)
+			rate = min(max(target, int64(d.wants[i].claim)), int64(s.high)+free)
 		}
 		if told := int64(s.told); s.is(settling) && rate > told/4*3 {
 			rate = told // another rate would have to be confirmed anew, and none ever were
 		}
-		if !d.tells(b, s, rate, target, starved) {
+		if !d.tells(b, s, rate, &d.wants[i], starved) {
 			s.state &^= queued
 			continue
 		}
@@ -122,7 +129,7 @@ func (d *Divider) apportion(b *bucket) {
 }
 
 // tells reports whether a holder is to be told a rate now, which is not yet the target.
-func (d *Divider) tells(b *bucket, s *share, rate, target int64, starved bool) bool {
+func (d *Divider) tells(b *bucket, s *share, rate int64, w *want, starved bool) bool {
 	reported := s.is(answer)
 	s.state &^= answer
 	told := int64(s.told)
@@ -135,109 +142,28 @@ func (d *Divider) tells(b *bucket, s *share, rate, target int64, starved bool) b
 	case !s.is(fresh) && b.learning():
 		return rate > 0
 	case b.clings(s):
-		return rate > 0 && rate >= int64(s.next)/8*7
-	case target > 0 && 2*rate >= target:
+		return rate > 0 && rate >= int64(w.claim)/8*7
+	case w.target > 0 && 2*rate >= w.target:
 		return true
 	default:
 		return s.is(fresh) && s.high == 0 && s.until <= d.now && !b.learning()
 	}
 }
 
-// targets works out what each share is to have once all others have what they are to have. It reports
-// whether somebody lacks something now.
-func (d *Divider) targets(b *bucket) (starved bool) {
-	all := max(b.limit.rate()-b.lostRate(), 0)
-	denied, live := 0, 0 // shares that were denied something, and all
-	held := int64(0)
-	for i := range b.shares {
-		s := &b.shares[i]
-		held += int64(s.high)
-		if s.is(abandoning) && !s.is(asked) {
-			continue
-		}
-		live++
-		if s.is(hungry) {
-			denied++
-		}
-	}
-	d.wants = d.wants[:0]
-	n := float64(max(live, 1))
-	for i := range b.shares {
-		s := &b.shares[i]
-		w := want{want: float64(all) / (2 * n), live: true}
-		switch {
-		case s.is(abandoning) && !s.is(asked):
-			w = want{settled: true}
-		case s.is(measured):
-			w.want = max(s.wanted(), float64(all)/(64*n))
-		}
-		d.wants = append(d.wants, w)
-		others := denied
-		if s.is(hungry) {
-			others--
-		}
-		lacks := s.is(hungry) && s.wanted() >= float64(s.high) // so nothing comes of asking but a full token bucket
-		if others > 0 && !lacks && s.high > 0 && s.state&(fell|arrived|outstanding|queued|abandoning) == fell|arrived {
-			s.state |= asked
-			s.state &^= fell
-			d.counts.Asked++
-			d.abandon(b, s)
-		}
-	}
-	fill(d.wants, all, live)
-	for i := range b.shares {
-		s := &b.shares[i]
-		if s.state&(hungry|assigned) != assigned && !s.is(abandoning) && d.wants[i].target > int64(s.told) {
-			starved = true
-		}
-	}
-	return starved || held > all
-}
-
-// fill sets targets: everybody gets what he wants, but nobody who wants more gets more than another who
-// wants as much (max-min fairness). What is left goes to all, half of it evenly, so that new requests
-// find something everywhere, and half by what they want.
-func fill(wants []want, all int64, live int) {
-	left, open := float64(all), live
-	for settled := true; settled && open > 0; {
-		settled = false
-		level := left / float64(open)
-		for i := range wants {
-			if w := &wants[i]; !w.settled && w.want <= level {
-				w.settled, settled = true, true
-				w.target = int64(w.want)
-				left -= w.want
-				open--
-			}
-		}
-	}
-	weights := 0.0
-	for i := range wants {
-		weights += wants[i].want
-	}
-	sum := int64(0)
-	for i := range wants {
-		w := &wants[i]
-		switch {
-		case !w.settled:
-			w.target = int64(left / float64(open))
-		case open == 0 && w.live:
-			w.target += int64(left/2/float64(live) + left/2*w.want/max(weights, 1))
-		}
-		w.target = min(w.target, int64(MaxRate))
-		sum += w.target
-	}
-	for i := 0; i < len(wants) && sum < all; i++ { // what rounding left
-		if w := &wants[i]; w.live && w.target < int64(MaxRate) {
-			w.target++
-			sum++
-		}
-	}
-}
-
 // plan schedules the next division that no event leads to.
 func (d *Divider) plan(b *bucket) {
-	next := d.now + 2*d.o.TTL
+	if b.place > 0 && b.due <= d.now { // what was due has just been done
+		d.due.drop(b)
+	}
+	if next := d.nextChange(b); next < never {
+		d.due.add(b, next)
+	}
+}
+
+// nextChange returns when a bucket that has just been divided changes without an event, never if it does not. That is after
+// now: a share that waits for its holder to take or to confirm something does not change before that.
+func (d *Divider) nextChange(b *bucket) Time {
+	next := never
 	for _, l := range b.lost {
 		next = min(next, l.until)
 	}
@@ -250,5 +176,5 @@ func (d *Divider) plan(b *bucket) {
 			next = min(next, s.until)
 		}
 	}
-	d.due.add(b, max(next, d.now+time.Millisecond))
+	return next
 }

@@ -73,20 +73,29 @@ type Divider struct {
 	buckets      map[Bucket]*bucket
 	streams      map[Holder]*stream
 	ready        []*stream
-	dirty        []*bucket // to be divided at the next Tick
+	dirty        queue // buckets to be divided by the next calls of Tick
 	due          schedule
+	closing      []*stream // closed streams whose shares are to be removed by the next calls of Tick
+	nextClosing  int       // the place in closing of the next one: they take turns
 	shares       int
-	idBytes      int
+	closed       int // number of shares of closed streams
+	bytes        int // memory of what is kept, as estimated
 	peers        map[uint64]*peer
+	clients      map[uint64]*client
 	purged       Time
-	wants        []want // of the bucket that is divided
-	counts       Counts
+	// expected is the time by which Tick is to be called. Nothing can be taken until paused.
+	expected, paused Time
+	wants            []want // of the bucket that is divided
+	// These are of its clients, and of their shares.
+	groups, members []want
+	parts           []*part
+	counts          Counts
 }
 
 // New returns a divider that begins at the time now.
 func New(now Time, o Options) *Divider {
 	o = o.withDefaults()
-	d := &Divider{o: o, now: now, buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}, peers: map[uint64]*peer{}}
+	d := &Divider{o: o, now: now, expected: never - max(o.MaxLate, 0), buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{}}
 	if !o.Fresh {
 		d.aged = now + o.TTL + o.Delta
 		d.learnt = d.aged
@@ -99,11 +108,18 @@ func New(now Time, o Options) *Divider {
 
 // Opened says that a stream has begun. peer, if not 0, says who it is from, such as a hash of its
 // address: a stream that begins after the last one of its peer has ended is of the same Envoy, or of one
-// that took its place, and takes over what that one held. A peer that ever has two streams at once
-// proves nothing, so its streams take over nothing.
-func (d *Divider) Opened(now Time, h Holder, peer uint64) {
+// that took its place, and takes over what that one held. So does a stream that reports known buckets
+// while the last one is silent until it ends, because ends are noticed late. A peer of which two streams
+// report in turn is several Envoys, so its streams take over nothing.
+//
+// client, if not 0, identifies the client that opened the stream, such as a hash of its certificate or
+// of its address. Limits and room are divided among clients first, and then among the streams of each.
+// A stream whose client is 0 is a client of its own. Opened must precede the first report of the stream.
+func (d *Divider) Opened(now Time, h Holder, peer, client uint64) {
 	d.advance(now)
-	d.joinPeer(d.stream(h), peer)
+	s := d.stream(h)
+	d.joinPeer(s, peer)
+	d.joinClient(s, client)
 }
 
 // Report takes in what a holder says of one bucket. What it leads to is found by the next [Divider.Tick],
@@ -111,21 +127,23 @@ func (d *Divider) Opened(now Time, h Holder, peer uint64) {
 func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 	d.advance(now)
 	s := d.stream(h)
+	d.heard(s)
 	b := d.buckets[r.Bucket]
+	isNew := b == nil
 	switch {
 	case r.Limit == nil:
 		if b != nil && b.limit != nil {
 			d.relimit(b, nil)
 		}
-		if b == nil || !b.has(h) {
+		if isNew || !b.has(h) {
 			d.stray(s, r)
 		}
 		return NoLimit
-	case b == nil:
-		if d.full(s) || d.idBytes+len(r.ID) > d.o.MaxIDBytes {
+	case isNew:
+		if d.isFull(s, bucketBytes+len(r.ID)+lostBytes+shareBytes) {
 			return d.noRoom(s, r)
 		}
-		b = d.newBucket(r)
+		b = d.newBucket(s.client, r)
 	case !same(b.limit, r.Limit):
 		d.relimit(b, r.Limit)
 	default:
@@ -133,7 +151,7 @@ func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 	}
 	i, found := b.find(h)
 	if !found {
-		if d.full(s) {
+		if !isNew && d.isFull(s, shareBytes) {
 			return d.noRoom(s, r)
 		}
 		d.insertShare(b, i, s, r)
@@ -144,7 +162,8 @@ func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 }
 
 // Closed says that a stream has ended: nothing that was taken for it and not yet written will be
-// written. What it was told acts until its time to live has passed.
+// written. What it was told acts until its time to live has passed. The stream's buckets are left to
+// the next calls of [Divider.Tick], so Closed costs the same for any number of them.
 func (d *Divider) Closed(now Time, h Holder) {
 	d.advance(now)
 	s := d.streams[h]
@@ -152,18 +171,13 @@ func (d *Divider) Closed(now Time, h Holder) {
 		return
 	}
 	delete(d.streams, h)
-	if p := s.peer; p != nil {
-		p.mixed(d)
-		p.open--
-		p.gone = d.now
-	}
-	for _, b := range s.shares {
-		if i, found := b.find(h); found {
-			d.lose(b, i)
-			d.mark(b)
-		}
-	}
-	s.shares, s.outbox, s.sent, s.batches = nil, nil, nil, nil
+	d.leavePeer(s)
+	s.closed, s.closedAt = true, d.now
+	d.closed += len(s.shares)
+	d.takeStrays(s, nil, len(s.strays))
+	s.outbox, s.sent, s.batches = nil, nil, nil
+	d.leaveClient(s)
+	d.closing = append(d.closing, s)
 }
 
 // Confirmed says that everything up to seq, a number of [Divider.Take], has arrived at the holder.
@@ -173,10 +187,17 @@ func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
 	if s == nil {
 		return
 	}
+	d.heard(s)
 	n := s.confirmed(seq)
 	for _, b := range s.sent[:n] {
-		if i, found := b.find(h); found && b.shares[i].confirm(d.now, uint32(seq), &d.o) { //nolint:gosec // it wraps around
+		i, found := b.find(h)
+		if !found {
+			continue
+		}
+		if share := &b.shares[i]; share.confirm(d.now, uint32(seq), &d.o) { //nolint:gosec // it wraps around
 			d.mark(b)
+		} else if share.high > 0 && !share.is(outstanding) {
+			d.due.add(b, share.until)
 		}
 	}
 	s.sent = dropFirst(s.sent, n)
@@ -195,29 +216,76 @@ func (d *Divider) Relimit(now Time, key Bucket, limit *Limit) {
 	}
 }
 
-// Tick divides what events have changed, and does what is due. It returns when it is to be called
-// again, at the latest; calls in between do no harm.
+// Tick divides buckets that events have changed, and those that are due. It returns when it is to be
+// called again, at the latest; calls in between do no harm. Once it has looked at [Options.TickShares]
+// shares it returns now, at the end of a bucket, so that its caller can release a lock before the next
+// call. Buckets are divided in the order in which they changed, and each is in the queue once at most. So
+// a bucket waits for one division of each of the others at most, whichever client changes them how often.
 func (d *Divider) Tick(now Time) Time {
 	d.advance(now)
-	for b := d.due.pop(d.now); b != nil; b = d.due.pop(d.now) {
-		d.mark(b)
+	for looked := 0; looked < d.o.TickShares; {
+		before := looked
+		if b := d.nextOfClosed(); b != nil {
+			d.mark(b)
+			looked++
+		}
+		if b := d.due.pop(d.now); b != nil {
+			d.mark(b)
+			looked++
+		}
+		if b := d.dirty.pop(); b != nil {
+			looked += 1 + len(b.shares) + len(b.lost)
+			d.divide(b)
+		}
+		if looked == before {
+			d.expected = d.nextTick()
+			return d.expected
+		}
 	}
-	dirty := d.dirty
-	d.dirty = nil
-	for i, b := range dirty {
-		dirty[i] = nil
-		b.dirty = false
-		d.divide(b)
+	d.expected = d.now
+	return d.now
+}
+
+// nextTick returns when Tick is to be called again if there is nothing left to do now.
+func (d *Divider) nextTick() Time {
+	next := d.due.next(d.now + time.Minute)
+	if d.paused > d.now {
+		next = min(next, d.paused)
 	}
-	if d.dirty == nil {
-		d.dirty = dirty[:0]
+	if d.o.MaxLate > 0 && len(d.streams) > 0 {
+		next = min(next, d.now+d.o.MaxLate)
 	}
-	return d.due.next(d.now + time.Minute)
+	return next
+}
+
+// nextOfClosed returns the next bucket of a closed stream, nil if there is none.
+func (d *Divider) nextOfClosed() *bucket {
+	for len(d.closing) > 0 {
+		d.nextClosing++
+		if d.nextClosing >= len(d.closing) {
+			d.nextClosing = 0
+		}
+		s := d.closing[d.nextClosing]
+		if last := len(s.shares) - 1; last >= 0 {
+			b := s.shares[last]
+			s.shares = s.shares[:last]
+			return b
+		}
+		s.shares = nil
+		last := len(d.closing) - 1
+		d.closing[d.nextClosing] = d.closing[last]
+		d.closing[last] = nil
+		d.closing = d.closing[:last]
+	}
+	return nil
 }
 
 // Ready appends the holders that have become ready since it was last called: there is something to
 // [Divider.Take] for them.
 func (d *Divider) Ready(to []Holder) []Holder {
+	if d.paused > d.now {
+		return to
+	}
 	for i, s := range d.ready {
 		s.ready = false
 		to = append(to, s.holder)
@@ -237,13 +305,14 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 	if s == nil || len(s.outbox)+len(s.strays) == 0 || most <= 0 {
 		return to, 0, false
 	}
-	s.seq++
-	n := min(most, len(s.strays))
-	to = append(to, s.strays[:n]...)
-	if s.strays = s.strays[n:]; len(s.strays) == 0 {
-		s.strays = nil
+	if d.paused > d.now {
+		d.wake(s)
+		return to, 0, false
 	}
-	n = min(most-n, len(s.outbox))
+	s.seq++
+	begun := len(to)
+	to = d.takeStrays(s, to, most)
+	n := min(most-(len(to)-begun), len(s.outbox))
 	for _, b := range s.outbox[:n] {
 		if i, found := b.find(h); found && b.shares[i].unlist() {
 			to = append(to, b.shares[i].take(b, uint32(s.seq), d.o.TTL)) //nolint:gosec // it wraps around
@@ -252,25 +321,32 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 	}
 	s.outbox = dropFirst(s.outbox, n)
 	s.batches = append(s.batches, batch{s.seq, len(s.sent)})
+	s.compactSent()
 	return to, s.seq, len(s.outbox)+len(s.strays) > 0
 }
 
+// pauseLate is the time for which nothing can be taken after the caller stood still.
+const pauseLate = 250 * time.Millisecond
+
 func (d *Divider) advance(now Time) {
 	d.now = max(d.now, now)
+	if d.o.MaxLate > 0 && d.now-d.o.MaxLate > d.expected {
+		d.expected, d.paused = never-d.o.MaxLate, d.now+pauseLate
+	}
 }
 
 // mark has a bucket divided, at the next Tick or when there has been enough time since the last.
 func (d *Divider) mark(b *bucket) {
+	if b.removed {
+		return
+	}
 	if n := len(b.shares); n > 8 {
 		if at := b.divided + min(Time(n)*gapEach, mostGap); at > d.now {
 			d.due.add(b, at)
 			return
 		}
 	}
-	if !b.dirty {
-		b.dirty = true
-		d.dirty = append(d.dirty, b)
-	}
+	d.dirty.push(b)
 }
 
 func (d *Divider) wake(s *stream) {

@@ -139,16 +139,16 @@ func TestPeers(t *testing.T) {
 		{"shares one", [3]uint64{7, 7, 7}, true, -1, 0},
 	} {
 		r := newRig(quota.Options{Fresh: true})
-		r.Opened(r.now, 1, tt.peers[0])
+		r.Opened(r.now, 1, tt.peers[0], 0)
 		if tt.mixed {
-			r.Opened(r.now, 2, tt.peers[1])
+			r.Opened(r.now, 2, tt.peers[1], 0)
 		}
 		r.first(1, 0, hundred)
 		r.told(1)
 		r.Closed(r.now, 1)
 		r.Closed(r.now, 2)
 		r.now += time.Second
-		r.Opened(r.now, 3, tt.peers[2])
+		r.Opened(r.now, 3, tt.peers[2], 0)
 		r.report(3, 0, hundred, 500, 0, 5*time.Second)
 		if got := r.rate(3); got != tt.want {
 			t.Errorf("%s: told %d, want %d", tt.name, got, tt.want)
@@ -307,7 +307,7 @@ func TestOutbox(t *testing.T) {
 // does which goes back.
 func TestForgotten(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
-	r.Opened(r.now, 1, 5)
+	r.Opened(r.now, 1, 5, 0)
 	r.first(1, 0, hundred)
 	r.told(1)
 	r.first(2, 1, hundred)
@@ -416,7 +416,7 @@ func TestReportsAllocateNothing(t *testing.T) {
 func ExampleDivider() {
 	d := quota.New(0, quota.Options{Fresh: true})
 	limit := &quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond}
-	d.Opened(1, 1, 0)
+	d.Opened(1, 1, 0, 0)
 	d.Report(2, 1, quota.Report{Bucket: quota.Bucket{1}, ID: []byte("path=/a"), Limit: limit, Allowed: 1})
 	d.Tick(2)
 	for _, h := range d.Ready(nil) {

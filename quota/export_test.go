@@ -9,9 +9,29 @@ func (d *Divider) InForce(key Bucket) (rate int64, known bool) {
 	return b.inForce(), true
 }
 
+// Taken is InForce without what is queued and was not taken.
+func (d *Divider) Taken(key Bucket) int64 {
+	b := d.buckets[key]
+	if b == nil {
+		return 0
+	}
+	sum := b.lostRate()
+	for i := range b.shares {
+		if s := &b.shares[i]; s.is(asked) {
+			sum += int64(s.reserved())
+		} else {
+			sum += int64(s.high)
+		}
+	}
+	return sum
+}
+
 // ForgetLost is a mistake: it takes what ended streams were told as ended.
 func (d *Divider) ForgetLost() {
 	for _, b := range d.buckets {
+		for i := range b.lost {
+			d.charge(b.lost[i].payer(b), -lostBytes)
+		}
 		b.lost = nil
 	}
 }
@@ -27,13 +47,22 @@ func (d *Divider) ForgetUnconfirmed() {
 
 // Broken returns what is wrong with the structure of a divider, "" if nothing is.
 func (d *Divider) Broken() string {
-	shares, ids := 0, 0
+	shares, closed, bytes := 0, 0, map[*client]int{}
 	for _, b := range d.buckets {
-		ids += len(b.id)
+		bytes[b.owner] += bucketBytes + len(b.id)
+		for i := range b.lost {
+			bytes[b.lost[i].payer(b)] += lostBytes
+		}
+		for i := range b.shares {
+			bytes[b.shares[i].stream.client] += shareBytes
+		}
 		shares += len(b.shares)
 		for i := range b.shares {
 			s := &b.shares[i]
 			switch {
+			case s.stream.closed:
+				closed++
+				continue
 			case d.streams[s.stream.holder] != s.stream:
 				return "a share of a stream that has ended"
 			case s.stream.shares[s.at] != b:
@@ -42,19 +71,33 @@ func (d *Divider) Broken() string {
 				return "shares out of order"
 			}
 		}
-		if b.place == 0 && !b.dirty {
+		if b.removed {
+			return "a removed bucket"
+		}
+		if b.place == 0 && !b.dirty && d.nextChange(b) < never && len(d.closing) == 0 {
 			return "a bucket that is never divided again"
 		}
 		if b.place > 0 && d.due[b.place-1] != b {
 			return "a bucket at another place of the schedule"
 		}
 	}
-	if shares != d.shares || ids != d.idBytes {
-		return "a wrong number of shares, or bytes of ids"
+	sum := 0
+	for _, s := range d.streams {
+		for i := range s.strays {
+			bytes[s.client] += strayBytes + len(s.strays[i].ID)
+		}
+	}
+	for c, n := range bytes {
+		if sum += n; n != c.bytes || c.id != 0 && d.clients[c.id] != c {
+			return "a client that is charged wrongly"
+		}
+	}
+	if shares != d.shares || closed != d.closed || sum != d.bytes {
+		return "a wrong number of shares, or of bytes"
 	}
 	for _, s := range d.streams {
-		if len(s.outbox) > len(s.shares) {
-			return "an outbox with more than there are buckets"
+		if len(s.outbox) > 2*len(s.shares)+mostSlack || len(s.sent)+len(s.batches) > 8*len(s.shares)+mostSlack+1 {
+			return "more entries than there are buckets"
 		}
 	}
 	return ""

@@ -13,6 +13,8 @@ type peer struct {
 	// streams has ended.
 	alone Time
 	gone  Time // when it lost its last stream
+	// several is until when streams of it that are open at the same time are taken for several Envoys.
+	several Time
 }
 
 func (d *Divider) joinPeer(s *stream, id uint64) {
@@ -35,70 +37,142 @@ func (d *Divider) joinPeer(s *stream, id uint64) {
 	s.peer = p
 	p.open++
 	p.newest = s.holder
-	p.mixed(d)
 }
 
-func (p *peer) mixed(d *Divider) {
-	if p.open > 1 {
-		p.alone = d.now + d.o.TTL + d.o.Delta + 1
+// heard is called at each event of a stream. An event of a stream that is not its peer's newest shows that the peer is several
+// Envoys.
+func (d *Divider) heard(s *stream) {
+	if p := s.peer; p != nil && p.newest != s.holder && d.paused <= d.now { // after a stall streams are read in any order
+		d.mix(p)
 	}
 }
 
-// lose makes the share at a place that of an ended stream.
-func (d *Divider) lose(b *bucket, i int) {
-	s := &b.shares[i]
-	until := s.until
-	if s.is(outstanding) {
-		until = d.now + d.o.TTL + d.o.Delta
+// leavePeer removes a closed stream from its peer. A stream that was silent since its peer opened a newer one is the earlier
+// stream of the same Envoy, whose end was noticed late.
+func (d *Divider) leavePeer(s *stream) {
+	p := s.peer
+	if p == nil {
+		return
 	}
+	if p.open > 1 && p.newest == s.holder || d.now < p.alone {
+		d.mix(p)
+	}
+	s.succeeded = p.newest != s.holder
+	p.open--
+	p.gone = d.now
+}
+
+// several is how long a peer that was several Envoys at once counts as such.
+const several = 10 * time.Minute
+
+func (d *Divider) mix(p *peer) {
+	p.alone = d.now + d.o.TTL + d.o.Delta + 1
+	p.several = d.now + several
+}
+
+// lose keeps the rate of a closed stream's share as lost.
+func (d *Divider) lose(b *bucket, s *share) {
+	until := d.lostUntil(s)
 	if s.high > 0 && until > d.now {
-		b.lost = append(b.lost, lost{until: until, rate: int64(s.high), peer: s.stream.peer})
+		st := s.stream
+		d.addLost(b, lost{until: until, rate: int64(s.high), peer: st.peer, client: st.client, succeeded: st.succeeded})
 		if len(b.lost) > mostLost {
-			b.mergeLost()
+			d.mergeLost(b)
 		}
 	}
-	b.shares = slices.Delete(b.shares, i, i+1)
-	d.shares--
+}
+
+// lostUntil returns when the rate of a closed stream's share ends.
+func (d *Divider) lostUntil(s *share) Time {
+	if s.is(outstanding) {
+		return s.stream.closedAt + d.o.TTL + d.o.Delta
+	}
+	return s.until
 }
 
 // mostLost bounds a bucket's list of what is lost.
 const mostLost = 64
 
-// mergeLost makes the older half of what is lost one.
-func (b *bucket) mergeLost() {
-	all, kept := lost{}, b.lost[:0]
-	for i, l := range b.lost {
-		if i < mostLost/2 && !l.unknown {
-			all.until = max(all.until, l.until)
-			all.rate += l.rate
-		} else {
-			kept = append(kept, l)
-		}
-	}
-	kept = append(kept, all)
-	b.lost = kept
+func (d *Divider) addLost(b *bucket, l lost) {
+	b.lost = append(b.lost, l)
+	d.charge(l.payer(b), lostBytes)
 }
 
-// expire ends what has outlived its time, and gives what is lost back to peers that came back.
-func (d *Divider) expire(b *bucket) {
-	kept := b.lost[:0]
-	for _, l := range b.lost {
-		if l.until > d.now && !d.takeOver(b, l) {
-			kept = append(kept, l)
+// payer returns the client that is charged for something lost.
+func (l *lost) payer(b *bucket) *client {
+	if l.client == nil {
+		return b.owner
+	}
+	return l.client
+}
+
+// mergeLost merges the older half of what is lost: what one client had, and all of it if that is not enough.
+func (d *Divider) mergeLost(b *bucket) {
+	older := b.lost[:mostLost/2]
+	kept := make([]lost, 0, mostLost+1)
+	merge := func(same func(a, b *lost) bool) {
+		kept = kept[:0]
+		for i := range older {
+			l := &older[i]
+			at := -1
+			if !l.unknown {
+				at = slices.IndexFunc(kept, func(k lost) bool { return !k.unknown && same(&k, l) })
+			}
+			if at < 0 {
+				kept = append(kept, *l)
+				continue
+			}
+			k := &kept[at]
+			d.charge(l.payer(b), -lostBytes)
+			k.until, k.rate, k.peer = max(k.until, l.until), k.rate+l.rate, nil
+			if k.client != l.client {
+				d.charge(k.payer(b), -lostBytes)
+				k.client = nil
+				d.charge(b.owner, lostBytes)
+			}
 		}
 	}
-	clear(b.lost[len(kept):])
-	b.lost = kept
-	if len(kept) == 0 {
-		b.lost = nil
+	merge(func(a, b *lost) bool { return a.client == b.client })
+	if len(kept) > mostLost/4 {
+		older = slices.Clone(kept)
+		merge(func(_, _ *lost) bool { return true })
 	}
+	b.lost = append(kept, b.lost[mostLost/2:]...)
+}
+
+// expire ends what has outlived its time, makes the shares of closed streams lost, and gives what is lost
+// back to peers that came back. It returns the number of shares that have ended.
+func (d *Divider) expire(b *bucket) (n int) {
 	for i := range b.shares {
-		if s := &b.shares[i]; s.high > 0 && !s.is(outstanding) && s.until <= d.now {
+		switch s := &b.shares[i]; {
+		case d.closed > 0 && s.stream.closed:
+			d.lose(b, s)
+			s.state |= ended
+			n++
+		case s.high > 0 && !s.is(outstanding) && s.until <= d.now:
 			s.high = 0
 			s.state &^= assigned
 			s.renew(d.now + d.o.Patience)
 		}
 	}
+	if b.lost == nil {
+		return n
+	}
+	kept := b.lost[:0]
+	for _, l := range b.lost {
+		if l.until > d.now && !d.takeOver(b, l) {
+			kept = append(kept, l)
+		} else {
+			d.charge(l.payer(b), -lostBytes)
+		}
+	}
+	clear(b.lost[len(kept):])
+	if b.lost = kept; len(kept) == 0 {
+		b.lost = nil
+	} else if cap(kept) > 2*len(kept)+8 {
+		b.lost = slices.Clone(kept)
+	}
+	return n
 }
 
 // takeOver reports whether something lost is now held by the stream that its peer came back with. That
@@ -109,7 +183,7 @@ func (d *Divider) takeOver(b *bucket, l lost) bool {
 		return false
 	}
 	i, found := b.find(p.newest)
-	if !found {
+	if !found || b.shares[i].is(ended) || l.succeeded && (d.now < p.several || !b.shares[i].is(returned)) {
 		return false
 	}
 	if s := &b.shares[i]; !s.is(arrived) {
@@ -130,7 +204,7 @@ func (d *Divider) learn(b *bucket) {
 		return
 	}
 	if until := max(d.learnt, d.others(b)); until > d.now {
-		b.lost = append(b.lost, lost{until: until, rate: b.limit.rate(), unknown: true})
+		d.addLost(b, lost{until: until, rate: b.limit.rate(), unknown: true})
 	}
 }
 
@@ -161,10 +235,5 @@ func (s *share) credit(b *bucket, until Time, r Report) {
 
 // admitted returns the rate of what a report says was admitted, at the least.
 func (r *Report) admitted() int64 {
-	// Envoy reports every 5 s, but a bucket for the second time at the next of those times.
-	span := r.Elapsed
-	if span%(5*time.Second) != 0 {
-		span += time.Second
-	}
-	return int64(float64(min(r.Allowed, mostCounted)) * float64(Fill) / float64(span))
+	return int64(float64(min(r.Allowed, mostCounted)) * float64(Fill) / float64(r.span()))
 }

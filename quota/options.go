@@ -16,11 +16,22 @@ type Options struct {
 	Patience time.Duration
 	// IdleReports is after how many reports without a request a bucket is abandoned. 0 is 6.
 	IdleReports int
-	// MaxStreamBuckets and MaxBuckets bound the buckets of a stream, and of all streams added up.
-	// 0 is 10,000 and 1,000,000.
-	MaxStreamBuckets, MaxBuckets int
-	// MaxIDBytes bounds the bytes of all buckets' ids. 0 is 128 MiB.
-	MaxIDBytes int
+	// MaxStreamBuckets bounds the buckets of a stream. 0 is 10,000.
+	MaxStreamBuckets int
+	// MaxBytes bounds the memory for buckets: 320 bytes and the id for each, and 100 for each stream that
+	// has reported it. A client may have as much as is then free, so a single client has at most a half, and
+	// clients that take all they can leave room for another one. Idle buckets of a client that has half of
+	// what it may have are abandoned after one report. 0 is 48 MiB.
+	MaxBytes int
+	// TickShares bounds the work of a [Divider.Tick]: the shares of closed streams and of divided buckets
+	// that it looks at. The last bucket is divided as a whole. 0 is 4,096, which takes less than a
+	// millisecond.
+	TickShares int
+	// MaxLate bounds the delay of the next call after the time that [Divider.Tick] returned, which is at most
+	// MaxLate from now while there are streams. A caller that is later stood still, and may not have read
+	// yet that streams have ended. An action that is taken for such a stream counts as in force for a TTL,
+	// so nothing can be taken for 250 ms. 0 is 500 ms; a negative value turns this off.
+	MaxLate time.Duration
 	// Fresh says that no predecessor of this divider has assigned anything that may still act. Otherwise
 	// it learns for 6 s, until all Envoys that can have come back: the whole limit counts as in force, a
 	// bucket that is new to its holder is not answered, and a holder that reports what it admitted goes
@@ -41,6 +52,9 @@ func (o Options) withDefaults() Options {
 	def(&o.TTL, 12*time.Second)
 	def(&o.Delta, 500*time.Millisecond)
 	def(&o.Patience, time.Second)
+	if o.MaxLate == 0 {
+		o.MaxLate = 500 * time.Millisecond
+	}
 	o.TTL = max(o.TTL.Truncate(time.Second), time.Second)
 	if o.IdleReports <= 0 {
 		o.IdleReports = 6
@@ -48,11 +62,11 @@ func (o Options) withDefaults() Options {
 	if o.MaxStreamBuckets <= 0 {
 		o.MaxStreamBuckets = 10_000
 	}
-	if o.MaxBuckets <= 0 {
-		o.MaxBuckets = 1_000_000
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 48 << 20
 	}
-	if o.MaxIDBytes <= 0 {
-		o.MaxIDBytes = 128 << 20
+	if o.TickShares <= 0 {
+		o.TickShares = 4096
 	}
 	return o
 }

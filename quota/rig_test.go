@@ -17,13 +17,29 @@ type rig struct {
 	now quota.Time
 }
 
-func newRig(o quota.Options) *rig { return &rig{quota.New(0, o), 0} }
+// newRig returns a rig whose clock may leap, unless the options say otherwise.
+func newRig(o quota.Options) *rig {
+	if o.MaxLate == 0 {
+		o.MaxLate = -1
+	}
+	return &rig{quota.New(0, o), 0}
+}
 
 func (r *rig) pass(d time.Duration) {
 	for end := r.now + d; r.now < end; {
-		r.now = min(end, max(r.Tick(r.now), r.now+1))
+		r.now = min(end, max(r.tick(), r.now+1))
 	}
-	r.Tick(r.now)
+	r.tick()
+}
+
+// tick calls Tick until nothing is left to be done now. It returns when something is.
+func (r *rig) tick() quota.Time {
+	for range 1_000_000 {
+		if next := r.Tick(r.now); next > r.now {
+			return next
+		}
+	}
+	panic("there is always something left to be done now")
 }
 
 // first reports a bucket's first request.
@@ -35,7 +51,7 @@ func (r *rig) report(h quota.Holder, bucket int, l *quota.Limit, allowed, denied
 	o := r.Report(r.now, h, quota.Report{
 		Bucket: bucketOf(bucket), ID: []byte{byte(bucket)}, Limit: l, Allowed: allowed, Denied: denied, Elapsed: elapsed,
 	})
-	r.Tick(r.now)
+	r.tick()
 	return o
 }
 
@@ -43,7 +59,7 @@ func (r *rig) report(h quota.Holder, bucket int, l *quota.Limit, allowed, denied
 func (r *rig) told(h quota.Holder) []quota.Action {
 	actions, seq, _ := r.Take(r.now, h, nil, 1000)
 	r.Confirmed(r.now, h, seq)
-	r.Tick(r.now)
+	r.tick()
 	return actions
 }
 

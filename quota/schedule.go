@@ -34,6 +34,36 @@ func (s *schedule) drop(b *bucket) {
 	}
 }
 
+// queue has buckets in the order in which they were pushed, each once at most.
+type queue struct {
+	buckets []*bucket
+	first   int
+}
+
+func (q *queue) push(b *bucket) {
+	if b.dirty {
+		return
+	}
+	if q.first > len(q.buckets)/2 {
+		q.buckets = append(q.buckets[:0], q.buckets[q.first:]...)
+		q.first = 0
+	}
+	b.dirty = true
+	q.buckets = append(q.buckets, b)
+}
+
+// pop returns the first bucket, nil if there is none.
+func (q *queue) pop() *bucket {
+	if q.first == len(q.buckets) {
+		return nil
+	}
+	b := q.buckets[q.first]
+	q.buckets[q.first] = nil
+	q.first++
+	b.dirty = false
+	return b
+}
+
 // next returns when the first bucket is due, at most latest.
 func (s *schedule) next(latest Time) Time {
 	if len(*s) > 0 {

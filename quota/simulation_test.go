@@ -57,7 +57,7 @@ func (s *simulation) run(t *testing.T) result {
 	proxies := make([]*proxy, s.n)
 	for i := range proxies {
 		proxies[i] = &proxy{h: quota.Holder(i + 1)}
-		d.Opened(0, proxies[i].h, s.peer(i))
+		d.Opened(0, proxies[i].h, s.peer(i), 0)
 	}
 	r := result{rate: float64(s.limit.Hits)}
 	last := quota.Holder(s.n)
@@ -98,7 +98,7 @@ func (s *simulation) run(t *testing.T) result {
 				if p.h == 0 && d != nil {
 					last++
 					p.h = last
-					d.Opened(now, p.h, s.peer(i))
+					d.Opened(now, p.h, s.peer(i), 0)
 				}
 				if p.Known {
 					p.report(d, now, &s.limit)
@@ -211,18 +211,24 @@ func (p *proxy) count(hits, allowed float64) {
 }
 
 func (p *proxy) report(d *quota.Divider, now quota.Time, limit *quota.Limit) {
+	r := p.usage(now)
+	if p.h == 0 {
+		return // what was counted is lost
+	}
+	r.Limit = limit
+	d.Report(now, p.h, r)
+}
+
+// usage returns a report, whose counts begin anew.
+func (p *proxy) usage(now quota.Time) quota.Report {
 	hits, allowed := max(math.Round(p.rest), 0), max(math.Round(p.allowedAll), 0)
 	p.rest -= hits
 	p.allowedAll -= allowed
 	elapsed := (now - p.Reported).Truncate(time.Second)
 	p.Reported = now
-	if p.h == 0 {
-		return // what was counted is lost
+	return quota.Report{
+		Bucket: bucketOf(0), ID: []byte("x"), Allowed: uint64(allowed), Denied: uint64(max(hits-allowed, 0)), Elapsed: elapsed,
 	}
-	d.Report(now, p.h, quota.Report{
-		Bucket: bucketOf(0), ID: []byte("x"), Limit: limit, Allowed: uint64(allowed), Denied: uint64(max(hits-allowed, 0)),
-		Elapsed: elapsed,
-	})
 }
 
 // used returns what was admitted of what could have been, between two times: all that came, or R.

@@ -48,6 +48,11 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 	}
 	for i := range b.shares {
 		s := &b.shares[i]
+		if s.stream.closed { // to be lost at the next division
+			v.Lost += int64(s.high)
+			v.LostFor = max(v.LostFor, d.lostUntil(s)-d.now)
+			continue
+		}
 		v.Unconfirmed += int64(s.high) - int64(min(s.high, s.told))
 		v.Holders = append(v.Holders, HolderView{
 			Holder: s.stream.holder, Demand: float64(s.demand), Share: s.told, Held: s.high,
@@ -67,12 +72,12 @@ type Brief struct {
 	Demand        float64
 }
 
-// Survey calls f with buckets that are divided. It looks at most of them at most: of more, at any. f must not call the divider's
-// methods.
+// Survey calls f with buckets that are divided. It stops once it has looked at most buckets and shares, so it may miss buckets,
+// in no order. f must not call the divider's methods.
 func (d *Divider) Survey(now Time, most int, f func(Brief)) {
 	d.advance(now)
 	for key, b := range d.buckets {
-		if most--; most < 0 {
+		if most -= 1 + len(b.shares); most < 0 {
 			return
 		}
 		if b.limit == nil || b.limit.Verdict != Divide {
@@ -92,6 +97,8 @@ func (d *Divider) Buckets() iter.Seq[Bucket] { return maps.Keys(d.buckets) }
 // Counts are for metrics. Those in the first line are of now, others since the divider was made.
 type Counts struct {
 	Streams, Buckets, Shares int
+	// Bytes is the memory for all buckets, as [Options].MaxBytes counts it.
+	Bytes int
 	// NoRoom are reports beyond a bound; Abandoned buckets that were idle or have no rule any more, Asked
 	// those that were abandoned to see whether they have requests; TakenOver shares that a peer which
 	// came back took over; Divisions how often a bucket was divided.
@@ -102,15 +109,23 @@ type Counts struct {
 func (d *Divider) Counts() Counts {
 	c := d.counts
 	c.Streams, c.Buckets, c.Shares = len(d.streams), len(d.buckets), d.shares
+	c.Bytes = d.bytes
 	return c
 }
 
-// Each calls f with each bucket that a holder has reported and not abandoned. f must not call the divider's methods but
-// [Divider.Relimit].
-func (d *Divider) Each(h Holder, f func(key Bucket, id string)) {
-	if s := d.streams[h]; s != nil {
-		for _, b := range s.shares {
-			f(b.key, b.id)
-		}
+// Each calls f with buckets that a holder has reported and not abandoned, at most most of them. It begins with left =
+// [math.MaxInt], and returns the value of left for the next call, 0 after the last bucket. Events between two calls make it
+// miss none of the buckets that the holder had at the first one, but it may repeat some. f must not call the divider's
+// methods except [Divider.Relimit].
+func (d *Divider) Each(h Holder, left, most int, f func(key Bucket, id string)) int {
+	s := d.streams[h]
+	if s == nil {
+		return 0
 	}
+	// A bucket that is removed is replaced by the last one, so going downwards misses none.
+	left = min(left, len(s.shares))
+	for end := max(left-most, 0); left > end; left-- {
+		f(s.shares[left-1].key, s.shares[left-1].id)
+	}
+	return left
 }

@@ -30,6 +30,8 @@ type worldOptions struct {
 	envoys, buckets        int
 	peers, restarts, allow bool
 	relimits               bool
+	silent                 int // how many of the Envoys never read
+	clients                int // how many clients the Envoys are of, 0: each is its own
 	o                      quota.Options
 	verbose                bool
 }
@@ -48,6 +50,8 @@ type chooser func(n int) int
 // envoy is a proxy: what it knows of each bucket.
 type envoy struct {
 	peer    uint64
+	client  uint64
+	silent  bool
 	buckets []filter.Bucket
 	link    *link
 }
@@ -77,6 +81,9 @@ func newWorld(o worldOptions, m mistake) *world {
 		e := &envoy{buckets: make([]filter.Bucket, o.buckets)}
 		if o.peers {
 			e.peer = uint64(i) + 1
+		}
+		if e.silent = i < o.silent; o.clients > 0 {
+			e.client = uint64(i%o.clients) + 1
 		}
 		if m.onePeer {
 			e.peer = 1
@@ -167,7 +174,7 @@ func (w *world) connect(e *envoy) {
 	l := &link{h: w.last, e: e, atServer: true, atEnvoy: true}
 	e.link = l
 	w.links = append(w.links, l)
-	w.d.Opened(w.at(), l.h, e.peer)
+	w.d.Opened(w.at(), l.h, e.peer, e.client)
 	w.note("envoy %p connects as %d", e, l.h)
 }
 
@@ -209,6 +216,9 @@ func (w *world) usage(e *envoy, i int) {
 }
 
 func (w *world) take(l *link, most int) {
+	if l.e.silent {
+		return
+	}
 	actions, seq, _ := w.d.Take(w.at(), l.h, nil, most)
 	if seq == 0 {
 		return
@@ -258,8 +268,8 @@ func (w *world) relimit(i, to int) {
 	limit := limitOf(to)
 	w.note("limit of %d: %+v", i, limit)
 	w.limits[i] = limit
+	w.most[i] = w.d.Taken(bucketOf(i))
 	w.d.Relimit(w.at(), bucketOf(i), limit)
-	w.d.Tick(w.at())
 }
 
 // restart ends the service, which forgets all, or an Envoy. No limit may just have been lowered, as a

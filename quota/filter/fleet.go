@@ -55,10 +55,10 @@ type message struct {
 // NewFleet returns n Envoys and a divider with nothing to fear of a predecessor. Unassigned says whether requests pass
 // where nothing acts: ALLOW_ALL in no_assignment_behavior.
 func NewFleet(n int, unassigned bool) *Fleet {
-	f := &Fleet{divider: quota.New(0, quota.Options{Fresh: true}), envoys: make([]proxy, n), unassigned: unassigned, due: never}
+	f := &Fleet{divider: quota.New(0, quota.Options{Fresh: true, MaxLate: -1}), envoys: make([]proxy, n), unassigned: unassigned, due: never}
 	for i := range f.envoys {
 		f.envoys[i].places = map[quota.Bucket]int{}
-		f.divider.Opened(0, quota.Holder(i+1), 0)
+		f.divider.Opened(0, quota.Holder(i+1), 0, 0)
 	}
 	return f
 }
@@ -155,7 +155,10 @@ func (f *Fleet) report(envoy int, b *bucket) {
 
 // divide has the divider do what events have led to, and puts what it says on its way.
 func (f *Fleet) divide() {
-	f.due = max(f.divider.Tick(f.now), f.now+time.Millisecond)
+	for f.due = f.now; f.due <= f.now; {
+		f.due = f.divider.Tick(f.now)
+	}
+	f.due = max(f.due, f.now+time.Millisecond)
 	f.ready = f.divider.Ready(f.ready[:0])
 	for _, h := range f.ready {
 		if actions, seq, _ := f.divider.Take(f.now, h, nil, math.MaxInt); seq != 0 {

@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -214,7 +215,7 @@ func (s *Service) rematch(h quota.Holder) {
 		return
 	}
 	set, now := s.current(), s.options.Elapsed()
-	s.divider.Each(h, func(key quota.Bucket, id string) {
+	s.divider.Each(h, math.MaxInt, math.MaxInt, func(key quota.Bucket, id string) {
 		st.id = append(st.id[:0], id...)
 		u := usage{entries: st.decoder.entries[:0]}
 		u.readID(st.id) // it is ours

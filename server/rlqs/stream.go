@@ -135,7 +135,7 @@ func (r *reader) domain(name []byte) error {
 		_, _ = h.Write(append([]byte{0}, name...))
 		peer = h.Sum64()
 	}
-	s.divider.Opened(s.options.Elapsed(), r.holder, peer)
+	s.divider.Opened(s.options.Elapsed(), r.holder, peer, 0)
 	return nil
 }
 

@@ -1,0 +1,153 @@
+package quota_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// crew is streams of several clients that want as much as they can get of bucket 0.
+type crew struct {
+	*rig
+	streams []quota.Holder
+	client  map[quota.Holder]uint64
+	rates   map[quota.Holder]int64
+	newest  quota.Holder
+}
+
+func (c *crew) open(client uint64) quota.Holder {
+	c.newest++
+	c.Opened(c.now, c.newest, 0, client)
+	c.streams = append(c.streams, c.newest)
+	c.client[c.newest] = client
+	return c.newest
+}
+
+func (c *crew) close(h quota.Holder) {
+	c.Closed(c.now, h)
+	delete(c.rates, h)
+	for i, s := range c.streams {
+		if s == h {
+			c.streams = append(c.streams[:i:i], c.streams[i+1:]...)
+		}
+	}
+}
+
+// round has all report, and tells them what they get. A stream reports that it let pass what it has, and was denied as much.
+func (c *crew) round() {
+	for _, h := range c.streams {
+		n := uint64(c.rates[h]) * 5 / 3600
+		c.report(h, 0, hundred, n, n+500, 5*time.Second)
+	}
+	for range 3 {
+		for _, h := range c.streams {
+			for _, a := range c.told(h) {
+				c.rates[h] = int64(a.Rate)
+			}
+		}
+		c.pass(time.Second)
+	}
+	c.pass(2 * time.Second)
+}
+
+// of returns what a client has, of a hundred.
+func (c *crew) of(client uint64) (sum float64) {
+	for h, rate := range c.rates {
+		if c.client[h] == client {
+			sum += float64(rate) / 3600
+		}
+	}
+	return sum
+}
+
+func newCrew() *crew {
+	return &crew{rig: newRig(quota.Options{Fresh: true}), client: map[quota.Holder]uint64{}, rates: map[quota.Holder]int64{}}
+}
+
+// TestClientsGetTheSame has clients with different numbers of streams divide a limit.
+func TestClientsGetTheSame(t *testing.T) {
+	for _, tt := range []struct{ streams [3]int }{{[3]int{100, 1, 0}}, {[3]int{1, 100, 0}}, {[3]int{2, 3, 1}}, {[3]int{10, 1, 30}}} {
+		c, clients := newCrew(), 0.0
+		for i, n := range tt.streams {
+			for range n {
+				c.open(uint64(i) + 1)
+			}
+			if n > 0 {
+				clients++
+			}
+		}
+		for range 8 {
+			c.round()
+		}
+		for i, n := range tt.streams {
+			if got, want := c.of(uint64(i)+1), 100/clients; n > 0 && (got < want*0.95 || got > want*1.05) {
+				t.Errorf("clients with %v streams: client %d gets %.1f of 100, want %.1f", tt.streams, i, got, want)
+			}
+		}
+		for _, h := range c.streams { // and so do the streams of a client
+			want := 100 / clients / float64(tt.streams[c.client[h]-1])
+			if got := float64(c.rates[h]) / 3600; got < want*0.9 || got > want*1.1 {
+				t.Errorf("clients with %v streams: stream %d gets %.2f of 100, want %.2f", tt.streams, h, got, want)
+			}
+		}
+	}
+}
+
+// TestWhoComesBackGetsNoMore has a client close its stream and open another each second, so that what each of them was told still
+// acts: the client that stays gets its half.
+func TestWhoComesBackGetsNoMore(t *testing.T) {
+	c := newCrew()
+	c.open(1)
+	c.open(2)
+	for range 5 {
+		c.round()
+	}
+	for range 60 {
+		for _, h := range c.streams {
+			if c.client[h] == 2 {
+				c.close(h)
+				break
+			}
+		}
+		c.open(2)
+		c.round()
+		if got := c.of(1); got < 45 {
+			t.Fatalf("the client that stays has %.1f of 100", got)
+		}
+	}
+}
+
+// TestClientsOfRandomStreams opens and closes streams of clients, and compares the clients that want the same.
+func TestClientsOfRandomStreams(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		c := newCrew()
+		for range 3 {
+			for range 1 + random.IntN(20) {
+				c.open(1 + random.Uint64N(4))
+			}
+			for range random.IntN(len(c.streams)) {
+				c.close(c.streams[random.IntN(len(c.streams))])
+			}
+			for range 10 {
+				c.round()
+			}
+			clients := map[uint64]bool{}
+			for _, h := range c.streams {
+				clients[c.client[h]] = true
+			}
+			for client := range clients {
+				want := 100 / float64(len(clients))
+				if got := c.of(client); got < want*0.93 || got > want*1.07 {
+					t.Error(fmt.Sprintf("seed %d, %d streams: ", seed, len(c.streams)), fmt.Sprintf("client %d has %.1f, want %.1f", client, got, want))
+				}
+			}
+			if wrong := c.Broken(); wrong != "" {
+				t.Fatal(wrong)
+			}
+		}
+	}
+}

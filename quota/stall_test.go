@@ -1,0 +1,221 @@
+package quota_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// A stall has a service stand still: it reads and writes nothing, while its kernel takes what Envoys send. An Envoy whose
+// keepalive is not answered closes its connection and comes back with another stream at its next report. Afterwards the service
+// reads what has come, of all connections in any order, and divides after each message. Requests are a fluid, as in simulation.
+type stall struct {
+	*simulation
+	from, length time.Duration
+	shared       bool // all Envoys have one address
+	lose         int  // how many Envoys lose their connections
+	deny         bool // expired_assignment_behavior denies
+	random       *rand.Rand
+
+	d      *quota.Divider
+	envoys []*stalledEnvoy
+	links  map[quota.Holder]*stalledLink
+	newest quota.Holder
+	ready  []quota.Holder
+}
+
+type stalledEnvoy struct {
+	proxy
+
+	peer uint64
+	link *stalledLink
+}
+
+// stalledLink is a connection with a stream.
+type stalledLink struct {
+	e    *stalledEnvoy
+	h    quota.Holder
+	up   []func(now quota.Time) // what the service has not read yet
+	ping quota.Time             // when the keepalive was sent that is not answered, 0 if there is none
+	gone bool                   // at the Envoy
+}
+
+const (
+	keepaliveInterval = 10 * time.Second
+	keepaliveTimeout  = 2 * time.Second
+)
+
+func (s *stall) stands(now quota.Time) bool { return now >= s.from && now < s.from+s.length }
+
+func (s *stall) run(t *testing.T) result {
+	t.Helper()
+	s.d = quota.New(0, quota.Options{Fresh: true})
+	s.links = map[quota.Holder]*stalledLink{}
+	for i := range s.n {
+		e := &stalledEnvoy{peer: uint64(i) + 1}
+		if s.shared {
+			e.peer = 1
+		}
+		s.envoys = append(s.envoys, e)
+		s.connect(e)
+	}
+	r := result{rate: float64(s.limit.Hits)}
+	for now := simStep; now < s.end; now += simStep {
+		came, admitted, sum := 0.0, 0.0, int64(0)
+		for i, e := range s.envoys {
+			if e.got = 0; len(e.arriving) > 0 {
+				e.apply(now)
+				seq, h := e.seq, e.link.h
+				e.send(func(now quota.Time) { s.d.Confirmed(now, h, seq) })
+			}
+			hits := s.hits(s.demand(i, now))
+			came += hits
+			admitted += s.admit(now, e, hits)
+			if e.Active(now) && e.Kind == quota.Assign {
+				sum += int64(e.Rate)
+			}
+			s.keepalive(i, now)
+			if (now-s.phase(i))%(5*time.Second) == 0 && e.Known {
+				if e.link == nil {
+					s.connect(e)
+				}
+				s.report(e, now)
+			}
+		}
+		if sum > int64(s.limit.Hits)*3600 {
+			t.Fatalf("%v: %d tokens an hour in force of %d", now, sum, s.limit.Hits*3600)
+		}
+		if !s.stands(now) {
+			s.serve(now)
+		}
+		r.came, r.admitted = append(r.came, came), append(r.admitted, admitted)
+	}
+	return r
+}
+
+func (s *stall) connect(e *stalledEnvoy) {
+	s.newest++
+	l := &stalledLink{e: e, h: s.newest}
+	s.links[l.h], e.link = l, l
+	e.send(func(now quota.Time) { s.d.Opened(now, l.h, e.peer, e.peer) })
+}
+
+func (e *stalledEnvoy) send(f func(now quota.Time)) {
+	if e.link != nil {
+		e.link.up = append(e.link.up, f)
+	}
+}
+
+func (s *stall) keepalive(i int, now quota.Time) {
+	l := s.envoys[i].link
+	if l == nil {
+		return
+	}
+	phase := (s.from + time.Duration(i)*simStep) % keepaliveInterval
+	if i >= s.lose {
+		phase = (s.from + s.length + time.Duration(i)*simStep) % keepaliveInterval
+	}
+	if now%keepaliveInterval == phase {
+		l.ping = now
+		l.up = append(l.up, func(quota.Time) { l.ping = 0 })
+	}
+	if l.ping > 0 && now-l.ping >= keepaliveTimeout {
+		l.gone, l.e.link, l.e.arriving = true, nil, nil
+		l.up = append(l.up, func(now quota.Time) {
+			s.d.Closed(now, l.h)
+			delete(s.links, l.h)
+		})
+	}
+}
+
+// serve has the service read what has come.
+func (s *stall) serve(now quota.Time) {
+	for {
+		var pending []*stalledLink
+		for h := range s.newest {
+			if l := s.links[h+1]; l != nil && len(l.up) > 0 {
+				pending = append(pending, l)
+			}
+		}
+		if len(pending) > 0 {
+			l := pending[s.random.IntN(len(pending))]
+			l.up[0](now)
+			l.up = l.up[1:]
+		}
+		s.d.Tick(now)
+		s.ready = s.d.Ready(s.ready[:0])
+		for _, h := range s.ready {
+			actions, seq, _ := s.d.Take(now, h, nil, 100)
+			if l := s.links[h]; l != nil && !l.gone && seq > 0 {
+				l.e.arriving, l.e.seq = append(l.e.arriving, actions...), seq
+			}
+		}
+		if len(pending) == 0 {
+			return
+		}
+	}
+}
+
+func (s *stall) admit(now quota.Time, e *stalledEnvoy, hits float64) float64 {
+	if s.deny && e.Known && !e.Active(now) {
+		e.count(hits, 0)
+		return 0
+	}
+	return e.admit(now, hits, func() { s.report(e, now) })
+}
+
+func (s *stall) report(e *stalledEnvoy, now quota.Time) {
+	r := e.usage(now)
+	r.Limit = &s.limit
+	if e.link != nil {
+		h := e.link.h
+		e.send(func(now quota.Time) { s.d.Report(now, h, r) })
+	}
+}
+
+// TestServiceStandsStill logs and holds what is used of a limit around four seconds in which the service stands still.
+func TestServiceStandsStill(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		shared, deny bool
+		least, most  float64 // used in the worst second, and the most in five seconds
+	}{
+		{"an address for each Envoy, all pass", false, false, 0.98, 1.02},
+		{"an address for each Envoy, all denied", false, true, 0.98, 1.02},
+		{"one address, all pass", true, false, 0.98, 1.25},
+		{"one address, all denied", true, true, 0.45, 1.05},
+	} {
+		for _, lose := range []int{1, 2, 5} {
+			const n = 5
+			for _, load := range []float64{0.8, 1.5} {
+				worst, least, most, second := 1.0, 1.0, 0.0, 0.0
+				for turn := range 10 {
+					s := stall{
+						simulation: &simulation{
+							n: n, limit: quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond},
+							end: 100 * time.Second, phase: phases(n, turn),
+							demand: func(int, time.Duration) float64 { return 100 * load / n },
+						},
+						from: change + time.Duration(turn)*970*time.Millisecond, length: 4 * time.Second,
+						shared: tt.shared, deny: tt.deny, lose: lose, random: rand.New(rand.NewPCG(uint64(turn), 9)),
+					}
+					r := s.run(t)
+					least, most = min(least, r.used(s.from, s.from+20*time.Second)), max(most, r.most(change, 5*time.Second, 100))
+					second = max(second, r.most(change, time.Second, 100))
+					for from := s.from; from < s.from+20*time.Second; from += time.Second {
+						worst = min(worst, r.used(from, from+time.Second))
+					}
+				}
+				figures := fmt.Sprintf("%s, %d of %d Envoys come back, demand %.1f R: used %.3f in 20 s, in the worst second %.3f; most in a second %.2f R, in 5 s %.2f R",
+					tt.name, lose, n, load, least, worst, second, most)
+				t.Log(figures)
+				if worst < tt.least || most > tt.most {
+					t.Error(figures)
+				}
+			}
+		}
+	}
+}

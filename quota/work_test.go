@@ -1,0 +1,193 @@
+package quota_test
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// wide returns the bucket with a number, which is at several places of a heap and a map.
+func wide(i int) (quota.Bucket, []byte) {
+	return quota.Bucket{uint64(i) * 0x9e3779b97f4a7c15, uint64(i)}, binary.BigEndian.AppendUint32(nil, uint32(i))
+}
+
+// reportWide reports the first request of each of n buckets.
+func (r *rig) reportWide(h quota.Holder, n int, l *quota.Limit) (kept int) {
+	for i := range n {
+		key, id := wide(i)
+		if r.Report(r.now, h, quota.Report{Bucket: key, ID: id, Limit: l, Allowed: 1}) == quota.Kept {
+			kept++
+		}
+	}
+	return kept
+}
+
+// TestSilentHoldersCostNothing has holders report many buckets once and then stop at some step: before they take the first
+// actions, before they confirm them, or after that. Their buckets are divided a few times and never again.
+func TestSilentHoldersCostNothing(t *testing.T) {
+	const holders, buckets = 10, 200
+	for _, tt := range []struct {
+		name           string
+		takes          int // per holder
+		confirms, idle bool
+		limit          *quota.Limit
+	}{
+		{name: "take nothing", limit: hundred},
+		{name: "take nothing, all allowed", limit: &quota.Limit{Verdict: quota.AllowAll}},
+		{name: "take nothing, all denied", limit: &quota.Limit{Verdict: quota.DenyAll}},
+		{name: "take nothing, without a rule", limit: nil},
+		{name: "take a part", takes: 1, limit: hundred},
+		{name: "take all, confirm nothing", takes: 2, limit: hundred},
+		{name: "take all that is denied, confirm nothing", takes: 2, limit: &quota.Limit{Verdict: quota.DenyAll}},
+		{name: "take and confirm all", takes: 2, confirms: true, limit: hundred},
+		{name: "take and confirm all, then report idle buckets", takes: 2, confirms: true, idle: true, limit: hundred},
+		{name: "take nothing, report idle buckets", idle: true, limit: hundred},
+	} {
+		r := newRig(quota.Options{Fresh: true, IdleReports: 2})
+		for h := range quota.Holder(holders) {
+			r.reportWide(h+1, buckets, hundred)
+		}
+		if tt.limit != hundred {
+			for i := range buckets {
+				key, _ := wide(i)
+				r.Relimit(r.now, key, tt.limit)
+			}
+		}
+		r.pass(2 * time.Second)
+		for range tt.takes {
+			for h := range quota.Holder(holders) {
+				_, seq, _ := r.Take(r.now, h+1, nil, buckets/2)
+				if tt.confirms {
+					r.Confirmed(r.now, h+1, seq)
+				}
+			}
+		}
+		for range 3 {
+			r.pass(5 * time.Second)
+			for h := range quota.Holder(holders) {
+				for i := range buckets {
+					key, id := wide(i)
+					if tt.idle {
+						r.Report(r.now, h+1, quota.Report{Bucket: key, ID: id, Limit: tt.limit, Elapsed: 5 * time.Second})
+					}
+				}
+			}
+		}
+		begun, ticks := r.Counts().Divisions, 0
+		for end := r.now + time.Minute; r.now < end; ticks++ {
+			r.now = max(r.tick(), r.now+1)
+		}
+		if got := r.Counts().Divisions - begun; got > 6*buckets || ticks > 1000 {
+			t.Errorf("%s: %d buckets are divided %d times in a minute, in %d ticks", tt.name, buckets, got, ticks)
+		}
+		if next := r.Tick(r.now); next < r.now+time.Minute {
+			t.Errorf("%s: something is due in %v, without an event", tt.name, next-r.now)
+		}
+		if wrong := r.Broken(); wrong != "" {
+			t.Errorf("%s: %s", tt.name, wrong)
+		}
+	}
+}
+
+// TestTicksAreBounded closes a stream with many buckets, and has many others be divided: each Tick looks at few shares, and a
+// bucket that changes meanwhile waits for those that changed before it, and no longer.
+func TestTicksAreBounded(t *testing.T) {
+	const buckets, tickShares = 20_000, 100
+	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: buckets, MaxBytes: 1 << 30, TickShares: tickShares})
+	ticks := func() (n int) {
+		for ; ; n++ {
+			before := r.Counts().Divisions
+			next := r.Tick(r.now)
+			if divided := r.Counts().Divisions - before; divided > tickShares {
+				t.Errorf("a Tick divides %d buckets", divided)
+			}
+			if next > r.now {
+				return n
+			}
+		}
+	}
+	r.reportWide(1, buckets, hundred)
+	if n := ticks(); n < buckets/tickShares {
+		t.Errorf("%d buckets are divided in %d ticks", buckets, n)
+	}
+	_, seq, _ := r.Take(r.now, 1, nil, math.MaxInt)
+	r.Confirmed(r.now, 1, seq)
+	r.Closed(r.now, 1)
+	key, id := wide(buckets + 1)
+	for h := range quota.Holder(2) {
+		r.Report(r.now, 2+h, quota.Report{Bucket: key, ID: id, Limit: hundred, Allowed: 1})
+	}
+	r.Tick(r.now)
+	if got := r.rate(2); got <= 0 {
+		t.Errorf("while a stream of %d buckets is closed, another is told %d", buckets, got)
+	}
+	ticks()
+	if v, _ := r.View(r.now, mustKey(7)); v.Lost == 0 || len(v.Holders) > 0 {
+		t.Errorf("the closed stream's buckets are %+v", v)
+	}
+	r.pass(13 * time.Second)
+	if c := r.Counts(); c.Buckets != 0 {
+		t.Errorf("left %+v", c)
+	}
+	if wrong := r.Broken(); wrong != "" {
+		t.Error(wrong)
+	}
+}
+
+func mustKey(i int) quota.Bucket {
+	key, _ := wide(i)
+	return key
+}
+
+// TestUnconfirmedIsBounded has a holder take actions for ever and confirm none, and another report buckets that it abandons
+// and never take anything: nothing grows.
+func TestUnconfirmedIsBounded(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	for range 2000 {
+		r.report(1, 0, hundred, 500, 0, 5*time.Second)
+		r.Take(r.now, 1, nil, 9)
+		for i := range 3 {
+			r.report(2, i, hundred, 1, 0, 0)
+		}
+		r.pass(13 * time.Second)
+		if wrong := r.Broken(); wrong != "" {
+			t.Fatal(wrong)
+		}
+	}
+}
+
+// TestEach goes through the buckets of a holder in steps, while some of them are removed.
+func TestEach(t *testing.T) {
+	const buckets = 50
+	r := newRig(quota.Options{Fresh: true})
+	r.reportWide(1, buckets, &quota.Limit{Verdict: quota.DenyAll})
+	seen, steps := map[quota.Bucket]bool{}, 0
+	for left := math.MaxInt; left > 0; steps++ {
+		before := len(seen)
+		left = r.Each(1, left, 7, func(key quota.Bucket, _ string) { seen[key] = true })
+		if len(seen)-before > 7 {
+			t.Fatalf("a step has %d buckets", len(seen)-before)
+		}
+		if steps == 2 {
+			for i := range buckets / 2 {
+				r.Relimit(r.now, mustKey(2*i), nil)
+			}
+			r.told(1)
+			r.told(1)
+			if c := r.Counts(); c.Buckets != buckets/2 {
+				t.Fatalf("left %+v", c)
+			}
+		}
+	}
+	for i := range buckets / 2 {
+		if !seen[mustKey(2*i+1)] {
+			t.Errorf("bucket %d is missing", 2*i+1)
+		}
+	}
+	if r.Each(2, math.MaxInt, 7, nil) != 0 {
+		t.Error("an unknown holder has buckets")
+	}
+}
