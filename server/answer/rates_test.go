@@ -63,3 +63,24 @@ func TestRatesGoOnOverLoads(t *testing.T) {
 		})
 	}
 }
+
+// TestExceededHitsOfNamedRows holds the same of a limit whose row has a name in metrics.
+func TestExceededHitsOfNamedRows(t *testing.T) {
+	r := newReloaded(t, "{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second, table: t}}]}")
+	e, err := r.tables.Table("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Put([]string{"user"}, []string{"al"}, tables.Row{RequestsPerUnit: 3, Name: "gold"}); err != nil {
+		t.Fatal(err)
+	}
+	x := &Exchange{}
+	if _, _, err := r.service.Answer(r.now, time.Minute, x, r.request()); err != nil {
+		t.Fatal(err)
+	}
+	x.service, x.rules = r.service, r.service.rules.Load()
+	x.Exceeded(0)(7)
+	if got := r.service.State(time.Unix(0, int64(r.now)), AllRules).Domains[0].Rules[0]; got.Exceeded != 7 || got.TotalHits != 1 {
+		t.Errorf("the state has %+v, want 1 hit and 7 beyond the limit", got)
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -170,7 +171,7 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 		row, n := &rows[i], counts(c)
 		rate, known := s.watched.hits.Rate(c, n, now)
 		row.Add(rate)
-		row.of, row.counts, row.exceeded = append(row.of, c), row.counts.Plus(n), sum(row.exceeded, c.ExceededHits())
+		row.of, row.counts, row.exceeded = append(row.of, c), row.counts.Plus(n), limiter.SaturatingAdd(row.exceeded, c.ExceededHits())
 		row.active = row.active || known || rate.Hits > 0
 		domains[row.limit.Rule.DomainIndex()].Add(rate)
 	})
@@ -235,7 +236,7 @@ func (s *spell) tick(now time.Time) {
 		if s.since.IsZero() {
 			s.since, s.sum = now, 0
 		}
-		s.sum = sum(s.sum, grown)
+		s.sum = limiter.SaturatingAdd(s.sum, grown)
 		s.last = now
 	} else if now.Sub(s.last) > spellEnds {
 		s.since = time.Time{}

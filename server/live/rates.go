@@ -1,6 +1,10 @@
 package live
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
 
 const (
 	// linePoints of linePoint each are five minutes.
@@ -13,15 +17,10 @@ type Counts struct{ Hits, Denied, Near, Shadow uint64 }
 
 // Plus returns the sums of two counts. Counters stop at 2^64-1, and so do sums of them.
 func (c Counts) Plus(o Counts) Counts {
-	return Counts{Hits: plus(c.Hits, o.Hits), Denied: plus(c.Denied, o.Denied), Near: plus(c.Near, o.Near), Shadow: plus(c.Shadow, o.Shadow)}
-}
-
-// plus returns a + b, or the greatest number if that is greater.
-func plus[N uint32 | uint64](a, b N) N {
-	if a+b < a {
-		return ^N(0)
+	return Counts{
+		Hits: limiter.SaturatingAdd(c.Hits, o.Hits), Denied: limiter.SaturatingAdd(c.Denied, o.Denied),
+		Near: limiter.SaturatingAdd(c.Near, o.Near), Shadow: limiter.SaturatingAdd(c.Shadow, o.Shadow),
 	}
-	return a + b
 }
 
 func (c Counts) minus(o Counts) Counts {
