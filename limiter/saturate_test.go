@@ -7,8 +7,13 @@ import (
 
 func TestSaturatingAdd(t *testing.T) {
 	for _, tt := range []struct{ a, b, want uint64 }{
-		{0, 0, 0}, {1, 2, 3}, {math.MaxUint64, 0, math.MaxUint64}, {math.MaxUint64 - 1, 1, math.MaxUint64},
-		{math.MaxUint64, 1, math.MaxUint64}, {5, math.MaxUint64, math.MaxUint64}, {math.MaxUint64, math.MaxUint64, math.MaxUint64},
+		{0, 0, 0},
+		{1, 2, 3},
+		{math.MaxUint64, 0, math.MaxUint64},
+		{math.MaxUint64 - 1, 1, math.MaxUint64},
+		{math.MaxUint64, 1, math.MaxUint64},
+		{5, math.MaxUint64, math.MaxUint64},
+		{math.MaxUint64, math.MaxUint64, math.MaxUint64},
 	} {
 		if got := SaturatingAdd(tt.a, tt.b); got != tt.want {
 			t.Errorf("%d + %d = %d, want %d", tt.a, tt.b, got, tt.want)
