@@ -40,10 +40,10 @@ type Live struct {
 	namer *descriptors.Namer // nil unless a store has the counters
 	now   atomic.Uint32      // Unix seconds of the last Tick
 
-	mu      sync.Mutex
-	rotated uint32             // when the interval began
-	places  map[string]*Domain // by the domain's name
-	rest    *Domain            // of domains beyond MaxDomains
+	mu     sync.Mutex
+	begun  uint32             // Unix seconds at which the interval began
+	places map[string]*Domain // by the domain's name
+	rest   *Domain            // of domains beyond MaxDomains
 }
 
 // Domain takes what is worth telling of the requests for one domain.
@@ -148,21 +148,28 @@ func (d *Domain) Penalised(id identity.ID, left time.Duration) {
 	}
 }
 
-// Tick tells the time. It is called each second, and before a state is made.
+// Tick tells the time. It is called each second, and before a state is made. A time a little before the last one is that of
+// a caller that was overtaken. A greater difference means that the clock was set, which ends the interval, too.
 func (l *Live) Tick(now time.Time) {
 	seconds := uint32(now.Unix()) //nolint:gosec // until 2106
-	l.now.Store(seconds)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for d := range l.domainsLocked {
-		d.unmatched.Load().budget.Store(unmatchedBudget)
-	}
-	if seconds-l.rotated < uint32(interval/time.Second) {
+	if l.now.Swap(seconds) == seconds {
 		return
 	}
-	l.rotated = seconds
+	passed := time.Duration(int32(seconds-l.begun)) * time.Second //nolint:gosec // negative if l.begun is later
+	ends := passed >= interval || passed <= -interval
+	if ends {
+		l.begun = seconds
+	}
 	for d := range l.domainsLocked {
-		if s := d.sketch.Load(); s != nil {
+		u, s := d.unmatched.Load(), d.sketch.Load()
+		u.budget.Store(unmatchedBudget)
+		if !ends {
+			continue
+		}
+		u.rotate(seconds)
+		if s != nil {
 			s.rotate(seconds)
 		}
 	}
@@ -227,8 +234,8 @@ func (l *Live) readLocked(all map[string]*Denials, name string, d *Domain) {
 	now := l.now.Load()
 	var found []denied
 	sum := s.read(func(d denied) { found = append(found, d) })
-	over := now - l.rotated + uint32(interval/time.Second)
-	oldest := now
+	over := now - l.begun + uint32(interval/time.Second) // positive: Tick bounds by how much now is earlier
+	oldest := min(now, cmp.Or(s.since.Load(), now))
 	for _, d := range found {
 		oldest = min(oldest, d.first)
 	}
