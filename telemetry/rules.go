@@ -184,8 +184,12 @@ func (c *RuleCounters) OfLimit(i int32) {
 }
 
 // EachRuntime calls f with the counters of each key that holds values of requests, and the limit that they are of: -1 if
-// none was noted since the limits were configured.
+// none was noted since the limits were configured. It also calls f with the counters of what is beyond the bounds, which are
+// of no limit.
 func (r *Rules) EachRuntime(f func(limit int, c *RuleCounters)) {
+	for _, c := range *r.overflow.Load() {
+		f(-1, c)
+	}
 	for _, s := range *r.runtime.Load() {
 		f(int(s.counters.limit.Load())-1, s.counters)
 	}

@@ -126,6 +126,9 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 	}
 	state.Config = live.Config{Hash: r.set.Hash, Loaded: r.since, Domains: len(r.set.Domains()), Limits: len(r.set.Limits)}
 	for domain, n := range s.metrics.UnknownDomains.Counts() {
+		if _, known := slices.BinarySearch(r.set.Domains(), domain); known { // it was unknown to earlier rules
+			continue
+		}
 		rate, _ := w.unknown.Rate(domain, live.Counts{Hits: n}, now)
 		u := live.UnknownDomain{Domain: domain, Descriptors: n, PerSecond: rate.Hits}
 		if near := rules.Nearest(domain, r.set.Domains()); len(near) > 0 {
@@ -164,6 +167,7 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 	for i, l := range r.set.Limits {
 		rows[i].limit = l
 	}
+	counted := map[*telemetry.RuleCounters]bool{} // limits may share counters
 	s.each(r, func(i int, c *telemetry.RuleCounters) {
 		if i < 0 || i >= len(rows) { // a request of other rules noted it
 			return
@@ -173,7 +177,10 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 		row.Add(rate)
 		row.of, row.counts, row.exceeded = append(row.of, c), row.counts.Plus(n), limiter.SaturatingAdd(row.exceeded, c.ExceededHits())
 		row.active = row.active || known || rate.Hits > 0
-		domains[row.limit.Rule.DomainIndex()].Add(rate)
+		if !counted[c] {
+			domains[row.limit.Rule.DomainIndex()].Add(rate)
+			counted[c] = true
+		}
 	})
 	if !which.Idle {
 		rows = slices.DeleteFunc(rows, func(r ruleRow) bool { return !r.active })
