@@ -129,6 +129,10 @@ type Rules struct {
 	runtime atomic.Pointer[map[string]*runtimeRule]
 	// stored is whether a store may be away, so that limits show what was admitted beyond them then.
 	stored atomic.Bool
+	// loads counts the calls of Configure. ended are series that ended with them, if keepsEnded, the oldest first.
+	loads      uint64
+	ended      []*endedSeries
+	keepsEnded bool
 	// updates are called before each reading, without the lock.
 	updates []func()
 	// spill counts the decisions that went to overflow because there was no room.
@@ -210,6 +214,10 @@ func (c *Configured) Begun(i int) *RuleCounters { return c.counters[i].Load() }
 func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) *Configured {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var before []ruleSeries
+	if r.keepsEnded {
+		before = r.seriesLocked()
+	}
 	old, overflow := r.configured, make(map[string]*RuleCounters, len(domains))
 	for _, d := range domains {
 		overflow[d] = (*r.overflow.Load())[d]
@@ -237,6 +245,7 @@ func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) 
 		}
 	}
 	r.dropAliasesLocked()
+	r.endLocked(before)
 	return c
 }
 

@@ -3,7 +3,11 @@ package telemetry
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -146,7 +150,7 @@ func TestStatsdInterval(t *testing.T) {
 					}
 					for line := range strings.Lines(string(buffer[:n])) {
 						if strings.Contains(line, "total_requests") {
-							got = append(got, arrival{time.Since(began), line})
+							got = append(got, arrival{time.Since(began).Truncate(time.Second), line}) // a socket is looked at for a millisecond
 						}
 					}
 				}
@@ -176,20 +180,90 @@ func TestStatsdInterval(t *testing.T) {
 	})
 }
 
-// A line longer than a packet is counted, and costs no other.
-func TestStatsdLineThatIsTooLong(t *testing.T) {
-	addr, lines := packets(t, "udp", "127.0.0.1:0")
-	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr})
-	for _, c := range configure(m.Rules, RuleKey{Domain: "d", Rule: strings.Repeat("x", 1500)}, RuleKey{Domain: "d", Rule: "y"}) {
-		c.Add(Hits{Total: 1})
+// TestStatsdAgentThatRestarts has another process listen at the path of a DogStatsD agent between two flushes. Nothing that was
+// counted is lost.
+func TestStatsdAgentThatRestarts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dsd")
+	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "unixgram", Addr: path, Dog: true})
+	for n := 1; n <= 3; n++ {
+		_, lines := packets(t, "unixgram", path)
+		m.Calls.ShouldRateLimit.Requests.Add(float64(n))
+		if err := flush(t, s); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("ratelimit_server.ShouldRateLimit.total_requests:%d|c", n)
+		if got := lines(); !slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, want) }) {
+			t.Errorf("agent %d: %s is missing from:\n%s", n, want, strings.Join(got, "\n"))
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := flush(t, s); err == nil {
+			t.Errorf("agent %d: flush() = nil after it has gone", n)
+		}
 	}
-	if err := flush(t, s); err != nil {
+}
+
+// TestStatsdNamesAreResolvedAgain holds how often a flush connects: each time over UDP, whose receiver may have moved, and over
+// TCP only if the server has hung up, whatever it said before.
+func TestStatsdNamesAreResolvedAgain(t *testing.T) {
+	udp, _ := packets(t, "udp", "127.0.0.1:0")
+	var listen net.ListenConfig
+	tcp, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"ratelimit.service.rate_limit.d.y.total_hits:1|c"}, only(lines())); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
+	defer tcp.Close()
+	for network, addr := range map[string]string{"udp": udp, "tcp": tcp.Addr().String()} {
+		s, _, _ := newTestStatsd(t, StatsdOptions{Network: network, Addr: addr})
+		dial, dials := s.outlet.dial, 0
+		s.outlet.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials++
+			return dial(ctx, network, addr)
+		}
+		for range 3 {
+			if err := flush(t, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := map[string]int{"udp": 3, "tcp": 1}[network]; dials != want {
+			t.Errorf("%s: 3 flushes connected %d times, want %d", network, dials, want)
+		}
+		if network == "udp" {
+			continue
+		}
+		server, err := tcp.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hangUp(t, server)
+		if err := flush(t, s); err != nil || dials != 2 {
+			t.Errorf("after the server hung up, flush() = %v with %d connections, want nil and 2", err, dials)
+		}
+		again, err := tcp.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := again.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		hangUp(t, again)
+		if err := flush(t, s); err != nil || dials != 3 {
+			t.Errorf("after the server said something and hung up, flush() = %v with %d connections, want nil and 3", err, dials)
+		}
+		server.Close()
+		again.Close()
 	}
-	if got := testutil.ToFloat64(s.errors); got != 1 {
-		t.Errorf("%v errors are counted, want 1", got)
+}
+
+// hangUp ends what a server sends. To close the connection would reset it, since nothing reads what was sent.
+func hangUp(t *testing.T, server net.Conn) {
+	t.Helper()
+	conn, ok := server.(*net.TCPConn)
+	if !ok {
+		t.Fatalf("the connection is a %T", server)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
 	}
 }

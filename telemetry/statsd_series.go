@@ -14,6 +14,8 @@ type sent struct {
 	total   uint64
 	buckets []uint64
 	round   uint64 // in which it was seen last
+	// ended says that its rule is gone, and long that a line was longer than a packet.
+	ended, long bool
 }
 
 // grow takes a counter's new total and returns what it grew by. A counter that fell
