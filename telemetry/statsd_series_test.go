@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -77,12 +76,10 @@ func TestHistogramsAreSentInTheirUnits(t *testing.T) {
 // what it was. All observations since are sent.
 func TestTimersOfAHistogramThatBeginsAgain(t *testing.T) {
 	of := func(created int64, low, high uint64) *dto.Histogram {
-		h := &dto.Histogram{SampleCount: new(low + high), CreatedTimestamp: &timestamppb.Timestamp{Seconds: created}}
-		for bound, n := range map[float64]uint64{1: low, 2: low + high} {
-			h.Bucket = append(h.Bucket, &dto.Bucket{UpperBound: new(bound), CumulativeCount: new(n)})
+		return &dto.Histogram{
+			SampleCount: new(low + high), CreatedTimestamp: &timestamppb.Timestamp{Seconds: created},
+			Bucket: []*dto.Bucket{{UpperBound: new(1.0), CumulativeCount: new(low)}, {UpperBound: new(2.0), CumulativeCount: new(low + high)}},
 		}
-		slices.SortFunc(h.Bucket, func(a, b *dto.Bucket) int { return cmp.Compare(a.GetUpperBound(), b.GetUpperBound()) })
-		return h
 	}
 	var s sent
 	for _, step := range []struct {
