@@ -76,7 +76,7 @@ type set struct {
 	mu   sync.Mutex
 
 	entries [ways]entry
-	// lost are the denials of this interval of keys whose entries others took, and pastLost those of the last one.
+	// lost are the denials of this interval of keys that have no entry any more, and pastLost those of the last one.
 	lost, pastLost uint32
 }
 
@@ -159,10 +159,7 @@ func (s *sketch) addLocked(set *set, denial *Denial) {
 			at, least = i, weight
 		}
 	}
-	if least > 0 {
-		set.lost += set.own(at)
-		set.pastLost += set.past[at]
-	}
+	set.freeLocked(at)
 	now := s.now.Load()
 	s.since.CompareAndSwap(0, now)
 	set.entries[at] = entry{limit: denial.Limit, high: id.Hi, inherited: least, first: now, last: now}
@@ -177,6 +174,17 @@ func (s *sketch) addLocked(set *set, denial *Denial) {
 	}
 	s.keepOwn(id, at, denial)
 	set.tags[at].Store(tagOf(id))
+}
+
+// freeLocked frees an entry, if it is not free.
+func (s *set) freeLocked(at int) {
+	if s.tags[at].Load() == 0 {
+		return
+	}
+	s.tags[at].Store(0)
+	s.entries[at].limit = nil
+	s.lost += s.own(at)
+	s.pastLost += s.past[at]
 }
 
 // keepOwn keeps what the counter of a new key counts by, at a place in its set, unless that is its rule's policy.
@@ -213,8 +221,7 @@ func (s *sketch) forget(id identity.ID) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if _, i, ok := s.find(id); ok {
-		set.tags[i].Store(0)
-		set.entries[i].limit = nil
+		set.freeLocked(i)
 	}
 }
 
@@ -242,8 +249,7 @@ func (s *sketch) rotate(now uint32) {
 			}
 			e.first, e.last = min(e.first, now), min(e.last, now) // the clock may have been set back
 			if e.idle >= idleBound {
-				set.tags[j].Store(0)
-				e.limit = nil
+				set.freeLocked(j)
 			}
 		}
 		set.mu.Unlock()
@@ -265,7 +271,7 @@ func (s *sketch) follow(set *descriptors.Set) {
 				continue
 			}
 			if e.limit = set.Counterpart(e.limit); e.limit == nil {
-				at.tags[j].Store(0)
+				at.freeLocked(j)
 			}
 		}
 		at.mu.Unlock()

@@ -318,3 +318,25 @@ func TestPenaltyOfAnyLength(t *testing.T) {
 		}
 	}
 }
+
+// TestRateAfterAReset forgets a key, as a reset and a load without its limit do. What was denied stays in the rate of the domain.
+func TestRateAfterAReset(t *testing.T) {
+	set := compiled(t, twoLimits)
+	for name, forget := range map[string]func(*Live, *Domain){
+		"reset": func(_ *Live, d *Domain) { d.Forget(id(1)) },
+		"load": func(l *Live, _ *Domain) {
+			l.Serve(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 9}}]}"))
+		},
+	} {
+		l, _ := testLive(Hashed)
+		d := l.Serve(set)[0]
+		for range 50 {
+			d.Denied(&Denial{ID: id(1), Limit: set.Limits[0]})
+			d.Denied(&Denial{ID: id(2), Limit: set.Limits[1], Again: true})
+		}
+		forget(l, d)
+		if all := l.Denials()["shop"]; all == nil || all.PerSecond != 50 || len(all.Keys) != 1 || all.Keys[0].Share != 1 {
+			t.Errorf("after a %s there is %+v, want 50 denied descriptors a second, all of the other key", name, all)
+		}
+	}
+}
