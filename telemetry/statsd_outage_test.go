@@ -267,3 +267,32 @@ func hangUp(t *testing.T, server net.Conn) {
 		t.Fatal(err)
 	}
 }
+
+// TestStatsdEndsWithAServerThatDoesNotRead holds how long Run takes to return, whatever a flush is waiting for.
+func TestStatsdEndsWithAServerThatDoesNotRead(t *testing.T) {
+	for _, network := range []string{"tcp", "udp"} {
+		for _, after := range []time.Duration{0, 10*time.Second + flushTimeout/2, 15 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				s, _, _ := newTestStatsd(t, StatsdOptions{Network: network, Addr: "x", Interval: 10 * time.Second})
+				s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+					ours, theirs := net.Pipe()
+					t.Cleanup(func() { theirs.Close() })
+					return ours, nil
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					s.Run(ctx)
+				}()
+				time.Sleep(after)
+				began := time.Now()
+				cancel()
+				<-done
+				if took := time.Since(began); took > 2*flushTimeout {
+					t.Errorf("%s: Run() returned %v after its end at %v, want at most %v", network, took, after, 2*flushTimeout)
+				}
+			})
+		}
+	}
+}
