@@ -33,7 +33,7 @@ type StatsdOptions struct {
 const chunkLines = 256
 
 // endsOutage is the number of flushes in a row that must succeed before an outage
-// counts as over. Over UDP only every second flush to an absent receiver fails.
+// counts as over. Over UDP a flush to an absent receiver may succeed, since it may hear of no refused packet.
 const endsOutage = 3
 
 // flushTimeout bounds a flush, with connecting.
@@ -132,7 +132,7 @@ func (s *Statsd) tell(err error) {
 		if !s.down {
 			s.down = true
 			after := "statsd: cannot send; counters go on and are sent once it is possible"
-			if s.options.Network == "udp" { // the sender hears of one lost packet in two, at best
+			if s.options.Network == "udp" { // not each packet is refused
 				after = "statsd: nobody listens; what is sent until somebody does is lost"
 			}
 			s.logger.Warn(after, append(to, zap.Error(err))...)

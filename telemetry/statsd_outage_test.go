@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,67 +206,36 @@ func TestStatsdAgentThatRestarts(t *testing.T) {
 	}
 }
 
-// TestStatsdNamesAreResolvedAgain holds how often a flush connects: each time over UDP, whose receiver may have moved, and over
+// TestStatsdNamesAreResolvedAgain holds how often flushes connect: each time over UDP, whose receiver may have moved, and over
 // TCP only if the server has hung up, whatever it said before.
 func TestStatsdNamesAreResolvedAgain(t *testing.T) {
-	udp, _ := packets(t, "udp", "127.0.0.1:0")
-	var listen net.ListenConfig
-	tcp, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tcp.Close()
-	for network, addr := range map[string]string{"udp": udp, "tcp": tcp.Addr().String()} {
-		s, _, _ := newTestStatsd(t, StatsdOptions{Network: network, Addr: addr})
-		dial, dials := s.outlet.dial, 0
-		s.outlet.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			dials++
-			return dial(ctx, network, addr)
-		}
-		for range 3 {
-			if err := flush(t, s); err != nil {
-				t.Fatal(err)
+	for network, want := range map[string][]int{"udp": {1, 2, 3, 4, 5}, "tcp": {1, 1, 1, 2, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			s, _, _ := newTestStatsd(t, StatsdOptions{Network: network, Addr: "x"})
+			var servers []net.Conn
+			s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				servers = append(servers, theirs)
+				go func() { _, _ = io.Copy(io.Discard, theirs) }()
+				t.Cleanup(func() { theirs.Close() })
+				return ours, nil
 			}
-		}
-		if want := map[string]int{"udp": 3, "tcp": 1}[network]; dials != want {
-			t.Errorf("%s: 3 flushes connected %d times, want %d", network, dials, want)
-		}
-		if network == "udp" {
-			continue
-		}
-		server, err := tcp.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		hangUp(t, server)
-		if err := flush(t, s); err != nil || dials != 2 {
-			t.Errorf("after the server hung up, flush() = %v with %d connections, want nil and 2", err, dials)
-		}
-		again, err := tcp.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := again.Write(make([]byte, 1000)); err != nil {
-			t.Fatal(err)
-		}
-		hangUp(t, again)
-		if err := flush(t, s); err != nil || dials != 3 {
-			t.Errorf("after the server said something and hung up, flush() = %v with %d connections, want nil and 3", err, dials)
-		}
-		server.Close()
-		again.Close()
-	}
-}
-
-// hangUp ends what a server sends. To close the connection would reset it, since nothing reads what was sent.
-func hangUp(t *testing.T, server net.Conn) {
-	t.Helper()
-	conn, ok := server.(*net.TCPConn)
-	if !ok {
-		t.Fatalf("the connection is a %T", server)
-	}
-	if err := conn.CloseWrite(); err != nil {
-		t.Fatal(err)
+			for i, want := range want {
+				switch i {
+				case 3:
+					servers[len(servers)-1].Close()
+				case 4:
+					last := servers[len(servers)-1]
+					go func() {
+						_, _ = last.Write(make([]byte, 1000))
+						last.Close()
+					}()
+				}
+				if err := flush(t, s); err != nil && network == "tcp" || len(servers) != want {
+					t.Errorf("%s: flush %d: flush() = %v with %d connections, want %d", network, i, err, len(servers), want)
+				}
+			}
+		})
 	}
 }
 
@@ -294,5 +265,71 @@ func TestStatsdEndsWithAServerThatDoesNotRead(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// datagramSocket is a socket whose packets are refused after they were sent, while nobody listens.
+type datagramSocket struct {
+	net.Conn
+
+	listens *bool
+	sent    *strings.Builder
+	refused bool // a packet that was sent
+}
+
+func (d *datagramSocket) Write(packet []byte) (int, error) {
+	if !*d.listens {
+		d.refused = true
+		return len(packet), nil
+	}
+	return d.sent.Write(packet)
+}
+
+func (d *datagramSocket) Read([]byte) (int, error) {
+	if d.refused {
+		return 0, syscall.ECONNREFUSED
+	}
+	return 0, os.ErrDeadlineExceeded
+}
+
+func (*datagramSocket) SetDeadline(time.Time) error     { return nil }
+func (*datagramSocket) SetReadDeadline(time.Time) error { return nil }
+func (*datagramSocket) Close() error                    { return nil }
+
+// TestStatsdDatagramsThatNobodyTakes holds that the log has the begin and the end of an absence, and that the first flush after it
+// is sent, though it is the one that hears of refused packets.
+func TestStatsdDatagramsThatNobodyTakes(t *testing.T) {
+	s, m, logs := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: "x"})
+	var sent strings.Builder
+	listens := true
+	s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+		return &datagramSocket{listens: &listens, sent: &sent}, nil
+	}
+	send := func(fails bool) {
+		t.Helper()
+		m.Calls.ShouldRateLimit.Requests.Inc()
+		if err := flush(t, s); (err != nil) != fails {
+			t.Errorf("flush() = %v, want an error: %v", err, fails)
+		}
+	}
+	send(false)
+	listens = false
+	send(false) // it is not known yet
+	send(true)
+	send(true)
+	listens = true
+	send(true)
+	for range endsOutage {
+		send(false)
+	}
+	if got := strings.Count(sent.String(), "ratelimit_server.ShouldRateLimit.total_requests:1|c"); got != 2+endsOutage {
+		t.Errorf("%d flushes arrived, want %d", got, 2+endsOutage)
+	}
+	if got := testutil.ToFloat64(s.errors); got != 3 {
+		t.Errorf("%v errors are counted, want 3", got)
+	}
+	begins, ends := logs.FilterMessageSnippet("nobody listens").Len(), logs.FilterMessage("statsd: sending again").Len()
+	if begins != 1 || ends != 1 {
+		t.Errorf("the absence begins %d times in the log, and ends %d times, want once", begins, ends)
 	}
 }
