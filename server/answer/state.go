@@ -120,6 +120,7 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 			state.Wrong = append(state.Wrong, *wrong)
 		}
 	}
+	slices.SortStableFunc(state.Wrong, func(a, b telemetry.Trouble) int { return b.Since.Compare(a.Since) })
 	r := s.rules.Load()
 	if r == nil {
 		return state
