@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -139,7 +140,10 @@ func TestStatsdInterval(t *testing.T) {
 			at   time.Duration
 			line string
 		}
-		var got []arrival
+		var (
+			mu  sync.Mutex // each flush has a connection of its own
+			got []arrival
+		)
 		began := time.Now()
 		s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
@@ -152,7 +156,9 @@ func TestStatsdInterval(t *testing.T) {
 					}
 					for line := range strings.Lines(string(buffer[:n])) {
 						if strings.Contains(line, "total_requests") {
+							mu.Lock()
 							got = append(got, arrival{time.Since(began).Truncate(time.Second), line}) // a socket is looked at for a millisecond
+							mu.Unlock()
 						}
 					}
 				}
