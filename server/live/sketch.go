@@ -25,6 +25,9 @@ const (
 	// that ends later. Intervals are counted, since the clock may be set.
 	forgetAfter = time.Minute
 	idleBound   = uint8(forgetAfter/interval) + 1
+	// oldAge is the number of intervals after which denials were counted in all of the time that rates are of, whatever
+	// the clock says.
+	oldAge = 2
 )
 
 // A sketch finds the keys of one domain that are denied most. A key is a counter: a rule's limit
@@ -49,6 +52,8 @@ type sketch struct {
 	namer *descriptors.Namer
 	// since is when the first denial of an uninterrupted series of intervals with denials was, in Unix seconds; 0 for none.
 	since atomic.Uint32
+	// age is the number of these intervals that have ended, at most oldAge, under [Live].mu.
+	age uint8
 	// again are the denials of this interval of descriptors that another limit has denied. Those of the last interval are
 	// in pastAgain, under [Live].mu.
 	again     atomic.Uint64
@@ -89,8 +94,8 @@ type entry struct {
 	inherited uint32
 	// first and last are when the key was denied, in Unix seconds.
 	first, last uint32
-	// idle is the number of intervals since the last denial.
-	idle uint8
+	// idle is the number of intervals since the last denial, and age that since the first, at most oldAge.
+	idle, age uint8
 }
 
 // own returns the denials of this interval that are certainly key i's.
@@ -244,6 +249,7 @@ func (s *sketch) rotate(now uint32) {
 			set.past[j] = own
 			e.inherited = 0
 			e.total += uint64(own)
+			e.age = min(e.age+1, oldAge)
 			if e.idle++; own > 0 {
 				e.last, e.idle = now, 0
 			}
@@ -254,8 +260,10 @@ func (s *sketch) rotate(now uint32) {
 		}
 		set.mu.Unlock()
 	}
+	s.age = min(s.age+1, oldAge)
 	if denials == 0 {
 		s.since.Store(0)
+		s.age = 0
 	}
 }
 
@@ -285,6 +293,7 @@ type denied struct {
 	recent      uint64 // denials in this interval and the last
 	total       uint64
 	first, last uint32
+	age         uint8
 	end         uint32 // of a penalty that it is under; 0 for none
 	text        string
 	name        descriptors.NameSum // zero if there is none
@@ -306,7 +315,7 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 			own := uint64(set.own(j))
 			d := denied{
 				id: identity.ID{Hi: e.high, Lo: tag}, limit: e.limit,
-				recent: own + uint64(set.past[j]), total: e.total + own, first: min(e.first, now), last: min(e.last, now),
+				recent: own + uint64(set.past[j]), total: e.total + own, first: min(e.first, now), last: min(e.last, now), age: e.age,
 			}
 			all += d.recent
 			if own > 0 {

@@ -340,3 +340,31 @@ func TestRateAfterAReset(t *testing.T) {
 		}
 	}
 }
+
+// TestRatesOfDenialsAfterTheClockIsSet holds the rates of a key and of its domain while the clock is set.
+func TestRatesOfDenialsAfterTheClockIsSet(t *testing.T) {
+	for _, by := range []time.Duration{-2 * time.Second, -time.Minute, -time.Hour, time.Minute, time.Hour} {
+		for _, clients := range []int{1, 10_000} { // of one client, or of as many that the list changes all the time
+			l, d := testLive(Hashed)
+			now, next := begin, 0
+			for i := range 120 {
+				if i == 60 {
+					now = now.Add(by)
+				}
+				for range 1000 {
+					d.Denied(&Denial{ID: id(next % clients)})
+					next++
+				}
+				now = now.Add(time.Second)
+				l.Tick(now)
+				denials := l.Denials()["shop"]
+				if r := denials.PerSecond; r > 2000 || r < 500 || (i < 60 || i > 75) && r != 1000 {
+					t.Errorf("%d s after the clock was set by %v %v are denied a second, want 1000", i-60, by, r)
+				}
+				if r := denials.Keys[0].PerSecond; clients == 1 && r != denials.PerSecond {
+					t.Errorf("%d s after the clock was set by %v the key has %v a second of %v", i-60, by, r, denials.PerSecond)
+				}
+			}
+		}
+	}
+}
