@@ -99,7 +99,7 @@ func (t *trials) request(w waiting) {
 				continue
 			}
 			if !c.Refund {
-				s.hits += c.Hits
+				addTo(c.Hits, &s.hits)
 			}
 			if !t.isSmall(s, c, replica) {
 				t.charge(limiter.Time(w.at), s, c, replica)
@@ -116,7 +116,7 @@ func (t *trials) isSmall(s *search, c *limiter.Charge, replica int) bool {
 		return false // more may be asked than was, or more at once is denied
 	}
 	k, _ := t.run.rules.tally.keys.find(ofReplica(c.ID, replica))
-	return k == nil || k.peak*3 <= s.trials[0].number
+	return k == nil || k.peak <= s.trials[0].number/3
 }
 
 // charge decides a charge with each number.
@@ -132,7 +132,7 @@ func (t *trials) charge(at limiter.Time, s *search, c *limiter.Charge, replica i
 		b.Charges = append(b.Charges, limiter.Charge{ID: id, Policy: &trial.terms.Policy, Hits: c.Hits, Refund: c.Refund})
 		t.tables[replica].Decide(at, b)
 		if b.Decisions[0].Over && c.Hits > 0 {
-			trial.over += c.Hits
+			addTo(c.Hits, &trial.over)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"math/bits"
 	"strings"
 	"time"
 
@@ -139,26 +140,27 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 			t.asked(k)
 			k.window, k.demand = window, 0
 		}
-		k.hits += c.Hits
 		if plan.Limits[i].HasWindow() {
-			k.demand += c.Hits
+			addTo(c.Hits, &k.demand)
 		} else { // at once
-			k.demand = max(k.demand, d.Before+min(c.Hits, 1))
+			k.demand = max(k.demand, limiter.SaturatingAdd(d.Before, min(c.Hits, 1)))
 		}
 		k.peak = max(k.peak, k.demand)
-		l.hits += c.Hits
-		l.minuteHits += c.Hits
 		b := &l.bins[t.time.now]
-		b.Hits += c.Hits
+		addTo(c.Hits, &k.hits, &l.hits, &l.minuteHits, &b.Hits)
 		if d.Over && c.Hits > 0 {
 			if k.over == 0 {
 				l.keysOver++
 			}
-			k.over += c.Hits
-			l.over += c.Hits
-			l.minuteOver += c.Hits
-			b.Over += c.Hits
+			addTo(c.Hits, &k.over, &l.over, &l.minuteOver, &b.Over)
 		}
+	}
+}
+
+// addTo adds hits to each of the sums, which stop at 2^64-1.
+func addTo(hits uint64, sums ...*uint64) {
+	for _, sum := range sums {
+		*sum = limiter.SaturatingAdd(*sum, hits)
 	}
 }
 
@@ -218,7 +220,12 @@ func (t *tally) numberOf(k *key) uint64 {
 func (t *tally) asked(k *key) {
 	l := &t.limits[k.limit]
 	if l.shares != nil {
-		l.shares.add(k.demand*thousandths/t.numberOf(k), 1)
+		hi, lo := bits.Mul64(k.demand, thousandths)
+		share := uint64(math.MaxUint64)
+		if number := t.numberOf(k); hi < number {
+			share, _ = bits.Div64(hi, lo, number)
+		}
+		l.shares.add(share, 1)
 	}
 	if _, own := t.own[k]; !own {
 		l.demand.add(k.demand, 1)

@@ -41,8 +41,8 @@ func (t *timeline) fold(bins []report.Bin) {
 	for i, b := range bins {
 		bins[i] = report.Bin{}
 		to := &bins[i/t.factor]
-		to.Hits += b.Hits
-		to.Over += b.Over
+		addTo(b.Hits, &to.Hits)
+		addTo(b.Over, &to.Over)
 	}
 }
 

@@ -64,6 +64,10 @@ counts in over_limit like any denial, but each penalty counts there once.
 mode: the sum of what may be in force at all Envoys, of all buckets, by the sum of their limits. It
 is up to a second old, with 100,000 buckets six, and of more than that it is of 100,000 of them.
 
+**StatsD.** Counters are sent as what they have grown by, with the last hits of rules that a reload
+removes. A line longer than a packet, 1,432 bytes over UDP and 8,192 otherwise, is not sent: the log
+names the metric once.
+
 **How a hit counts.** A hit counts in total_hits, and in within_limit or over_limit. Hits above
 ` + "`--near-limit-ratio`" + ` of the limit count in near_limit too. A descriptor that had room in a denied
 request counts in total_hits only. Refunds count in total_negative_hits only.

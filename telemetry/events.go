@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -45,8 +46,13 @@ type Trouble struct {
 	Replica string `json:"replica,omitempty"`
 }
 
-// maxLines bounds the lines of an event.
-const maxLines = 20
+// The bounds on an event. What is beyond them is in the log.
+const (
+	// maxLines bounds the lines of an event, and the elements of a field.
+	maxLines = 20
+	// maxText bounds the bytes of a text.
+	maxText = 2 << 10
+)
 
 // rulePrefix begins each line about a single rule, of which a file may have thousands.
 const rulePrefix = "rules: "
@@ -139,13 +145,13 @@ func (e *Events) take(entry zapcore.Entry, fields []zapcore.Field) {
 	defer e.mu.Unlock()
 	if line, ok := strings.CutPrefix(entry.Message, rulePrefix); ok && entry.Level >= zapcore.ErrorLevel {
 		if len(e.lines) < maxLines {
-			e.lines = append(e.lines, line)
+			e.lines = append(e.lines, cut(line))
 		}
 		return
 	} else if ok {
 		return
 	}
-	event := Event{Time: entry.Time.UTC(), Level: entry.Level.String(), Text: entry.Message, Count: 1}
+	event := Event{Time: entry.Time.UTC(), Level: entry.Level.String(), Text: cut(entry.Message), Count: 1}
 	if entry.Level == zapcore.WarnLevel {
 		event.Level = "warning" // as in the log
 	}
@@ -156,9 +162,7 @@ func (e *Events) take(entry zapcore.Entry, fields []zapcore.Field) {
 		}
 		event.Fields = said.Fields
 		for name, value := range said.Fields {
-			if d, ok := value.(time.Duration); ok {
-				said.Fields[name] = d.String()
-			}
+			said.Fields[name] = bounded(value)
 		}
 	}
 	if entry.Level >= zapcore.ErrorLevel {
@@ -166,6 +170,40 @@ func (e *Events) take(entry zapcore.Entry, fields []zapcore.Field) {
 	}
 	e.judgeLocked(&event)
 	e.addLocked(event)
+}
+
+// bounded returns the value of a field as an event has it.
+func bounded(value any) any {
+	switch v := value.(type) {
+	case time.Duration:
+		return v.String()
+	case string:
+		return cut(v)
+	case []any:
+		first := make([]any, 0, maxLines+1)
+		for _, element := range v[:min(len(v), maxLines)] {
+			first = append(first, bounded(element))
+		}
+		if more := len(v) - len(first); more > 0 {
+			first = append(first, fmt.Sprintf("and %d more", more))
+		}
+		return first
+	default:
+		return v
+	}
+}
+
+// cut returns a text, or its beginning and an ellipsis.
+func cut(text string) string {
+	const mark = "…"
+	if len(text) <= maxText {
+		return text
+	}
+	end := maxText - len(mark)
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + mark
 }
 
 // judgeLocked says what is wrong, or no longer wrong, as an event tells.

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
@@ -146,5 +148,44 @@ func TestFieldsText(t *testing.T) {
 		if got := FieldsText(fields); got != want {
 			t.Errorf("%v is written %q, want %q", fields, got, want)
 		}
+	}
+}
+
+// TestFieldsOfEventsAreBounded logs as a load of 6,000 domains does, and an error as long as what a server sent: the log has them
+// all, and an event the first.
+func TestFieldsOfEventsAreBounded(t *testing.T) {
+	e, logger, lines := watchedLogger(zap.InfoLevel)
+	domains := make([]string, 6000)
+	for i := range domains {
+		domains[i] = fmt.Sprint("domain", i)
+	}
+	long := strings.Repeat("é", 1<<15)
+	for range 2 * MaxEvents {
+		logger.Error("rules: " + long)
+		logger.Error("rules do not load: "+long, zap.Strings("domains", domains), zap.Error(errors.New(long)))
+		logger.Info("rules loaded", zap.Strings("domains", domains[:maxLines]))
+	}
+	last := e.Last()
+	text, err := json.Marshal([]any{last, e.Wrong()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(text); n > (MaxEvents+1)*5*maxText {
+		t.Errorf("%d events have %d bytes", len(last), n)
+	}
+	if got, ok := last[0].Fields["domains"].([]any); !ok || len(got) != maxLines || got[maxLines-1] != "domain19" {
+		t.Errorf("of %d domains the event has %v, want all", maxLines, last[0].Fields["domains"])
+	}
+	got, ok := last[1].Fields["domains"].([]any)
+	if !ok || len(got) != maxLines+1 || got[0] != "domain0" || got[maxLines] != "and 5980 more" {
+		t.Errorf("of 6,000 domains the event has %v, want the first", got)
+	}
+	for _, text := range []string{last[1].Text, last[1].Lines[0], fmt.Sprint(last[1].Fields["error"])} {
+		if !utf8.ValidString(text) || len(text) > maxText || !strings.HasSuffix(text, "é…") {
+			t.Errorf("an event has a text of %d bytes, %.20q to %q, want it cut", len(text), text, text[max(0, len(text)-10):])
+		}
+	}
+	if n := len(lines.All()[0].Message); n < len(long) {
+		t.Errorf("the log has a line of %d bytes, want all of it", n)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -51,12 +50,4 @@ func logrusLevel(l zapcore.Level, enc zapcore.PrimitiveArrayEncoder) {
 		return
 	}
 	zapcore.LowercaseLevelEncoder(l, enc)
-}
-
-// Rare returns a logger that passes on each message once in ten seconds. Without it, a
-// client could fill the log with what it causes.
-func Rare(logger *zap.Logger) *zap.Logger {
-	return logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(core, 10*time.Second, 1, 0)
-	}))
 }

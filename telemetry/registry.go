@@ -1,6 +1,9 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
 
 // registry holds all metrics of a process.
 type registry struct {
@@ -9,11 +12,19 @@ type registry struct {
 	Registry prometheus.Gatherer
 	// tagged is the registry behind Registry, with the tags on all that is registered.
 	tagged prometheus.Registerer
+	tags   prometheus.Labels
 }
 
 func newRegistry(tags prometheus.Labels) registry {
 	r := prometheus.NewRegistry()
-	return registry{Registry: r, tagged: prometheus.WrapRegistererWith(tags, r)}
+	return registry{Registry: r, tagged: prometheus.WrapRegistererWith(tags, r), tags: tags}
+}
+
+// gather returns what a collector shows that is not registered, with the tags.
+func (r *registry) gather(c prometheus.Collector) ([]*dto.MetricFamily, error) {
+	alone := newRegistry(r.tags)
+	alone.Register(c)
+	return alone.Registry.Gather()
 }
 
 // Register adds collectors to what /metrics serves, with the tags of all series.

@@ -129,6 +129,10 @@ type Rules struct {
 	runtime atomic.Pointer[map[string]*runtimeRule]
 	// stored is whether a store may be away, so that limits show what was admitted beyond them then.
 	stored atomic.Bool
+	// loads counts the calls of Configure. ended are series that ended with them, if keepsEnded, the oldest first.
+	loads      uint64
+	ended      []*endedSeries
+	keepsEnded bool
 	// updates are called before each reading, without the lock.
 	updates []func()
 	// spill counts the decisions that went to overflow because there was no room.
@@ -184,8 +188,12 @@ func (c *RuleCounters) OfLimit(i int32) {
 }
 
 // EachRuntime calls f with the counters of each key that holds values of requests, and the limit that they are of: -1 if
-// none was noted since the limits were configured.
+// none was noted since the limits were configured. It also calls f with the counters of what is beyond the bounds, which are
+// of no limit.
 func (r *Rules) EachRuntime(f func(limit int, c *RuleCounters)) {
+	for _, c := range *r.overflow.Load() {
+		f(-1, c)
+	}
 	for _, s := range *r.runtime.Load() {
 		f(int(s.counters.limit.Load())-1, s.counters)
 	}
@@ -206,6 +214,10 @@ func (c *Configured) Begun(i int) *RuleCounters { return c.counters[i].Load() }
 func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) *Configured {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var before []ruleSeries
+	if r.keepsEnded {
+		before = r.seriesLocked()
+	}
 	old, overflow := r.configured, make(map[string]*RuleCounters, len(domains))
 	for _, d := range domains {
 		overflow[d] = (*r.overflow.Load())[d]
@@ -233,6 +245,7 @@ func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) 
 		}
 	}
 	r.dropAliasesLocked()
+	r.endLocked(before)
 	return c
 }
 

@@ -43,7 +43,7 @@ func (rulesCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, h := range ruleHits {
 		ch <- h.desc
 	}
-	for _, d := range []*prometheus.Desc{exceededDesc, heldDesc, expiredDesc, inForceDesc, limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
+	for _, d := range []*prometheus.Desc{exceededDesc, heldDesc, expiredDesc, penaltiesDesc, inForceDesc, limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
 		ch <- d
 	}
 }
@@ -59,6 +59,16 @@ type ruleSeries struct {
 func (r *Rules) snapshot() (all []ruleSeries, configured, runtime, omitted int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, s := range *r.runtime.Load() {
+		if !s.alias {
+			runtime++
+		}
+	}
+	return r.seriesLocked(), len(r.configured), runtime, r.omitted
+}
+
+// seriesLocked returns all series.
+func (r *Rules) seriesLocked() (all []ruleSeries) {
 	overflow, known := *r.overflow.Load(), *r.runtime.Load()
 	all = make([]ruleSeries, 0, len(r.configured)+len(overflow)+len(known))
 	for k, c := range r.configured {
@@ -74,10 +84,9 @@ func (r *Rules) snapshot() (all []ruleSeries, configured, runtime, omitted int) 
 	for _, s := range known {
 		if !s.alias {
 			all = append(all, ruleSeries{key: s.key, counters: s.counters})
-			runtime++
 		}
 	}
-	return all, len(r.configured), runtime, r.omitted
+	return all
 }
 
 // Collect implements [prometheus.Collector].
@@ -90,24 +99,28 @@ func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	all, configured, runtime, omitted := c.snapshot()
 	for i := range all {
-		s := &all[i]
-		labels := []string{s.key.Domain, s.key.Key1, s.key.Key2, s.key.Rule, s.key.Limit}
-		for _, h := range ruleHits {
-			ch <- prometheus.MustNewConstMetric(h.desc, prometheus.CounterValue, float64(h.of(s.counters).Load()), labels...)
-		}
-		if c.stored.Load() {
-			ch <- prometheus.MustNewConstMetric(exceededDesc, prometheus.CounterValue, float64(s.counters.exceeded.Load()), labels...)
-		}
-		s.collectLeases(ch, labels, c.stored.Load())
-		s.collectPenalties(ch, labels)
-		s.collectQuota(ch, labels)
-		if s.limit.Window > 0 {
-			ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(s.limit.Requests), labels...)
-			ch <- prometheus.MustNewConstMetric(windowDesc, prometheus.GaugeValue, s.limit.Window.Seconds(), labels...)
-		}
+		all[i].collect(ch, c.stored.Load())
 	}
 	ch <- prometheus.MustNewConstMetric(seriesDesc, prometheus.GaugeValue, float64(configured), "configured")
 	ch <- prometheus.MustNewConstMetric(seriesDesc, prometheus.GaugeValue, float64(runtime), "runtime")
 	ch <- prometheus.MustNewConstMetric(omittedDesc, prometheus.GaugeValue, float64(omitted))
 	ch <- prometheus.MustNewConstMetric(spillDesc, prometheus.CounterValue, float64(c.spill.Load()))
+}
+
+// collect shows the series of one limit. Stored is whether a store may be away.
+func (s *ruleSeries) collect(ch chan<- prometheus.Metric, stored bool) {
+	labels := []string{s.key.Domain, s.key.Key1, s.key.Key2, s.key.Rule, s.key.Limit}
+	for _, h := range ruleHits {
+		ch <- prometheus.MustNewConstMetric(h.desc, prometheus.CounterValue, float64(h.of(s.counters).Load()), labels...)
+	}
+	if stored {
+		ch <- prometheus.MustNewConstMetric(exceededDesc, prometheus.CounterValue, float64(s.counters.exceeded.Load()), labels...)
+	}
+	s.collectLeases(ch, labels, stored)
+	s.collectPenalties(ch, labels)
+	s.collectQuota(ch, labels)
+	if s.limit.Window > 0 {
+		ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(s.limit.Requests), labels...)
+		ch <- prometheus.MustNewConstMetric(windowDesc, prometheus.GaugeValue, s.limit.Window.Seconds(), labels...)
+	}
 }

@@ -33,7 +33,7 @@ type StatsdOptions struct {
 const chunkLines = 256
 
 // endsOutage is the number of flushes in a row that must succeed before an outage
-// counts as over. Over UDP only every second flush to an absent receiver fails.
+// counts as over. Over UDP a flush to an absent receiver may succeed, since it may hear of no refused packet.
 const endsOutage = 3
 
 // flushTimeout bounds a flush, with connecting.
@@ -44,8 +44,8 @@ const flushTimeout = 2 * time.Second
 // it. While the server is away, counters go on and are sent once it is back; the
 // memory it takes is bounded by the registry's series.
 type Statsd struct {
-	options  StatsdOptions
-	gatherer prometheus.Gatherer
+	options StatsdOptions
+	metrics *Metrics
 	// milliseconds is how many of them the response time counts as 1.
 	milliseconds float64
 	logger       *zap.Logger
@@ -61,23 +61,28 @@ type Statsd struct {
 	// that an outage was logged.
 	good int
 	down bool
+	// long counts the series since the last log line whose lines are longer than a packet, packet bytes. longName is the
+	// name of the first.
+	long, packet int
+	longName     string
 }
 
 // NewStatsd returns a sender for what metrics hold. It connects when
 // [Statsd.Run] first has something to send.
 func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*Statsd, error) {
 	s := &Statsd{
-		options:  options,
-		gatherer: metrics.Registry, milliseconds: metrics.Calls.unit.Seconds() * 1e3,
+		options: options,
+		metrics: metrics, milliseconds: metrics.Calls.unit.Seconds() * 1e3,
 		logger: logger,
-		errors: metrics.counter("sluice_statsd_errors_total", "Connections to the StatsD server that failed, and packets and lines that were lost."),
+		errors: metrics.counter("sluice_statsd_errors_total", "Connections to the StatsD server that failed, packets that were lost, and series that have lines longer than a packet, which are not sent."),
 		outlet: newOutlet(options.Network, options.Addr, !options.Dog),
 		series: map[string]*sent{},
+		packet: 1432, // fits an Ethernet frame
 	}
-	payload := 1432 // fits an Ethernet frame
 	if options.Network != "udp" {
-		payload = 8192
+		s.packet = 8192
 	}
+	metrics.Rules.keepEnded()
 	// Datadog's way to tell containers apart, which only its own servers understand.
 	origin := statsd.WithoutOriginDetection()
 	if options.Dog {
@@ -88,7 +93,7 @@ func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*St
 		statsd.WithoutClientSideAggregation(),
 		statsd.WithWorkersCount(1),
 		statsd.WithBufferFlushInterval(time.Hour), // it is flushed after each chunk
-		statsd.WithMaxBytesPerPayload(payload),
+		statsd.WithMaxBytesPerPayload(s.packet),
 		statsd.WithSenderQueueSize(chunkLines+1), // so that no line is dropped because there is no room
 		statsd.WithBufferPoolSize(16),
 		statsd.WithErrorHandler(func(error) { s.errors.Inc() }),
@@ -127,7 +132,7 @@ func (s *Statsd) tell(err error) {
 		if !s.down {
 			s.down = true
 			after := "statsd: cannot send; counters go on and are sent once it is possible"
-			if s.options.Network == "udp" { // the sender hears of one lost packet in two, at best
+			if s.options.Network == "udp" { // not each packet is refused
 				after = "statsd: nobody listens; what is sent until somebody does is lost"
 			}
 			s.logger.Warn(after, append(to, zap.Error(err))...)
@@ -140,23 +145,80 @@ func (s *Statsd) tell(err error) {
 	}
 }
 
-// flush sends what changed since the last one, or returns why it ended early.
+// flush sends what changed since the last one, or returns why it ended early, or that packets of the last one were lost.
 func (s *Statsd) flush(ctx context.Context) error {
-	families, err := s.gatherer.Gather()
+	families, load := s.gather()
+	refused, err := s.outlet.open(ctx)
 	if err != nil {
-		s.errors.Inc()
-		s.logger.Debug("statsd: some metrics cannot be gathered", zap.Error(err))
-	}
-	if err := s.outlet.open(ctx); err != nil {
 		s.errors.Inc()
 		return err
 	}
+	if refused != nil {
+		s.errors.Inc()
+	}
+	defer s.reportLong()
 	s.round++
 	s.lines = 0
+	for ended := s.metrics.Rules.nextEnded(load); ended != nil; ended = s.metrics.Rules.nextEnded(load) {
+		if err := s.sendEnded(ended); err != nil {
+			return err
+		}
+	}
+	if err := s.sendFamilies(families, false); err != nil {
+		return err
+	}
+	for key, series := range s.series {
+		if series.round != s.round {
+			delete(s.series, key) // a rule that is gone
+		}
+	}
+	return refused
+}
+
+// gather returns all metrics, and after which load of rules: series that end with a later one are not sent before.
+func (s *Statsd) gather() (families []*dto.MetricFamily, load uint64) {
+	for load = s.metrics.Rules.loaded(); ; {
+		var err error
+		if families, err = s.metrics.Registry.Gather(); err != nil {
+			s.errors.Inc()
+			s.logger.Debug("statsd: some metrics cannot be gathered", zap.Error(err))
+		}
+		was := load
+		if load = s.metrics.Rules.loaded(); load == was {
+			return families, load
+		}
+	}
+}
+
+// sendEnded sends the last of what series of rules counted that have ended. Series of the same names begin at 0 then.
+func (s *Statsd) sendEnded(ended *endedSeries) error {
+	families, err := s.metrics.gather(ended)
+	if err != nil {
+		return fmt.Errorf("gather the series of rules that ended: %w", err) // a bug
+	}
+	if err := s.sendFamilies(families, true); err != nil {
+		return err
+	}
+	for key, series := range s.series {
+		if series.ended {
+			delete(s.series, key)
+		}
+	}
+	s.metrics.Rules.forgetEnded(ended)
+	return nil
+}
+
+// sendFamilies sends families, or only the counters of those that have ended.
+func (s *Statsd) sendFamilies(families []*dto.MetricFamily, ended bool) error {
 	for _, f := range families {
 		for _, e := range statsdEntries(f) {
+			if ended && e.kind != dto.MetricType_COUNTER {
+				continue
+			}
 			for _, m := range f.GetMetric() {
-				s.send(s.find(&e, m), &e, m)
+				series := s.find(&e, m)
+				series.ended = ended
+				s.send(series, &e, m)
 				if s.lines < chunkLines {
 					continue
 				}
@@ -166,15 +228,7 @@ func (s *Statsd) flush(ctx context.Context) error {
 			}
 		}
 	}
-	if err := s.endChunk(); err != nil {
-		return err
-	}
-	for key, series := range s.series {
-		if series.round != s.round {
-			delete(s.series, key) // a rule that is gone
-		}
-	}
-	return nil
+	return s.endChunk()
 }
 
 func (s *Statsd) endChunk() error {
@@ -241,8 +295,22 @@ func (s *Statsd) send(series *sent, e *statsdEntry, m *dto.Metric) {
 			err = errors.Join(err, s.client.TimeInMilliseconds(series.name, value*scale, series.tags, 1))
 		}
 	}
-	if err != nil {
-		s.errors.Inc() // a line that is longer than a packet
+	if err == nil || series.long { // a line that is longer than a packet is told once
+		return
+	}
+	s.errors.Inc()
+	series.long = true
+	if s.long++; s.long == 1 {
+		s.longName = series.name
+	}
+}
+
+// reportLong logs that there are more series whose lines are longer than a packet.
+func (s *Statsd) reportLong() {
+	if s.long > 0 {
+		s.logger.Warn("statsd: metrics are not sent, because their lines are longer than a packet; shorten their names and tags, or send over TCP",
+			zap.String("metric", fmt.Sprintf("%.200s", s.longName)), zap.Int("more", s.long-1), zap.Int("packet_bytes", s.packet))
+		s.long = 0
 	}
 }
 

@@ -3,8 +3,15 @@ package telemetry
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,7 +140,10 @@ func TestStatsdInterval(t *testing.T) {
 			at   time.Duration
 			line string
 		}
-		var got []arrival
+		var (
+			mu  sync.Mutex // each flush has a connection of its own
+			got []arrival
+		)
 		began := time.Now()
 		s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
@@ -146,7 +156,9 @@ func TestStatsdInterval(t *testing.T) {
 					}
 					for line := range strings.Lines(string(buffer[:n])) {
 						if strings.Contains(line, "total_requests") {
-							got = append(got, arrival{time.Since(began), line})
+							mu.Lock()
+							got = append(got, arrival{time.Since(began).Truncate(time.Second), line}) // a socket is looked at for a millisecond
+							mu.Unlock()
 						}
 					}
 				}
@@ -176,20 +188,154 @@ func TestStatsdInterval(t *testing.T) {
 	})
 }
 
-// A line longer than a packet is counted, and costs no other.
-func TestStatsdLineThatIsTooLong(t *testing.T) {
-	addr, lines := packets(t, "udp", "127.0.0.1:0")
-	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr})
-	for _, c := range configure(m.Rules, RuleKey{Domain: "d", Rule: strings.Repeat("x", 1500)}, RuleKey{Domain: "d", Rule: "y"}) {
-		c.Add(Hits{Total: 1})
+// TestStatsdAgentThatRestarts has another process listen at the path of a DogStatsD agent between two flushes. Nothing that was
+// counted is lost.
+func TestStatsdAgentThatRestarts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dsd")
+	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "unixgram", Addr: path, Dog: true})
+	for n := 1; n <= 3; n++ {
+		_, lines := packets(t, "unixgram", path)
+		m.Calls.ShouldRateLimit.Requests.Add(float64(n))
+		if err := flush(t, s); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("ratelimit_server.ShouldRateLimit.total_requests:%d|c", n)
+		if got := lines(); !slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, want) }) {
+			t.Errorf("agent %d: %s is missing from:\n%s", n, want, strings.Join(got, "\n"))
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := flush(t, s); err == nil {
+			t.Errorf("agent %d: flush() = nil after it has gone", n)
+		}
 	}
-	if err := flush(t, s); err != nil {
-		t.Fatal(err)
+}
+
+// TestStatsdNamesAreResolvedAgain holds how often flushes connect: each time over UDP, whose receiver may have moved, and over
+// TCP only if the server has hung up, whatever it said before.
+func TestStatsdNamesAreResolvedAgain(t *testing.T) {
+	for network, want := range map[string][]int{"udp": {1, 2, 3, 4, 5}, "tcp": {1, 1, 1, 2, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			s, _, _ := newTestStatsd(t, StatsdOptions{Network: network, Addr: "x"})
+			var servers []net.Conn
+			s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				servers = append(servers, theirs)
+				go func() { _, _ = io.Copy(io.Discard, theirs) }()
+				t.Cleanup(func() { theirs.Close() })
+				return ours, nil
+			}
+			for i, want := range want {
+				switch i {
+				case 3:
+					servers[len(servers)-1].Close()
+				case 4:
+					last := servers[len(servers)-1]
+					go func() {
+						_, _ = last.Write(make([]byte, 1000))
+						last.Close()
+					}()
+				}
+				if err := flush(t, s); err != nil && network == "tcp" || len(servers) != want {
+					t.Errorf("%s: flush %d: flush() = %v with %d connections, want %d", network, i, err, len(servers), want)
+				}
+			}
+		})
 	}
-	if diff := cmp.Diff([]string{"ratelimit.service.rate_limit.d.y.total_hits:1|c"}, only(lines())); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
+}
+
+// TestStatsdEndsWithAServerThatDoesNotRead holds how long Run takes to return, whatever a flush is waiting for.
+func TestStatsdEndsWithAServerThatDoesNotRead(t *testing.T) {
+	for _, network := range []string{"tcp", "udp"} {
+		for _, after := range []time.Duration{0, 10*time.Second + flushTimeout/2, 15 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				s, _, _ := newTestStatsd(t, StatsdOptions{Network: network, Addr: "x", Interval: 10 * time.Second})
+				s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+					ours, theirs := net.Pipe()
+					t.Cleanup(func() { theirs.Close() })
+					return ours, nil
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					s.Run(ctx)
+				}()
+				time.Sleep(after)
+				began := time.Now()
+				cancel()
+				<-done
+				if took := time.Since(began); took > 2*flushTimeout {
+					t.Errorf("%s: Run() returned %v after its end at %v, want at most %v", network, took, after, 2*flushTimeout)
+				}
+			})
+		}
 	}
-	if got := testutil.ToFloat64(s.errors); got != 1 {
-		t.Errorf("%v errors are counted, want 1", got)
+}
+
+// datagramSocket is a socket whose packets are refused after they were sent, while nobody listens.
+type datagramSocket struct {
+	net.Conn
+
+	listens *bool
+	sent    *strings.Builder
+	refused bool // a packet that was sent
+}
+
+func (d *datagramSocket) Write(packet []byte) (int, error) {
+	if !*d.listens {
+		d.refused = true
+		return len(packet), nil
+	}
+	return d.sent.Write(packet)
+}
+
+func (d *datagramSocket) Read([]byte) (int, error) {
+	if d.refused {
+		return 0, syscall.ECONNREFUSED
+	}
+	return 0, os.ErrDeadlineExceeded
+}
+
+func (*datagramSocket) SetDeadline(time.Time) error     { return nil }
+func (*datagramSocket) SetReadDeadline(time.Time) error { return nil }
+func (*datagramSocket) Close() error                    { return nil }
+
+// TestStatsdDatagramsThatNobodyTakes holds that the log has the begin and the end of an absence, and that the first flush after it
+// is sent, though it is the one that hears of refused packets.
+func TestStatsdDatagramsThatNobodyTakes(t *testing.T) {
+	s, m, logs := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: "x"})
+	var sent strings.Builder
+	listens := true
+	s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+		return &datagramSocket{listens: &listens, sent: &sent}, nil
+	}
+	send := func(fails bool) {
+		t.Helper()
+		m.Calls.ShouldRateLimit.Requests.Inc()
+		if err := flush(t, s); (err != nil) != fails {
+			t.Errorf("flush() = %v, want an error: %v", err, fails)
+		}
+	}
+	send(false)
+	listens = false
+	send(false) // it is not known yet
+	send(true)
+	send(true)
+	listens = true
+	send(true)
+	for range endsOutage {
+		send(false)
+	}
+	if got := strings.Count(sent.String(), "ratelimit_server.ShouldRateLimit.total_requests:1|c"); got != 2+endsOutage {
+		t.Errorf("%d flushes arrived, want %d", got, 2+endsOutage)
+	}
+	if got := testutil.ToFloat64(s.errors); got != 3 {
+		t.Errorf("%v errors are counted, want 3", got)
+	}
+	begins, ends := logs.FilterMessageSnippet("nobody listens").Len(), logs.FilterMessage("statsd: sending again").Len()
+	if begins != 1 || ends != 1 {
+		t.Errorf("the absence begins %d times in the log, and ends %d times, want once", begins, ends)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -31,39 +32,51 @@ func newOutlet(network, addr string, plain bool) *outlet {
 var errNotOpen = errors.New("not connected")
 
 // open makes sure that there is a connection, which must be done with by ctx's
-// deadline.
-func (o *outlet) open(ctx context.Context) error {
+// deadline. Datagrams have a new one each time: nothing says that a name has another address by now, or that another
+// process has the socket of a path. Refused is not nil if a packet was refused since the last call, after it had been sent.
+func (o *outlet) open(ctx context.Context) (refused, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.err = nil
-	if o.conn != nil && o.network == "tcp" && hungUp(o.conn) {
-		o.dropLocked()
+	if o.conn != nil {
+		ended := connError(o.conn)
+		if datagrams := o.network != "tcp"; datagrams || ended != nil {
+			o.dropLocked()
+			if datagrams {
+				refused = ended
+			}
+		}
 	}
 	if o.conn == nil {
 		conn, err := o.dial(ctx, o.network, o.addr)
 		if err != nil {
-			return fmt.Errorf("connect: %w", err)
+			return refused, fmt.Errorf("connect: %w", err)
 		}
 		o.conn = conn
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := o.conn.SetDeadline(deadline); err != nil {
 			o.dropLocked()
-			return fmt.Errorf("set a deadline: %w", err)
+			return refused, fmt.Errorf("set a deadline: %w", err)
 		}
 	}
-	return nil
+	return refused, nil
 }
 
-// hungUp reports whether the other side has closed the connection. Without this the
-// first packet after that would be lost.
-func hungUp(conn net.Conn) bool {
+// connError returns why a connection can no longer be used: the other side closed it, or a packet was refused. Without this
+// the first packet after that would be lost. What the other side sent is dropped.
+func connError(conn net.Conn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil { //nolint:forbidigo // deadlines of connections are wall time
-		return true
+		return err
 	}
-	var b [64]byte
-	_, err := conn.Read(b[:])
-	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	switch _, err := io.Copy(io.Discard, conn); {
+	case err == nil:
+		return io.EOF
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	default:
+		return err
+	}
 }
 
 // broken returns why the connection broke since it was opened, or nil.

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"math"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 )
@@ -13,7 +14,11 @@ type sent struct {
 	// total and buckets are the values that were sent last.
 	total   uint64
 	buckets []uint64
-	round   uint64 // in which it was seen last
+	// begun is when the histogram began to count: native ones that have too many buckets begin again.
+	begun time.Time
+	round uint64 // in which it was seen last
+	// ended says that its rule is gone, and long that a line was longer than a packet.
+	ended, long bool
 }
 
 // grow takes a counter's new total and returns what it grew by. A counter that fell
@@ -44,8 +49,8 @@ const maxTimerValues = 100
 // many observations there were is in the counters.
 func (s *sent) sample(h *dto.Histogram) []float64 {
 	buckets := h.GetBucket()
-	if len(s.buckets) != len(buckets)+1 {
-		s.buckets = make([]uint64, len(buckets)+1)
+	if begun := h.GetCreatedTimestamp().AsTime(); len(s.buckets) != len(buckets)+1 || !begun.Equal(s.begun) {
+		s.buckets, s.begun = make([]uint64, len(buckets)+1), begun
 	}
 	// The last bucket is all above the highest bound.
 	grown := make([]uint64, len(s.buckets)) // cumulative
@@ -54,10 +59,7 @@ func (s *sent) sample(h *dto.Histogram) []float64 {
 		if i < len(buckets) {
 			now = buckets[i].GetCumulativeCount()
 		}
-		grown[i] = now
-		if now >= s.buckets[i] {
-			grown[i] = now - s.buckets[i]
-		}
+		grown[i] = now - min(now, s.buckets[i])
 		s.buckets[i] = now
 	}
 	count := grown[len(grown)-1]

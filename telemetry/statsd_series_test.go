@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 func TestTimersStandForTheHistogram(t *testing.T) {
@@ -65,6 +68,40 @@ func TestHistogramsAreSentInTheirUnits(t *testing.T) {
 			if !slices.Contains(all, want) {
 				t.Errorf("milliseconds %v: sent %q, want %q among it", milliseconds, all, want)
 			}
+		}
+	}
+}
+
+// TestTimersOfAHistogramThatBeginsAgain has a histogram reset, as a native one is that has too many buckets, and then grow beyond
+// what it was. All observations since are sent.
+func TestTimersOfAHistogramThatBeginsAgain(t *testing.T) {
+	of := func(created int64, low, high uint64) *dto.Histogram {
+		return &dto.Histogram{
+			SampleCount: new(low + high), CreatedTimestamp: &timestamppb.Timestamp{Seconds: created},
+			Bucket: []*dto.Bucket{{UpperBound: new(1.0), CumulativeCount: new(low)}, {UpperBound: new(2.0), CumulativeCount: new(low + high)}},
+		}
+	}
+	var s sent
+	for _, step := range []struct {
+		h         *dto.Histogram
+		low, high int
+	}{
+		{of(1, 0, 10), 0, 10},
+		{of(1, 0, 12), 0, 2},
+		{of(2, 5, 10), 5, 10}, // more in all, and no more in the second bucket
+		{of(3, 20, 20), 20, 20},
+		{of(3, 21, 20), 1, 0},
+	} {
+		low, high := 0, 0
+		for _, v := range s.sample(step.h) {
+			if v < 1 {
+				low++
+			} else {
+				high++
+			}
+		}
+		if low != step.low || high != step.high {
+			t.Errorf("of %v, %d values below 1 and %d above are sent, want %d and %d", step.h, low, high, step.low, step.high)
 		}
 	}
 }

@@ -79,15 +79,15 @@ func (u *UnknownDomains) Describe(chan<- *prometheus.Desc) {}
 // Collect implements [prometheus.Collector]. envoyproxy/ratelimit has a metric for each domain. The label
 // tells those apart whose metrics have one name.
 func (u *UnknownDomains) Collect(ch chan<- prometheus.Metric) {
-	sums := map[string]uint64{}
+	sums := map[string]float64{} // each number may be 2^64-1
 	for domain, count := range *u.counts.Load() {
 		if n := count.Load(); n > 0 {
-			sums[sanitizeName(sanitizeQuads(domain))] += n
+			sums[sanitizeName(sanitizeQuads(domain))] += float64(n)
 		}
 	}
 	for domain, sum := range sums {
 		desc := prometheus.NewDesc(notFoundStart+metricName(domain)+notFoundEnd, "Descriptors of requests for this domain, which has no rules.", []string{"domain"}, nil)
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(sum), domain)
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, sum, domain)
 	}
 }
 

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -72,5 +73,18 @@ func TestUnknownDomainsAreBounded(t *testing.T) {
 	known, strange := []byte("domain 1"), []byte("domain 999")
 	if n := testing.AllocsPerRun(100, func() { u.Add(known, 1); u.Add(strange, 1) }); n > 0 {
 		t.Errorf("%v allocations for domains that were seen", n)
+	}
+}
+
+// TestUnknownDomainsOfOneName adds up domains that StatsD and labels name alike, up to the greatest numbers.
+func TestUnknownDomainsOfOneName(t *testing.T) {
+	m, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.UnknownDomains.Add([]byte("a:b"), math.MaxUint64)
+	m.UnknownDomains.Add([]byte("a|b"), 5)
+	if got := sumOf(t, m, "ratelimit_service_rate_limit_a_b_domain_not_found"); got < math.MaxUint64 {
+		t.Errorf("2^64-1 and 5 descriptors are %v in all", got)
 	}
 }

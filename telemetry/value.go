@@ -11,5 +11,5 @@ func Value(c prometheus.Counter) uint64 {
 	if err := c.Write(&m); err != nil {
 		return 0 // it is no counter
 	}
-	return uint64(m.GetCounter().GetValue())
+	return whole(m.GetCounter().GetValue())
 }

@@ -2,7 +2,6 @@ package answer
 
 import (
 	"cmp"
-	"math"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -145,7 +144,7 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 		// It had room, but its group was denied.
 	case !d.Over:
 		h.Within = hits
-		if after := sum(d.Before, hits); after > near {
+		if after := limiter.SaturatingAdd(d.Before, hits); after > near {
 			h.Near = min(hits, after-near)
 		}
 	case charge.Policy.CountRefused && d.Charged > 0 && d.Before < limit && (d.Penalty == 0 || d.Began):
@@ -159,14 +158,6 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 		h.Shadow = h.Over
 	}
 	return h
-}
-
-// sum returns a + b, or the greatest number if that is greater.
-func sum(a, b uint64) uint64 {
-	if a+b < a {
-		return math.MaxUint64
-	}
-	return a + b
 }
 
 // Exceeded implements [limiter.Waiter]: it returns what counts hits of a charge that turn out to be beyond the

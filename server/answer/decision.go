@@ -10,7 +10,6 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/stats"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -29,9 +28,7 @@ func newDescribe(tracing *telemetry.Tracing, logger *zap.Logger) describe {
 		return nil
 	}
 	// Log the first hundred of each second, and every thousandth of the others.
-	sampled := logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(core, time.Second, 100, 1000)
-	}))
+	sampled := telemetry.Sampled(logger, time.Second, 100, 1000)
 	return func(ctx context.Context, x *Exchange, delay time.Duration, err error) {
 		if traces && err == nil {
 			traceDecision(ctx, x, delay)

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -27,7 +28,7 @@ func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries 
 		counters = rules.counters.Of(int(limit.Index))
 	}
 	beyond = min(beyond, allowed)
-	h := telemetry.Hits{Total: sum(allowed, denied), Within: allowed - beyond, Over: sum(denied, beyond)}
+	h := telemetry.Hits{Total: limiter.SaturatingAdd(allowed, denied), Within: allowed - beyond, Over: limiter.SaturatingAdd(denied, beyond)}
 	if r.Shadow {
 		h.Shadow = beyond
 	} else {

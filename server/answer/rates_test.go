@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -61,5 +62,79 @@ func TestRatesGoOnOverLoads(t *testing.T) {
 			r.serve(loads[len(loads)-1])
 			shown(1_000_007, 1.4)
 		})
+	}
+}
+
+// TestExceededHitsOfNamedRows holds the same of a limit whose row has a name in metrics.
+func TestExceededHitsOfNamedRows(t *testing.T) {
+	r := newReloaded(t, "{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second, table: t}}]}")
+	e, err := r.tables.Table("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Put([]string{"user"}, []string{"al"}, tables.Row{RequestsPerUnit: 3, Name: "gold"}); err != nil {
+		t.Fatal(err)
+	}
+	x := &Exchange{}
+	if _, _, err := r.service.Answer(r.now, time.Minute, x, r.request()); err != nil {
+		t.Fatal(err)
+	}
+	x.service, x.rules = r.service, r.service.rules.Load()
+	x.Exceeded(0)(7)
+	if got := r.service.State(time.Unix(0, int64(r.now)), AllRules).Domains[0].Rules[0]; got.Exceeded != 7 || got.TotalHits != 1 {
+		t.Errorf("the state has %+v, want 1 hit and 7 beyond the limit", got)
+	}
+}
+
+// TestRatesOfLimitsThatShareCounters holds that a domain counts hits once that several of its limits show, since their names in
+// metrics are one.
+func TestRatesOfLimitsThatShareCounters(t *testing.T) {
+	r := newReloaded(t, `{domain: d, descriptors: [
+		{key: user, value: "al", rate_limit: {requests_per_unit: 5, unit: second}},
+		{key: user_al, rate_limit: {requests_per_unit: 5, unit: second}}]}`)
+	r.ask(50)
+	d := r.service.State(time.Unix(0, int64(r.now)), AllRules).Domains[0]
+	if sum := d.Rules[0].Hits + d.Rules[1].Hits; d.Rules[0].TotalHits != 50 || d.Rules[1].TotalHits != 50 || sum != 2*d.Hits {
+		t.Errorf("the domain has %v hits a second, its limits %v and %v, want each as many", d.Hits, d.Rules[0].Hits, d.Rules[1].Hits)
+	}
+}
+
+// TestUnknownDomainsThatRulesHave holds that a domain is no longer unknown with rules that have it.
+func TestUnknownDomainsThatRulesHave(t *testing.T) {
+	r := newReloaded(t, "{domain: shop, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second}}]}")
+	unknown := func() int { return len(r.service.State(time.Unix(0, int64(r.now)), AllRules).UnknownDomains) }
+	if r.ask(); unknown() != 1 {
+		t.Fatalf("%d unknown domains, want d", unknown())
+	}
+	r.serve("{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second}}]}")
+	if n := unknown(); n != 0 {
+		t.Errorf("%d unknown domains once the rules have d, want none", n)
+	}
+}
+
+// TestRateOfALimitThatSharesWhatIsBeyondTheBounds begins to use a limit whose name in metrics is that of all series beyond the
+// bounds. Its rate is that of the hits since, not of all that were counted there before.
+func TestRateOfALimitThatSharesWhatIsBeyondTheBounds(t *testing.T) {
+	const detailed = "{domain: d, descriptors: [{key: user, detailed_metric: true, rate_limit: {requests_per_unit: 5, unit: second}}"
+	r := newReloaded(t, detailed+"]}")
+	ask := func(key, value string, hits uint32) {
+		request := oneDescriptor(0, key, value)
+		request.HitsAddend = hits
+		if _, _, err := r.service.Answer(r.now, time.Minute, &Exchange{}, marshal(t, request)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask("user", strings.Repeat("x", 1000), 1_000_000) // no name of a series is as long
+	for range 60 {
+		r.now += limiter.Time(time.Second)
+		r.service.Tick(time.Unix(0, int64(r.now)))
+	}
+	r.serve(detailed + ", {key: other, rate_limit: {requests_per_unit: 5, unit: second}}]}")
+	ask("other", "v", 1)
+	state := r.service.State(time.Unix(0, int64(r.now)), AllRules)
+	for _, l := range state.Domains[0].Rules {
+		if l.Rule == "other" && (l.TotalHits != 1_000_001 || l.Hits > 1) {
+			t.Errorf("%d hits, %v a second, are shown, want 1,000,001 and those of one hit", l.TotalHits, l.Hits)
+		}
 	}
 }

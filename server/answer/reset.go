@@ -42,7 +42,7 @@ func (s *Service) ResetDenied(ctx context.Context, now limiter.Time, which live.
 			return report, err
 		}
 		report.Counters++
-		report.Used += used
+		report.Used = limiter.SaturatingAdd(report.Used, used)
 		if reset {
 			s.live.Forget(c)
 		}

@@ -1,8 +1,11 @@
 package answer
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // TestSpellsOfAClockThatIsSetBack holds that what was wrong ends a minute later, by whatever clock, and that nothing is made
@@ -35,5 +38,21 @@ func TestSpellsOfAClockThatIsSetBack(t *testing.T) {
 	now = now.Add(-time.Hour)
 	if tick(0) {
 		t.Error("the clock made it wrong")
+	}
+}
+
+// TestWrongHasTheNewestFirst holds the order of what is wrong, from the log and from counts.
+func TestWrongHasTheNewestFirst(t *testing.T) {
+	s := service(t, Settings{}, "{domain: d, descriptors: [{key: k, unlimited: true}]}")
+	s.metrics.Events.Watch(zap.NewNop()).Warn("draining")
+	now := time.Now().Add(time.Hour)
+	s.Tick(now)
+	s.metrics.RejectedConnections.Inc()
+	var kinds []string
+	for _, w := range s.State(now.Add(time.Second), AllRules).Wrong {
+		kinds = append(kinds, w.Kind)
+	}
+	if want := []string{"connections_rejected", "draining"}; !slices.Equal(kinds, want) {
+		t.Errorf("wrong are %v, want %v", kinds, want)
 	}
 }

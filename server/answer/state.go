@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -119,12 +120,16 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 			state.Wrong = append(state.Wrong, *wrong)
 		}
 	}
+	slices.SortStableFunc(state.Wrong, func(a, b telemetry.Trouble) int { return b.Since.Compare(a.Since) })
 	r := s.rules.Load()
 	if r == nil {
 		return state
 	}
 	state.Config = live.Config{Hash: r.set.Hash, Loaded: r.since, Domains: len(r.set.Domains()), Limits: len(r.set.Limits)}
 	for domain, n := range s.metrics.UnknownDomains.Counts() {
+		if _, known := slices.BinarySearch(r.set.Domains(), domain); known { // it was unknown to earlier rules
+			continue
+		}
 		rate, _ := w.unknown.Rate(domain, live.Counts{Hits: n}, now)
 		u := live.UnknownDomain{Domain: domain, Descriptors: n, PerSecond: rate.Hits}
 		if near := rules.Nearest(domain, r.set.Domains()); len(near) > 0 {
@@ -163,6 +168,7 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 	for i, l := range r.set.Limits {
 		rows[i].limit = l
 	}
+	counted := map[*telemetry.RuleCounters]bool{} // limits may share counters
 	s.each(r, func(i int, c *telemetry.RuleCounters) {
 		if i < 0 || i >= len(rows) { // a request of other rules noted it
 			return
@@ -170,9 +176,12 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 		row, n := &rows[i], counts(c)
 		rate, known := s.watched.hits.Rate(c, n, now)
 		row.Add(rate)
-		row.of, row.counts, row.exceeded = append(row.of, c), row.counts.Plus(n), sum(row.exceeded, c.ExceededHits())
+		row.of, row.counts, row.exceeded = append(row.of, c), row.counts.Plus(n), limiter.SaturatingAdd(row.exceeded, c.ExceededHits())
 		row.active = row.active || known || rate.Hits > 0
-		domains[row.limit.Rule.DomainIndex()].Add(rate)
+		if !counted[c] {
+			domains[row.limit.Rule.DomainIndex()].Add(rate)
+			counted[c] = true
+		}
 	})
 	if !which.Idle {
 		rows = slices.DeleteFunc(rows, func(r ruleRow) bool { return !r.active })
@@ -235,7 +244,7 @@ func (s *spell) tick(now time.Time) {
 		if s.since.IsZero() {
 			s.since, s.sum = now, 0
 		}
-		s.sum = sum(s.sum, grown)
+		s.sum = limiter.SaturatingAdd(s.sum, grown)
 		s.last = now
 	} else if now.Sub(s.last) > spellEnds {
 		s.since = time.Time{}

@@ -40,10 +40,11 @@ type Live struct {
 	namer *descriptors.Namer // nil unless a store has the counters
 	now   atomic.Uint32      // Unix seconds of the last Tick
 
-	mu      sync.Mutex
-	rotated uint32             // when the interval began
-	places  map[string]*Domain // by the domain's name
-	rest    *Domain            // of domains beyond MaxDomains
+	mu     sync.Mutex
+	begun  uint32             // Unix seconds at which the interval began
+	lasted uint32             // number of seconds of the last interval
+	places map[string]*Domain // by the domain's name
+	rest   *Domain            // of domains beyond MaxDomains
 }
 
 // Domain takes what is worth telling of the requests for one domain.
@@ -148,21 +149,32 @@ func (d *Domain) Penalised(id identity.ID, left time.Duration) {
 	}
 }
 
-// Tick tells the time. It is called each second, and before a state is made.
+// Tick tells the time. It is called each second, and before a state is made. A time a little before the last one is that of
+// a caller that was overtaken. A greater difference means that the clock was set, which ends the interval, too.
 func (l *Live) Tick(now time.Time) {
 	seconds := uint32(now.Unix()) //nolint:gosec // until 2106
-	l.now.Store(seconds)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for d := range l.domainsLocked {
-		d.unmatched.Load().budget.Store(unmatchedBudget)
-	}
-	if seconds-l.rotated < uint32(interval/time.Second) {
+	before := l.now.Swap(seconds)
+	if before == seconds {
 		return
 	}
-	l.rotated = seconds
+	passed := time.Duration(int32(seconds-l.begun)) * time.Second //nolint:gosec // negative if l.begun is later
+	ends := passed >= interval || passed <= -interval
+	if ends {
+		if passed < 0 || passed > 2*interval { // the clock was set, or nothing ran
+			passed = time.Duration(int32(before-l.begun)) * time.Second //nolint:gosec // as above
+		}
+		l.begun, l.lasted = seconds, uint32(max(time.Second, passed)/time.Second) //nolint:gosec // positive
+	}
 	for d := range l.domainsLocked {
-		if s := d.sketch.Load(); s != nil {
+		u, s := d.unmatched.Load(), d.sketch.Load()
+		u.budget.Store(unmatchedBudget)
+		if !ends {
+			continue
+		}
+		u.rotate(seconds)
+		if s != nil {
 			s.rotate(seconds)
 		}
 	}
@@ -227,10 +239,19 @@ func (l *Live) readLocked(all map[string]*Denials, name string, d *Domain) {
 	now := l.now.Load()
 	var found []denied
 	sum := s.read(func(d denied) { found = append(found, d) })
-	over := now - l.rotated + uint32(interval/time.Second)
-	oldest := now
+	over := l.lasted
+	if now > l.begun {
+		over += now - l.begun
+	}
+	lasted := func(first uint32, age uint8) uint32 {
+		if age >= oldAge || first > now {
+			return over
+		}
+		return max(1, min(over, now-first))
+	}
+	longest := lasted(cmp.Or(s.since.Load(), now), s.age)
 	for _, d := range found {
-		oldest = min(oldest, d.first)
+		longest = max(longest, lasted(d.first, d.age))
 	}
 	for _, d := range found {
 		in := cmp.Or(d.own.domain, name)
@@ -239,7 +260,7 @@ func (l *Live) readLocked(all map[string]*Denials, name string, d *Domain) {
 			in = d.limit.Rule.Domain()
 			k.Rule, k.Limit, k.Name = d.limit.Rule.Path(), d.limit.String(), d.limit.Name
 		}
-		k.PerSecond = float64(d.recent) / float64(max(1, min(over, now-d.first)))
+		k.PerSecond = float64(d.recent) / float64(lasted(d.first, d.age))
 		if d.end > 0 {
 			k.PenaltyUntil = new(seconds(d.end))
 		}
@@ -247,7 +268,7 @@ func (l *Live) readLocked(all map[string]*Denials, name string, d *Domain) {
 			k.Share = float64(d.recent) / float64(sum)
 		}
 		if all[in] == nil {
-			all[in] = &Denials{PerSecond: float64(sum) / float64(max(1, min(over, now-oldest)))}
+			all[in] = &Denials{PerSecond: float64(sum) / float64(longest)}
 		}
 		all[in].Keys = append(all[in].Keys, k)
 	}

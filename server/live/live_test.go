@@ -122,7 +122,9 @@ func TestUnmatched(t *testing.T) {
 	if found[1].Key != strings.Repeat("k", unmatchedKey) || found[2].Key != "path" || found[2].Below != "user" || found[2].Entry != 2 {
 		t.Errorf("found %+v, want a cut key, and path below user", found[1:])
 	}
-	l.Tick(begin.Add(forgetAfter + time.Second))
+	for now := begin; now.Sub(begin) <= forgetAfter+2*interval; now = now.Add(time.Second) {
+		l.Tick(now)
+	}
 	if found := l.Unmatched()["shop"]; len(found) > 0 {
 		t.Errorf("after a minute: %+v, want nothing", found)
 	}
@@ -201,4 +203,62 @@ func heap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// TestUnmatchedOfAClockThatIsSet holds that places stay when the clock is set, are of no later time than now, make room for
+// new ones, and go as they would.
+func TestUnmatchedOfAClockThatIsSet(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, -time.Minute, -2 * time.Second, time.Minute, time.Hour} {
+		l, _ := testLive(Off)
+		set := compiled(t, twoLimits)
+		d := l.Serve(set)[0]
+		send := func(i int) { d.Unmatched(set.Unmatched(0, entries(fmt.Sprintf("k%d=v", i)))) }
+		now := begin
+		for i := range MaxUnmatched {
+			send(i)
+		}
+		for _, now = range []time.Time{begin.Add(by), begin, begin.Add(by)} {
+			l.Tick(now)
+			found := l.Unmatched()["shop"]
+			if len(found) != MaxUnmatched || found[0].Last.After(now) || found[0].Since.After(now) {
+				t.Fatalf("set by %v: at %v there are %d places, such as %+v", by, now, len(found), found)
+			}
+		}
+		for i := range 2 * MaxUnmatched {
+			now = now.Add(time.Second)
+			l.Tick(now)
+			send(100 + i)
+		}
+		found := l.Unmatched()["shop"]
+		for _, u := range found {
+			if !strings.HasPrefix(u.Key, "k1") || len(u.Key) != len("k100") {
+				t.Errorf("set by %v: %s is there, want the newest", by, u.Key)
+			}
+		}
+		for last := now; len(l.Unmatched()["shop"]) > 0; now = now.Add(time.Second) {
+			if l.Tick(now); now.Sub(last) > 2*time.Minute {
+				t.Fatalf("set by %v: two minutes later there is %+v", by, l.Unmatched())
+			}
+		}
+	}
+}
+
+// TestUnmatchedBudget holds that it is of a second, however often the state is read.
+func TestUnmatchedBudget(t *testing.T) {
+	l, _ := testLive(Off)
+	set := compiled(t, twoLimits)
+	d := l.Serve(set)[0]
+	looked := 0
+	for range 100 {
+		l.Tick(begin)
+		for range 10 {
+			if d.WantsUnmatched() {
+				looked++
+				d.Unmatched(set.Unmatched(0, entries("usr=v")))
+			}
+		}
+	}
+	if looked != unmatchedBudget {
+		t.Errorf("%d descriptors were looked at in a second, want %d", looked, unmatchedBudget)
+	}
 }

@@ -1,6 +1,10 @@
 package live
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
 
 const (
 	// linePoints of linePoint each are five minutes.
@@ -13,15 +17,10 @@ type Counts struct{ Hits, Denied, Near, Shadow uint64 }
 
 // Plus returns the sums of two counts. Counters stop at 2^64-1, and so do sums of them.
 func (c Counts) Plus(o Counts) Counts {
-	return Counts{Hits: plus(c.Hits, o.Hits), Denied: plus(c.Denied, o.Denied), Near: plus(c.Near, o.Near), Shadow: plus(c.Shadow, o.Shadow)}
-}
-
-// plus returns a + b, or the greatest number if that is greater.
-func plus[N uint32 | uint64](a, b N) N {
-	if a+b < a {
-		return ^N(0)
+	return Counts{
+		Hits: limiter.SaturatingAdd(c.Hits, o.Hits), Denied: limiter.SaturatingAdd(c.Denied, o.Denied),
+		Near: limiter.SaturatingAdd(c.Near, o.Near), Shadow: limiter.SaturatingAdd(c.Shadow, o.Shadow),
 	}
-	return a + b
 }
 
 func (c Counts) minus(o Counts) Counts {
@@ -37,7 +36,9 @@ func (c Counts) minus(o Counts) Counts {
 type Rates[K comparable] struct {
 	series map[K]*series
 	steps  uint64 // how many intervals have ended
-	at     time.Time
+	// at is when the last one ended, and lasted how long it was. called is when Step was called last.
+	at, called time.Time
+	lasted     time.Duration
 }
 
 type series struct {
@@ -58,9 +59,17 @@ type points struct {
 // Step ends an interval at the time now, if it has lasted long enough. Read calls its argument with all that has counts;
 // what it no longer has is forgotten.
 func (r *Rates[K]) Step(now time.Time, read func(func(K, Counts))) {
-	if passed := now.Sub(r.at); passed < interval && passed > -interval { // or the clock was set back
+	passed, called := now.Sub(r.at), r.called
+	r.called = now
+	switch {
+	case passed < interval && passed > -interval:
 		return
+	case r.at.IsZero():
+		passed = interval
+	case passed < 0 || passed > 2*interval: // the clock was set, or nothing ran
+		passed = max(time.Second, called.Sub(r.at))
 	}
+	r.lasted = passed
 	if r.series == nil {
 		r.series = map[K]*series{}
 	}
@@ -114,7 +123,7 @@ func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (rate Rate, known bool) {
 	if c == since {
 		return Rate{}, known
 	}
-	per := (max(0, now.Sub(r.at)) + interval).Seconds()
+	per := (max(0, now.Sub(r.at)) + r.lasted).Seconds()
 	d := c.minus(since)
 	return Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}, known
 }

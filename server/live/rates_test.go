@@ -119,3 +119,23 @@ func TestRatesOfSharedCounters(t *testing.T) {
 		t.Errorf("the line is %v, want 200 in each point", line.Hits)
 	}
 }
+
+// TestRatesOfAClockThatIsSetAhead holds that the interval which that ends counts for as long as it lasted.
+func TestRatesOfAClockThatIsSetAhead(t *testing.T) {
+	for _, by := range []time.Duration{15 * time.Second, time.Hour, -time.Hour} {
+		var r Rates[string]
+		now, hits := begin, uint64(0)
+		for i := range 120 {
+			if i == 62 {
+				now = now.Add(by)
+			}
+			now = now.Add(time.Second)
+			hits += 20
+			r.Step(now, func(seen func(string, Counts)) { seen("a", Counts{Hits: hits}) })
+			got := r.rate("a", Counts{Hits: hits}, now).Hits
+			if i > 10 && (got < 15 || got > 40) || i > 75 && got != 20 {
+				t.Errorf("%d s after the clock was set by %v the rate is %v, want 20", i-62, by, got)
+			}
+		}
+	}
+}

@@ -22,8 +22,12 @@ const (
 	// interval is how long denials are counted before they are the last interval's.
 	interval = 5 * time.Second
 	// forgetAfter is how long a key stays without a denial. It leaves with the first interval
-	// that ends later.
+	// that ends later. Intervals are counted, since the clock may be set.
 	forgetAfter = time.Minute
+	idleBound   = uint8(forgetAfter/interval) + 1
+	// oldAge is the number of intervals after which denials were counted in all of the time that rates are of, whatever
+	// the clock says.
+	oldAge = 2
 )
 
 // A sketch finds the keys of one domain that are denied most. A key is a counter: a rule's limit
@@ -46,6 +50,10 @@ type sketch struct {
 	// a store.
 	names *[sets][ways]descriptors.NameSum
 	namer *descriptors.Namer
+	// since is when the first denial of an uninterrupted series of intervals with denials was, in Unix seconds; 0 for none.
+	since atomic.Uint32
+	// age is the number of these intervals that have ended, at most oldAge, under [Live].mu.
+	age uint8
 	// again are the denials of this interval of descriptors that another limit has denied. Those of the last interval are
 	// in pastAgain, under [Live].mu.
 	again     atomic.Uint64
@@ -73,6 +81,8 @@ type set struct {
 	mu   sync.Mutex
 
 	entries [ways]entry
+	// lost are the denials of this interval of keys that have no entry any more, and pastLost those of the last one.
+	lost, pastLost uint32
 }
 
 // entry is what else is known of a key. It is read and written under the set's lock.
@@ -84,13 +94,14 @@ type entry struct {
 	inherited uint32
 	// first and last are when the key was denied, in Unix seconds.
 	first, last uint32
+	// idle is the number of intervals since the last denial, and age that since the first, at most oldAge.
+	idle, age uint8
 }
 
 // own returns the denials of this interval that are certainly key i's.
-func (s *set) own(i int) uint32 {
-	hits := s.hits[i].Load()
-	return hits - min(hits, s.entries[i].inherited)
-}
+func (s *set) own(i int) uint32 { return s.ownOf(i, s.hits[i].Load()) }
+
+func (s *set) ownOf(i int, hits uint32) uint32 { return hits - min(hits, s.entries[i].inherited) }
 
 // weight is what keys of a set are compared by.
 func (s *set) weight(i int) uint32 { return s.hits[i].Load() + s.past[i] }
@@ -110,17 +121,17 @@ func tagOf(id identity.ID) uint64 { return max(1, id.Lo) }
 
 // add counts one denial of a key.
 func (s *sketch) add(denial *Denial) {
-	if denial.Again {
-		s.again.Add(1)
-	}
-	set, i, ok := s.find(denial.ID)
-	if ok {
+	switch set, i, ok := s.find(denial.ID); {
+	case ok:
 		set.hits[i].Add(1)
-		return
-	}
-	if set.mu.TryLock() {
+	case set.mu.TryLock():
 		s.addLocked(set, denial)
 		set.mu.Unlock()
+	default:
+		return // not counted
+	}
+	if denial.Again {
+		s.again.Add(1)
 	}
 }
 
@@ -153,7 +164,9 @@ func (s *sketch) addLocked(set *set, denial *Denial) {
 			at, least = i, weight
 		}
 	}
+	set.freeLocked(at)
 	now := s.now.Load()
+	s.since.CompareAndSwap(0, now)
 	set.entries[at] = entry{limit: denial.Limit, high: id.Hi, inherited: least, first: now, last: now}
 	set.past[at] = 0
 	set.hits[at].Store(least + 1)
@@ -166,6 +179,17 @@ func (s *sketch) addLocked(set *set, denial *Denial) {
 	}
 	s.keepOwn(id, at, denial)
 	set.tags[at].Store(tagOf(id))
+}
+
+// freeLocked frees an entry, if it is not free.
+func (s *set) freeLocked(at int) {
+	if s.tags[at].Load() == 0 {
+		return
+	}
+	s.tags[at].Store(0)
+	s.entries[at].limit = nil
+	s.lost += s.own(at)
+	s.pastLost += s.past[at]
 }
 
 // keepOwn keeps what the counter of a new key counts by, at a place in its set, unless that is its rule's policy.
@@ -188,8 +212,11 @@ func (s *sketch) keepOwn(id identity.ID, at int, denial *Denial) {
 // penalise notes for how long a key is denied, which was denied just before.
 func (s *sketch) penalise(id identity.ID, left time.Duration) {
 	if set, i, ok := s.find(id); ok {
-		left = min((left+time.Second-1)/time.Second, math.MaxInt32)
-		set.ends[i].Store(s.now.Load() + uint32(left)) //nolint:gosec // until 2106
+		end := int64(s.now.Load()) + int64(left/time.Second)
+		if left%time.Second > 0 {
+			end++
+		}
+		set.ends[i].Store(uint32(min(end, math.MaxUint32))) //nolint:gosec // not negative
 	}
 }
 
@@ -199,37 +226,44 @@ func (s *sketch) forget(id identity.ID) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if _, i, ok := s.find(id); ok {
-		set.tags[i].Store(0)
-		set.entries[i].limit = nil
+		set.freeLocked(i)
 	}
 }
 
 // rotate ends the interval: its denials become the last one's.
 func (s *sketch) rotate(now uint32) {
 	s.pastAgain = s.again.Swap(0)
+	denials := uint32(0)
 	for i := range s.sets {
 		set := &s.sets[i]
 		set.mu.Lock()
+		set.pastLost, set.lost = set.lost, 0
+		denials |= set.pastLost
 		for j := range set.entries {
 			e := &set.entries[j]
 			if set.tags[j].Load() == 0 {
 				continue
 			}
-			own := set.own(j)
+			own := set.ownOf(j, set.hits[j].Swap(0))
+			denials |= own
 			set.past[j] = own
-			set.hits[j].Store(0)
 			e.inherited = 0
 			e.total += uint64(own)
-			if own > 0 || e.last > now { // or the clock was set back
-				e.last = now
+			e.age = min(e.age+1, oldAge)
+			if e.idle++; own > 0 {
+				e.last, e.idle = now, 0
 			}
-			e.first = min(e.first, now)
-			if now-e.last >= uint32(forgetAfter/time.Second) {
-				set.tags[j].Store(0)
-				e.limit = nil
+			e.first, e.last = min(e.first, now), min(e.last, now) // the clock may have been set back
+			if e.idle >= idleBound {
+				set.freeLocked(j)
 			}
 		}
 		set.mu.Unlock()
+	}
+	s.age = min(s.age+1, oldAge)
+	if denials == 0 {
+		s.since.Store(0)
+		s.age = 0
 	}
 }
 
@@ -245,7 +279,7 @@ func (s *sketch) follow(set *descriptors.Set) {
 				continue
 			}
 			if e.limit = set.Counterpart(e.limit); e.limit == nil {
-				at.tags[j].Store(0)
+				at.freeLocked(j)
 			}
 		}
 		at.mu.Unlock()
@@ -259,6 +293,7 @@ type denied struct {
 	recent      uint64 // denials in this interval and the last
 	total       uint64
 	first, last uint32
+	age         uint8
 	end         uint32 // of a penalty that it is under; 0 for none
 	text        string
 	name        descriptors.NameSum // zero if there is none
@@ -271,17 +306,18 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 	for i := range s.sets {
 		set := &s.sets[i]
 		set.mu.Lock()
+		all += uint64(set.lost) + uint64(set.pastLost)
 		for j := range set.entries {
 			e, tag := &set.entries[j], set.tags[j].Load()
 			if tag == 0 {
 				continue
 			}
-			all += uint64(set.weight(j))
 			own := uint64(set.own(j))
 			d := denied{
 				id: identity.ID{Hi: e.high, Lo: tag}, limit: e.limit,
-				recent: own + uint64(set.past[j]), total: e.total + own, first: e.first, last: e.last,
+				recent: own + uint64(set.past[j]), total: e.total + own, first: min(e.first, now), last: min(e.last, now), age: e.age,
 			}
+			all += d.recent
 			if own > 0 {
 				d.last = now
 			}

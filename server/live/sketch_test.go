@@ -3,6 +3,7 @@ package live
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -233,6 +234,137 @@ func TestClearKeepsWhatWasSent(t *testing.T) {
 		d.Denied(&Denial{ID: id(1), Entries: entries(sent)})
 		if got := l.keys()[0].Descriptor; got != "" {
 			t.Errorf("hashed keeps %q", got)
+		}
+	}
+}
+
+// TestRateOfAFlood holds the rate of a domain of which most clients are denied once, and the share of one of them that is
+// denied more often, each second: an interval that ends changes neither.
+func TestRateOfAFlood(t *testing.T) {
+	for _, frequent := range []int{0, 250} {
+		l, d := testLive(Hashed)
+		now, next := begin, 1
+		for i := range 60 {
+			for range 1000 {
+				d.Denied(&Denial{ID: id(next)})
+				next++
+			}
+			for range frequent {
+				d.Denied(&Denial{ID: id(0)})
+			}
+			now = now.Add(time.Second)
+			l.Tick(now)
+			denials := l.Denials()["shop"]
+			if want := float64(1000 + frequent); denials.PerSecond != want {
+				t.Fatalf("after %d s %v are denied a second, want %v", i+1, denials.PerSecond, want)
+			}
+			if first := denials.Keys[0]; frequent > 0 && (first.Hash != l.Hash(id(0)) || first.Share > 0.2 || first.Share < 0.15) {
+				t.Fatalf("after %d s most denials are of %+v, want a share of 0.2", i+1, first)
+			}
+		}
+	}
+}
+
+// TestTickThatIsOvertaken holds that a time from before the last one, as a caller has it that was overtaken, ends no interval.
+func TestTickThatIsOvertaken(t *testing.T) {
+	l, d := testLive(Hashed)
+	now := begin
+	for range 60 {
+		for range 10 {
+			d.Denied(&Denial{ID: id(1)})
+		}
+		now = now.Add(time.Second)
+		l.Tick(now)
+		l.Tick(now.Add(-time.Second))
+		l.Tick(now)
+		if keys := l.keys(); len(keys) != 1 || keys[0].PerSecond != 10 {
+			t.Fatalf("%v after the start the keys are %+v, want 10 denials a second", now.Sub(begin), keys)
+		}
+	}
+}
+
+// TestKeysOfAClockThatIsSetAhead holds that they stay, with all of their denials, and go as they would.
+func TestKeysOfAClockThatIsSetAhead(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Minute, time.Hour, 50 * 365 * 24 * time.Hour} {
+		l, d := testLive(Hashed)
+		now := begin
+		for range 20 {
+			now = now.Add(time.Second)
+			l.Tick(now)
+			d.Denied(&Denial{ID: id(1)})
+		}
+		for _, now := range []time.Time{now.Add(interval), now.Add(interval + ahead), now.Add(interval)} {
+			l.Tick(now)
+			if keys := l.keys(); len(keys) != 1 || keys[0].Denied != 20 || keys[0].Since.After(now) || keys[0].Last.After(now) {
+				t.Errorf("set ahead by %v: %+v at %v, want the key with 20 denials before", ahead, keys, now)
+			}
+		}
+		for last := now; len(l.keys()) > 0; now = now.Add(time.Second) {
+			if l.Tick(now); now.Sub(last) > 2*time.Minute {
+				t.Fatalf("set ahead by %v: two minutes later there is %+v", ahead, l.keys())
+			}
+		}
+	}
+}
+
+// TestPenaltyOfAnyLength holds that the end of a penalty is not before now.
+func TestPenaltyOfAnyLength(t *testing.T) {
+	for _, left := range []time.Duration{1, time.Second, math.MaxInt64 - 1, math.MaxInt64} {
+		l, d := testLive(Hashed)
+		d.Denied(&Denial{ID: id(1)})
+		d.Penalised(id(1), left)
+		if k := l.keys()[0]; k.PenaltyUntil == nil || !k.PenaltyUntil.After(begin) {
+			t.Errorf("of a penalty of %v the key has %+v", left, k)
+		}
+	}
+}
+
+// TestRateAfterAReset forgets a key, as a reset and a load without its limit do. What was denied stays in the rate of the domain.
+func TestRateAfterAReset(t *testing.T) {
+	set := compiled(t, twoLimits)
+	for name, forget := range map[string]func(*Live, *Domain){
+		"reset": func(_ *Live, d *Domain) { d.Forget(id(1)) },
+		"load": func(l *Live, _ *Domain) {
+			l.Serve(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 9}}]}"))
+		},
+	} {
+		l, _ := testLive(Hashed)
+		d := l.Serve(set)[0]
+		for range 50 {
+			d.Denied(&Denial{ID: id(1), Limit: set.Limits[0]})
+			d.Denied(&Denial{ID: id(2), Limit: set.Limits[1], Again: true})
+		}
+		forget(l, d)
+		if all := l.Denials()["shop"]; all == nil || all.PerSecond != 50 || len(all.Keys) != 1 || all.Keys[0].Share != 1 {
+			t.Errorf("after a %s there is %+v, want 50 denied descriptors a second, all of the other key", name, all)
+		}
+	}
+}
+
+// TestRatesOfDenialsAfterTheClockIsSet holds the rates of a key and of its domain while the clock is set.
+func TestRatesOfDenialsAfterTheClockIsSet(t *testing.T) {
+	for _, by := range []time.Duration{-2 * time.Second, -time.Minute, -time.Hour, time.Minute, time.Hour} {
+		for _, clients := range []int{1, 10_000} { // of one client, or of as many that the list changes all the time
+			l, d := testLive(Hashed)
+			now, next := begin, 0
+			for i := range 120 {
+				if i == 60 {
+					now = now.Add(by)
+				}
+				for range 1000 {
+					d.Denied(&Denial{ID: id(next % clients)})
+					next++
+				}
+				now = now.Add(time.Second)
+				l.Tick(now)
+				denials := l.Denials()["shop"]
+				if r := denials.PerSecond; r > 2000 || r < 500 || (i < 60 || i > 75) && r != 1000 {
+					t.Errorf("%d s after the clock was set by %v %v are denied a second, want 1000", i-60, by, r)
+				}
+				if r := denials.Keys[0].PerSecond; clients == 1 && r != denials.PerSecond {
+					t.Errorf("%d s after the clock was set by %v the key has %v a second of %v", i-60, by, r, denials.PerSecond)
+				}
+			}
 		}
 	}
 }

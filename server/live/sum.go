@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -43,7 +44,7 @@ func Sum(addrs []string, states []*State) *State {
 		}
 		sum.Quota = sum.Quota.plus(s.Quota, addr)
 		sum.UnknownDomains = addAll(sum.UnknownDomains, s.UnknownDomains, func(u *UnknownDomain) string { return u.Domain }, func(a, b *UnknownDomain) {
-			a.Descriptors = plus(a.Descriptors, b.Descriptors)
+			a.Descriptors = limiter.SaturatingAdd(a.Descriptors, b.Descriptors)
 			a.PerSecond += b.PerSecond
 		})
 		for j := range s.Domains {
@@ -91,19 +92,21 @@ func (d *DomainState) addDomain(o *DomainState) {
 	d.DeniedRequests += o.DeniedRequests
 	d.DeniedKeys = addAll(d.DeniedKeys, o.DeniedKeys, (*Key).identity, func(a, b *Key) {
 		a.PerSecond += b.PerSecond
-		a.Denied = plus(a.Denied, b.Denied)
+		a.Denied = limiter.SaturatingAdd(a.Denied, b.Denied)
 		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
 		if b.PenaltyUntil != nil && (a.PenaltyUntil == nil || a.PenaltyUntil.Before(*b.PenaltyUntil)) {
 			a.PenaltyUntil = b.PenaltyUntil
 		}
 	})
 	d.Unmatched = addAll(d.Unmatched, o.Unmatched, (*Unmatched).identity, func(a, b *Unmatched) {
-		a.Seen = plus(a.Seen, b.Seen)
+		a.Seen = limiter.SaturatingAdd(a.Seen, b.Seen)
 		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
 	})
 	d.Rules = addAll(d.Rules, o.Rules, (*RuleState).identity, func(a, b *RuleState) {
 		a.Add(b.Rate)
-		a.TotalHits, a.TotalDenied, a.Exceeded = plus(a.TotalHits, b.TotalHits), plus(a.TotalDenied, b.TotalDenied), plus(a.Exceeded, b.Exceeded)
+		a.TotalHits = limiter.SaturatingAdd(a.TotalHits, b.TotalHits)
+		a.TotalDenied = limiter.SaturatingAdd(a.TotalDenied, b.TotalDenied)
+		a.Exceeded = limiter.SaturatingAdd(a.Exceeded, b.Exceeded)
 		a.Line = a.Line.plus(b.Line)
 	})
 }
@@ -129,7 +132,8 @@ func (l *Line) plus(o *Line) *Line {
 	}
 	sum := &Line{Seconds: l.Seconds}
 	for i := range min(len(l.Hits), len(o.Hits), len(l.Denied), len(o.Denied)) {
-		sum.Hits, sum.Denied = append(sum.Hits, plus(l.Hits[i], o.Hits[i])), append(sum.Denied, plus(l.Denied[i], o.Denied[i]))
+		sum.Hits = append(sum.Hits, limiter.SaturatingAdd(l.Hits[i], o.Hits[i]))
+		sum.Denied = append(sum.Denied, limiter.SaturatingAdd(l.Denied[i], o.Denied[i]))
 	}
 	return sum
 }

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -75,5 +76,32 @@ func TestSumOfKeysThatAreCut(t *testing.T) {
 	}
 	if len(got) != 3 || got["1"] != 9 || got["2"] != 2 || got["3"] != 20 {
 		t.Errorf("rates by hash are %v, want 9, 2 and 20", got)
+	}
+}
+
+// TestSumOfSaturatedCounts adds up counts of two replicas whose sums no number can have. Sums stop at the greatest number.
+func TestSumOfSaturatedCounts(t *testing.T) {
+	const most, points = math.MaxUint64 - 1, 3_000_000_000
+	of := func() *State {
+		return &State{
+			HashKey: "k", UnknownDomains: []UnknownDomain{{Domain: "x", Descriptors: most}},
+			Domains: []DomainState{{
+				DeniedKeys: []Key{{Hash: "h", Denied: most}}, Unmatched: []Unmatched{{Key: "k", Seen: most}},
+				Rules: []RuleState{{TotalHits: most, TotalDenied: most, Exceeded: most, Line: &Line{Seconds: 10, Hits: []uint32{points}, Denied: []uint32{points}}}},
+			}},
+		}
+	}
+	sum := Sum([]string{"a", "b"}, []*State{of(), of()})
+	d := sum.Domains[0]
+	for name, got := range map[string]uint64{
+		"descriptors": sum.UnknownDomains[0].Descriptors, "denied of a key": d.DeniedKeys[0].Denied, "unmatched": d.Unmatched[0].Seen,
+		"hits": d.Rules[0].TotalHits, "denied": d.Rules[0].TotalDenied, "exceeded": d.Rules[0].Exceeded,
+	} {
+		if got != math.MaxUint64 {
+			t.Errorf("%s: the sum is %d, want 2^64-1", name, got)
+		}
+	}
+	if line := d.Rules[0].Line; line.Hits[0] != math.MaxUint32 || line.Denied[0] != math.MaxUint32 {
+		t.Errorf("the sum of points of 3,000,000,000 hits is %+v, want 2^32-1", line)
 	}
 }

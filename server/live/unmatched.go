@@ -1,6 +1,7 @@
 package live
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type unmatchedPlace struct {
 	keyBytes    uint8
 	seen        uint64
 	first, last uint32
+	idle        uint8 // number of intervals that have ended since it was last seen
 }
 
 func newUnmatched(now *atomic.Uint32) *unmatched {
@@ -58,10 +60,10 @@ func (d *Domain) Unmatched(at descriptors.Unmatched, key []byte) {
 		p := &u.places[i]
 		if p.seen > 0 && p.at == at && string(p.key[:p.keyBytes]) == string(key) {
 			p.seen++
-			p.last = now
+			p.last, p.idle = now, 0
 			return
 		}
-		if p.seen == 0 && oldest.seen > 0 || p.last < oldest.last && oldest.seen > 0 {
+		if p.age() > oldest.age() || p.age() == oldest.age() && p.last < oldest.last {
 			oldest = p
 		}
 	}
@@ -69,7 +71,28 @@ func (d *Domain) Unmatched(at descriptors.Unmatched, key []byte) {
 	oldest.keyBytes = uint8(copy(oldest.key[:], key)) //nolint:gosec // at most unmatchedKey
 }
 
-// Unmatched returns what no rule matched in the last minute, by the domain's name, what was seen most often first.
+// age orders places by when they were last seen, to an interval; free ones are the oldest.
+func (p *unmatchedPlace) age() uint8 {
+	if p.seen == 0 {
+		return math.MaxUint8
+	}
+	return p.idle
+}
+
+// rotate ends an interval, which frees places that have not been seen for long.
+func (u *unmatched) rotate(now uint32) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i := range u.places {
+		p := &u.places[i]
+		p.first, p.last = min(p.first, now), min(p.last, now) // the clock may have been set back
+		if p.idle++; p.idle >= idleBound {
+			p.seen, p.idle = 0, 0
+		}
+	}
+}
+
+// Unmatched returns what no rule matched in about the last minute, by the domain's name, what was seen most often first.
 func (l *Live) Unmatched() map[string][]Unmatched {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,12 +112,12 @@ func (u *unmatched) read(now uint32, all map[string][]Unmatched) {
 	u.mu.Unlock()
 	for i := range places {
 		p := &places[i]
-		if p.seen == 0 || now > p.last && now-p.last > uint32(forgetAfter.Seconds()) {
+		if p.seen == 0 {
 			continue
 		}
 		found := Unmatched{
 			Key: string(p.key[:p.keyBytes]), Entry: p.at.Entry(), Below: p.at.Reached(),
-			Seen: p.seen, Since: seconds(p.first), Last: seconds(p.last),
+			Seen: p.seen, Since: seconds(min(p.first, now)), Last: seconds(min(p.last, now)),
 		}
 		found.Why, found.Meant = p.at.Explain(found.Key)
 		all[p.at.Domain()] = append(all[p.at.Domain()], found)

@@ -110,8 +110,8 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 	wide := float64(pictureRoom) / float64(len(l.Timeline))
 	height := func(n uint64) float64 { return float64(n) / float64(most) * pictureHigh }
 	step := tickStep(most)
-	for n := uint64(0); n <= most; n += step {
-		tick(&b, height(n), n)
+	for i := range most/step + 1 {
+		tick(&b, height(i*step), i*step)
 	}
 	bars := func(class string, of func(Bin) (from, to uint64)) {
 		fmt.Fprintf(&b, `<path class="%s" d="`, class)
@@ -148,7 +148,7 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 func tickStep(most uint64) uint64 {
 	for step := uint64(1); ; step *= 10 {
 		for _, round := range []uint64{step, 2 * step, 5 * step} {
-			if most/round < 5 || step > math.MaxUint64/100 {
+			if most/round < 5 {
 				return round
 			}
 		}

@@ -354,17 +354,17 @@ func span(d time.Duration) string {
 func spark(bins []Bin) string {
 	const bars = 8
 	n := min(bars, len(bins))
-	sums := make([]uint64, n)
-	most := uint64(1)
+	sums := make([]float64, n) // of numbers up to 2^64-1
+	most := 1.0
 	for i, b := range bins {
 		at := i * n / len(bins)
-		sums[at] += b.Hits
+		sums[at] += float64(b.Hits)
 		most = max(most, sums[at])
 	}
 	levels := []rune("▁▂▃▄▅▆▇█") // eight of them
 	var b strings.Builder
 	for _, s := range sums {
-		b.WriteRune(levels[s*7/most])
+		b.WriteRune(levels[int(s/most*7)])
 	}
 	return b.String() + strings.Repeat(" ", bars-utf8.RuneCountInString(b.String()))
 }

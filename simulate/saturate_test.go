@@ -1,0 +1,68 @@
+package simulate
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/simulate/report"
+)
+
+// TestHitsWhoseSumNoNumberHas simulates requests of 2^64-1 hits each. Sums stop there, and every form of the report can be
+// written.
+func TestHitsWhoseSumNoNumberHas(t *testing.T) {
+	for _, hits := range []uint64{math.MaxUint64, math.MaxUint64 - 1, 1 << 63, math.MaxUint64 / 7} {
+		var log strings.Builder
+		for i := range 12 {
+			fmt.Fprintf(&log, `{"time":%q,"status":429,"domain":"shop","descriptors":[{"entries":[["user","u%d"]],"hits":%d}]}`+"\n",
+				noon.Add(time.Duration(i)*20*time.Second).Format(time.RFC3339Nano), i%2, hits)
+		}
+		found := simulateUsers(t, func(o *Options) {
+			o.Format, o.Templates, o.Recommend = "requests", nil, 90
+		}, logOf("log", log.String()))
+		for _, counts := range found.Rules.Limits {
+			total := uint64(0)
+			for _, bin := range counts.Timeline {
+				if total = max(total, bin.Hits); bin.Over > bin.Hits {
+					t.Errorf("%d hits: a bin has %d over of %d", hits, bin.Over, bin.Hits)
+				}
+			}
+			if counts.Hits != math.MaxUint64 || counts.Over != math.MaxUint64 || total < hits {
+				t.Errorf("%d hits: %d hits and %d over, %d in a bin, want 2^64-1", hits, counts.Hits, counts.Over, total)
+			}
+			if w := counts.Worst; w == nil || w.Over != w.Hits || w.Hits < hits {
+				t.Errorf("%d hits: the worst minute is %+v", hits, w)
+			}
+			if counts.Used.Max < 1e15 || counts.Recommended == nil || !strings.Contains(counts.Recommended.Why, "no number has room") {
+				t.Errorf("%d hits: used %v of the limit, recommended %+v", hits, counts.Used.Max, counts.Recommended)
+			}
+			for _, k := range counts.Largest {
+				if k.Hits != math.MaxUint64 && hits > 1<<62 || k.Over != k.Hits || k.Peak < 1e15 {
+					t.Errorf("%d hits: a key has %+v", hits, k)
+				}
+			}
+		}
+		writeAll(t, found)
+	}
+}
+
+// writeAll writes a report in every form.
+func writeAll(t *testing.T, r *report.Report) {
+	t.Helper()
+	var text, page strings.Builder
+	if err := r.WriteText(&text); err != nil {
+		t.Error(err)
+	}
+	if err := r.WriteHTML(&page); err != nil {
+		t.Error(err)
+	}
+	if _, err := json.Marshal(r); err != nil {
+		t.Error(err)
+	}
+	if n := page.Len(); n > 1<<20 {
+		t.Errorf("the page has %d bytes", n)
+	}
+}

@@ -1,0 +1,86 @@
+package telemetry
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// Sampled returns a logger that passes on the first lines of each message in an interval, and then one of each thereafter, or
+// none if that is 0. Unlike zap's sampler it drops no more lines after the clock was set back.
+func Sampled(logger *zap.Logger, interval time.Duration, first, thereafter uint64) *zap.Logger {
+	s := &sampler{interval: int64(interval), first: first, thereafter: thereafter}
+	s.counts.Store(&map[string]*sampleCount{})
+	return logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return sampledCore{core, s} }))
+}
+
+// Rare returns a logger that passes on each message once in ten seconds. Without it, a
+// client could fill the log with what it causes.
+func Rare(logger *zap.Logger) *zap.Logger { return Sampled(logger, 10*time.Second, 1, 0) }
+
+// sampler counts lines by their messages, which are those of the program and so are few.
+type sampler struct {
+	interval          int64 // in nanoseconds
+	first, thereafter uint64
+	// counts is read without the lock and replaced under it.
+	counts atomic.Pointer[map[string]*sampleCount]
+	mu     sync.Mutex
+}
+
+type sampleCount struct {
+	ends  atomic.Int64 // end of the interval, in nanoseconds since 1970
+	lines atomic.Uint64
+}
+
+// passes counts a line, and reports whether it is passed on.
+func (s *sampler) passes(message string, at time.Time) bool {
+	c := (*s.counts.Load())[message]
+	if c == nil {
+		c = s.begin(message)
+	}
+	now, ends := at.UnixNano(), c.ends.Load()
+	// An interval that ends so late began before the clock was set back.
+	if (now >= ends || now < ends-2*s.interval) && c.ends.CompareAndSwap(ends, now+s.interval) {
+		c.lines.Store(0)
+	}
+	n := c.lines.Add(1)
+	return n <= s.first || s.thereafter > 0 && (n-s.first)%s.thereafter == 0
+}
+
+// begin returns the count of a message that had none.
+func (s *sampler) begin(message string) *sampleCount {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := *s.counts.Load()
+	if c := counts[message]; c != nil {
+		return c
+	}
+	counts = maps.Clone(counts)
+	counts[message] = new(sampleCount)
+	s.counts.Store(&counts)
+	return counts[message]
+}
+
+// sampledCore is a core that is given a sample.
+type sampledCore struct {
+	zapcore.Core
+
+	sampler *sampler
+}
+
+// With implements [zapcore.Core].
+func (c sampledCore) With(fields []zapcore.Field) zapcore.Core {
+	return sampledCore{c.Core.With(fields), c.sampler}
+}
+
+// Check implements [zapcore.Core].
+func (c sampledCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !c.Enabled(entry.Level) || !c.sampler.passes(entry.Message, entry.Time) {
+		return checked
+	}
+	return c.Core.Check(entry, checked)
+}

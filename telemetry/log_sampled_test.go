@@ -1,0 +1,57 @@
+package telemetry
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// setClock is a clock that is set.
+type setClock struct{ now time.Time }
+
+func (c *setClock) Now() time.Time                       { return c.now }
+func (*setClock) NewTicker(d time.Duration) *time.Ticker { return time.NewTicker(d) }
+
+// TestSampledLinesOfAClockThatIsSet holds how many lines of a message pass in an interval, also of a clock that was set back, or
+// was years ahead for a moment.
+func TestSampledLinesOfAClockThatIsSet(t *testing.T) {
+	for _, set := range []time.Duration{0, -time.Nanosecond, -time.Second, -time.Hour, -50 * 365 * 24 * time.Hour, time.Hour} {
+		core, lines := observer.New(zap.InfoLevel)
+		clock := &setClock{now: time.Unix(2_000_000_000, 0)}
+		logger := Sampled(zap.New(core, zap.WithClock(clock)), 10*time.Second, 2, 100).With(zap.Int("n", 1))
+		burst := func() (passed int) {
+			for range 200 {
+				logger.Warn("a message")
+				logger.Debug("a message")
+			}
+			return len(lines.TakeAll())
+		}
+		if n := burst(); n != 3 {
+			t.Errorf("%d of 200 lines pass, want 2 and one of each hundred", n)
+		}
+		clock.now = clock.now.Add(9 * time.Second)
+		if n := burst(); n != 2 {
+			t.Errorf("%d of 200 more lines pass in the same interval, want 2", n)
+		}
+		clock.now = clock.now.Add(set)
+		for range 5 {
+			clock.now = clock.now.Add(10 * time.Second)
+			if n := burst(); n != 3 {
+				t.Errorf("%d of 200 lines pass in an interval after the clock was set by %v, want 3", n, set)
+			}
+		}
+	}
+	core, lines := observer.New(zap.InfoLevel)
+	clock := &setClock{now: time.Unix(2_000_000_000, 0)}
+	logger := Rare(zap.New(core, zap.WithClock(clock)))
+	for range 300 {
+		logger.Warn("a message")
+		logger.Warn("another message")
+		clock.now = clock.now.Add(-time.Second)
+	}
+	if n := lines.Len(); n < 40 || n > 80 {
+		t.Errorf("%d lines pass in 300 seconds of a clock that runs back, want one of each message in ten", n)
+	}
+}
