@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -99,7 +100,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if err != nil {
 			return err // it is the first listener, so there is none to close
 		}
-		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), rejected: s.metrics.RejectedConnections, now: s.metrics.Carry(s.options.Transport)}
+		s.grpcConn = s.bound(l, s.options.Limits.MaxConnections, h, s.metrics.Carry(s.options.Transport))
 		s.grpc = s.transport(h, creds)
 	}
 	json := http.Handler(jsonHandler{h, int64(min(maxHTTPBody, s.options.Limits.MaxMessageBytes))})
@@ -134,7 +135,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if l.name == "debug" && !s.options.DebugRights.given() && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
 			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone")
 		}
-		bounded := &httpConnections{Listener: conn, max: s.options.Limits.MaxHTTPConnections, rejected: s.metrics.RejectedConnections}
+		bounded := s.bound(conn, s.options.Limits.MaxHTTPConnections, h, nil)
 		server := newHTTPServer(recovering(l.handler, h.Panics), head, s.logger)
 		bounded.serveOn(server)
 		conn = bounded
@@ -144,6 +145,13 @@ func (s *Server) Listen(ctx context.Context) error {
 		s.http = append(s.http, &httpListener{server, conn})
 	}
 	return nil
+}
+
+// bound bounds the connections of a listener. The gauge shows their number, if it is not nil.
+func (s *Server) bound(l net.Listener, most int, h *answer.Handler, current prometheus.Gauge) *connections {
+	return &connections{
+		Listener: l, max: most, elapsed: h.Clock.Elapsed, patience: retirePatience, rejected: s.metrics.RejectedConnections, current: current,
+	}
 }
 
 // divide makes the rate limit quota service.
