@@ -132,7 +132,7 @@ func (s *Server) Listen(ctx context.Context) error {
 			// The query of /counters may have any descriptor, and a byte takes up to three.
 			head += 3 * maxHTTPBody
 		}
-		if l.name == "debug" && !s.options.DebugRights.given() && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
+		if l.name == "debug" && !s.options.DebugRights.given() && !isLocal(conn.Addr()) {
 			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone")
 		}
 		bounded := s.bound(conn, s.options.Limits.MaxHTTPConnections, h, nil)
