@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -66,14 +67,26 @@ func (l *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// addressOf returns the address that is taken for a client: an IPv4 address, or the first half of an IPv6 address,
-// since a client has all addresses with the same one. All clients of a unix socket have one.
+// addressOf returns the address by which a client is known; see [clientOf]. All clients of a unix socket have one.
 func addressOf(addr net.Addr) netip.Addr {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		return clientOf(tcp.AddrPort().Addr())
 	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	return netip.Addr{}
+}
+
+// clientAddress is addressOf for the client of a request.
+func clientAddress(r *http.Request) netip.Addr {
+	addr, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{} // of a unix socket
+	}
+	return clientOf(addr.Addr())
+}
+
+// clientOf returns an IPv4 address, or the first half of an IPv6 address: a client has all addresses with the same half.
+func clientOf(ip netip.Addr) netip.Addr {
+	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {
 		if half, err := ip.Prefix(64); err == nil {
 			return half.Masked().Addr()

@@ -45,12 +45,20 @@ func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Se
 // [http.Server] would be the same for both.
 func writeWithin(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		deadline := time.Now().Add(maxHTTPWrite + profileTime(r)) //nolint:forbidigo // of a socket
-		if err := http.NewResponseController(w).SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		if allowTime(w, maxHTTPWrite+profileTime(r)) != nil {
 			return // the connection has ended
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// allowTime sets the time that a client has to read the response.
+func allowTime(w http.ResponseWriter, d time.Duration) error {
+	err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d)) //nolint:forbidigo // of a socket
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
 }
 
 // publicHandler serves /healthcheck, and json as /json.
@@ -85,7 +93,12 @@ var (
 // refund and end leases through the browser of an operator.
 type jsonHandler struct {
 	*answer.Handler
-	maxBytes int64
+	maxBytes int
+	bodies   *bodies
+}
+
+func newJSONHandler(h *answer.Handler, maxBytes int) jsonHandler {
+	return jsonHandler{h, maxBytes, &bodies{}}
 }
 
 // jsonTypes are the content types of /json. The last is that of curl -d, which the documentation of
@@ -118,19 +131,16 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !admitJSON(w, r) {
 		return
 	}
-	var body []byte
+	body := j.bodies.open(r)
+	defer body.close()
 	var err error
-	whileWaiting(r, func() { body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, j.maxBytes)) })
+	whileWaiting(r, func() { err = body.read(http.MaxBytesReader(w, r.Body, int64(j.maxBytes)), j.maxBytes) })
 	if err != nil {
-		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			http.Error(w, "Request Entity Too Large", http.StatusRequestEntityTooLarge)
-			return
-		}
-		http.Error(w, "Bad Request", http.StatusBadRequest)
+		rejectBody(w, err)
 		return
 	}
 	var request rls.RateLimitRequest
-	if err := protojson.Unmarshal(body, &request); err != nil {
+	if err := protojson.Unmarshal(body.bytes, &request); err != nil {
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -142,7 +152,11 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if allow := j.Service.AllowList(); allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		x.Client = allow.Client(r.TLS.PeerCertificates[0])
 	}
-	if err := j.Answer(r.Context(), x); err != nil {
+	err = j.Answer(r.Context(), x)
+	if allowTime(w, maxHTTPWrite) != nil { // the reply may have been held for longer
+		return // the connection has ended
+	}
+	if err != nil {
 		if status.Code(err) == codes.PermissionDenied {
 			http.Error(w, "Forbidden: "+err.Error(), http.StatusForbidden)
 			return
@@ -167,6 +181,20 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(text) // a client that went away
+}
+
+// rejectBody answers a request whose body was not read.
+func rejectBody(w http.ResponseWriter, err error) {
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case tooLarge:
+		http.Error(w, "Request Entity Too Large", http.StatusRequestEntityTooLarge)
+	case errors.Is(err, errBodies):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "Service Unavailable: "+err.Error(), http.StatusServiceUnavailable)
+	default:
+		http.Error(w, "Bad Request", http.StatusBadRequest)
+	}
 }
 
 // metricsHandler serves the metrics at path and nothing else.

@@ -86,6 +86,22 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 	}
 }
 
+// TestListenersForOperatorsHaveFewConnections holds that the listeners for operators, whose requests may have long
+// headers, have fewer connections than others.
+func TestListenersForOperatorsHaveFewConnections(t *testing.T) {
+	for listener, want := range map[string]float64{"http": 0, "metrics": 2, "debug": 2} {
+		s := service(t, answer.Settings{}, oneRule)
+		r := serve(t, s, Options{})
+		for range maxOperatorConnections + 1 {
+			r.connectTo(t, listener, "", time.Minute)
+		}
+		get(t, "http://"+r.addr[listener]+"/") // it is accepted after the others
+		if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != want {
+			t.Errorf("%s: %v connections are ended, want %v", listener, got, want)
+		}
+	}
+}
+
 // TestUsedHTTPConnectionsStay holds that a connection with a running handler is never closed for another one, which is
 // rejected instead, and that it may be once the handler waits for the client or has ended.
 func TestUsedHTTPConnectionsStay(t *testing.T) {

@@ -60,7 +60,7 @@ func TestOtherSitesReadNothing(t *testing.T) {
 // TestJSONIsForPrograms holds that /json answers programs, as curl, and no web page of another origin, which could
 // charge and refund through the browser of an operator.
 func TestJSONIsForPrograms(t *testing.T) {
-	h := jsonHandler{answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), maxHTTPBody}
+	h := newJSONHandler(answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), maxHTTPBody)
 	const ask = `{"domain":"d","descriptors":[{"entries":[{"key":"other","value":"v"}]}]}`
 	for _, tt := range []struct {
 		method, host string

@@ -1,8 +1,8 @@
 package server
 
 import (
-	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -23,18 +23,15 @@ type scrapes struct {
 
 	mu        sync.Mutex
 	all       int
-	byAddress map[string]int
+	byAddress map[netip.Addr]int
 }
 
 func newScrapes(m *telemetry.Metrics, o promhttp.HandlerOpts) *scrapes {
-	return &scrapes{metrics: promhttp.HandlerFor(m.Registry, o), byAddress: map[string]int{}}
+	return &scrapes{metrics: promhttp.HandlerFor(m.Registry, o), byAddress: map[netip.Addr]int{}}
 }
 
 func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	address, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		address = r.RemoteAddr // of a unix socket
-	}
+	address := clientAddress(r)
 	if !s.begin(address) {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "too many scrapes are in flight", http.StatusServiceUnavailable)
@@ -45,7 +42,7 @@ func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // begin reports whether a scrape of the address has room, and counts it then.
-func (s *scrapes) begin(address string) bool {
+func (s *scrapes) begin(address netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all >= maxScrapes || s.byAddress[address] >= maxScrapesOfAddress {
@@ -56,7 +53,7 @@ func (s *scrapes) begin(address string) bool {
 	return true
 }
 
-func (s *scrapes) end(address string) {
+func (s *scrapes) end(address netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all--

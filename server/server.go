@@ -103,7 +103,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		s.grpcConn = s.bound(l, s.options.Limits.MaxConnections, h, s.metrics.Carry(s.options.Transport))
 		s.grpc = s.transport(h, creds)
 	}
-	json := http.Handler(jsonHandler{h, int64(min(maxHTTPBody, s.options.Limits.MaxMessageBytes))})
+	json := http.Handler(newJSONHandler(h, min(maxHTTPBody, s.options.Limits.MaxMessageBytes)))
 	plainJSON := s.plainJSON(json)
 	for _, l := range []struct {
 		name, addr string
@@ -127,15 +127,11 @@ func (s *Server) Listen(ctx context.Context) error {
 			s.close()
 			return err
 		}
-		head := maxHTTPHead
-		if l.name == "debug" {
-			// The query of /counters may have any descriptor, and a byte takes up to three.
-			head += 3 * maxHTTPBody
-		}
 		if l.name == "debug" && !s.options.DebugRights.given() && !isLocal(conn.Addr()) {
 			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone")
 		}
-		bounded := s.bound(conn, s.options.Limits.MaxHTTPConnections, h, nil)
+		most, head := s.httpBounds(l.name)
+		bounded := s.bound(conn, most, h, nil)
 		server := newHTTPServer(recovering(l.handler, h.Panics), head, s.logger)
 		bounded.serveOn(server)
 		conn = bounded
@@ -145,6 +141,22 @@ func (s *Server) Listen(ctx context.Context) error {
 		s.http = append(s.http, &httpListener{server, conn})
 	}
 	return nil
+}
+
+// maxOperatorConnections is the largest number of connections of a listener for operators and Prometheus.
+const maxOperatorConnections = 100
+
+// httpBounds returns the largest number of connections of a listener, and of bytes of the header of a request.
+func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
+	connections, headerBytes = s.options.Limits.MaxHTTPConnections, maxHTTPHead
+	switch listener {
+	case "debug":
+		// The query of /counters may have any descriptor, and a byte takes up to three.
+		return min(connections, maxOperatorConnections), headerBytes + 3*maxHTTPBody
+	case "metrics":
+		connections = min(connections, maxOperatorConnections)
+	}
+	return connections, headerBytes
 }
 
 // bound bounds the connections of a listener. The gauge shows their number, if it is not nil.
