@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,7 +11,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
 // TestLargeBodiesHaveABound holds that clients that send large requests slowly, or a part of them, keep out the large
@@ -59,6 +62,41 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 	if j.bodies.all != 0 || len(j.bodies.byAddress) != 0 {
 		t.Errorf("%d bytes, of %v, are counted in the end", j.bodies.all, j.bodies.byAddress)
 	}
+}
+
+// TestLongResponsesHaveTimeByTheirLength holds that each part of a table has the time of a response, whether it is
+// written in small pieces or at once.
+func TestLongResponsesHaveTimeByTheirLength(t *testing.T) {
+	_, _, all, _ := tablesServer(t, tableRules)
+	e, err := all.Table("users")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := make([]tables.Change, 20_000)
+	for i := range changes {
+		changes[i] = tables.Change{Values: []string{fmt.Sprintf("%0100d", i)}, Row: tables.Row{RequestsPerUnit: 1}}
+	}
+	if err := e.Journal.Apply([]string{"user"}, changes); err != nil {
+		t.Fatal(err)
+	}
+	h := &tablesHandler{Handler: answer.NewHandler(servertest.Service(t, answer.Settings{Tables: all}, tableRules), zap.NewNop(), nil, false)}
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	if err := h.list(w, "users"); err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		size := w.Body.Len()
+		if want := (size + pacedPart - 1) / pacedPart; size < 2<<20 || len(w.set) != want {
+			t.Errorf("%d bytes have %d deadlines, want %d", size, len(w.set), want)
+		}
+	}
+	check()
+	w = &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	if n, err := (&paced{ResponseWriter: w}).Write(make([]byte, 3<<20)); n != 3<<20 || err != nil {
+		t.Errorf("Write() = %d, %v", n, err)
+	}
+	check()
 }
 
 // TestHeldRepliesHaveTimeToBeRead holds that the time in which a client must read a reply begins with the reply, which

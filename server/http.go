@@ -61,6 +61,30 @@ func allowTime(w http.ResponseWriter, d time.Duration) error {
 	return err
 }
 
+// pacedPart is the number of bytes of a long response that a client has [maxHTTPWrite] to read.
+const pacedPart = 1 << 20
+
+// paced writes a response of any length, such as a table, to a client that may take as long as it reads each part in time.
+type paced struct {
+	http.ResponseWriter
+	left int // number of bytes in the part that is being written
+}
+
+func (p *paced) Write(b []byte) (written int, err error) {
+	for len(b) > 0 && err == nil {
+		if p.left == 0 {
+			p.left = pacedPart
+			if err := allowTime(p.ResponseWriter, maxHTTPWrite); err != nil {
+				return written, err
+			}
+		}
+		var n int
+		n, err = p.ResponseWriter.Write(b[:min(len(b), p.left)])
+		written, p.left, b = written+n, p.left-n, b[n:]
+	}
+	return written, err
+}
+
 // publicHandler serves /healthcheck, and json as /json.
 func publicHandler(healthy func() bool, json http.Handler) http.Handler {
 	mux := http.NewServeMux()

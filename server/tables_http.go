@@ -195,7 +195,7 @@ func (h *tablesHandler) list(w http.ResponseWriter, name string) error {
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := e.Rows().WriteCSV(w); err != nil {
+	if err := e.Rows().WriteCSV(&paced{ResponseWriter: w}); err != nil {
 		h.Logger.Debug("write "+tablesPath, zap.Error(err)) // a client that went away
 	}
 	return nil
