@@ -212,6 +212,7 @@ func rejectBody(w http.ResponseWriter, err error) {
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 	switch {
 	case tooLarge:
+		w.Header().Set("Connection", "close") // the rest is not read
 		http.Error(w, "Request Entity Too Large", http.StatusRequestEntityTooLarge)
 	case errors.Is(err, errBodies):
 		w.Header().Set("Retry-After", "1")
@@ -237,9 +238,11 @@ func only(path string, h http.Handler) http.Handler {
 	})
 }
 
-// recovering answers 500 if h panics. Without it, net/http would log the value of the panic.
+// recovering answers 500 if h panics, or ends the connection if the response has begun: its client would take what it
+// has for all. Without it, net/http would log the value of the panic.
 func recovering(h http.Handler, panics *telemetry.Panics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		response := &response{ResponseWriter: w}
 		defer func() {
 			switch p := recover(); p {
 			case nil:
@@ -247,9 +250,31 @@ func recovering(h http.Handler, panics *telemetry.Panics) http.Handler {
 				panic(p) //nolint:forbidigo // as above
 			default:
 				panics.Caught(p)
+				if response.begun {
+					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends the connection
+				}
 				http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 			}
 		}()
-		h.ServeHTTP(w, r)
+		h.ServeHTTP(response, r)
 	})
 }
+
+// response records whether a response has begun.
+type response struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (r *response) WriteHeader(code int) {
+	r.begun = true
+	r.ResponseWriter.WriteHeader(code)
+}
+
+func (r *response) Write(p []byte) (int, error) {
+	r.begun = true
+	return r.ResponseWriter.Write(p)
+}
+
+// Unwrap is for [http.ResponseController].
+func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
