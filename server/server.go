@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"sync"
 	"syscall"
 	"time"
 
@@ -331,10 +332,19 @@ func (s *Server) drain(ctx context.Context) {
 	s.quotas.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	for _, l := range s.http {
-		if err := l.Shutdown(ctx); err != nil {
-			_ = l.Server.Close() // a client holds on to its connection
-		}
-	}
+	shutDown(ctx, s.http)
 	s.logger.Info("stopped")
+}
+
+// shutDown ends HTTP listeners. Each finishes its responses until ctx is done, however slowly clients of the others read.
+func shutDown(ctx context.Context, all []*httpListener) {
+	var ending sync.WaitGroup
+	for _, l := range all {
+		ending.Go(func() {
+			if err := l.Shutdown(ctx); err != nil {
+				_ = l.Server.Close() // a client holds on to its connection
+			}
+		})
+	}
+	ending.Wait()
 }
