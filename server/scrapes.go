@@ -11,7 +11,7 @@ import (
 )
 
 // Bounds on the scrapes in flight: of all clients, and of one client address, so that one that does not read its
-// responses leaves room for Prometheus.
+// responses leaves room for Prometheus. An address gets a second one only while fewer than half are in flight.
 const (
 	maxScrapes          = 8
 	maxScrapesOfAddress = 2
@@ -45,7 +45,8 @@ func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *scrapes) begin(address netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all >= maxScrapes || s.byAddress[address] >= maxScrapesOfAddress {
+	of := s.byAddress[address]
+	if s.all >= maxScrapes || of >= maxScrapesOfAddress || of > 0 && s.all >= maxScrapes/2 {
 		return false
 	}
 	s.all++
