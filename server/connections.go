@@ -173,10 +173,10 @@ func (c *boundedConn) retire(gently bool) {
 		_ = c.Close() // an error changes nothing: the connection is not served yet
 		return
 	}
+	served.Retire(gently)
 	if gently {
 		time.AfterFunc(c.from.patience, func() { served.Retire(false) })
 	}
-	served.Retire(gently)
 }
 
 // Close closes the connection and makes room for another.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +18,8 @@ import (
 // seat is the serving side of a connection in tests of [connections].
 type seat struct {
 	usage   transport.Usage
-	looked  *int // number of calls of Usage
-	retired string
+	looked  *int         // number of calls of Usage
+	retired atomic.Value // "gently" or "at once"
 }
 
 func (s *seat) Usage() transport.Usage {
@@ -27,9 +28,11 @@ func (s *seat) Usage() transport.Usage {
 }
 
 func (s *seat) Retire(gently bool) {
-	if s.retired = "at once"; gently {
-		s.retired = "gently"
+	how := "at once"
+	if gently {
+		how = "gently"
 	}
+	s.retired.Store(how)
 }
 
 // group are connections that have begun one second after another, and are used alike.
@@ -51,7 +54,7 @@ type crowd struct {
 func newCrowd(t *testing.T, limit int, groups ...group) *crowd {
 	t.Helper()
 	c := &crowd{groups: map[string][]*seat{}}
-	c.max, c.rejected = limit, prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
+	c.max, c.patience, c.rejected = limit, time.Hour, prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
 	for _, g := range groups {
 		for i := range g.n {
 			if !c.join(g, i) {
@@ -84,8 +87,8 @@ func (c *crowd) retired() string {
 	var text strings.Builder
 	for _, name := range []string{"attacker", "honest", "other"} {
 		for i, s := range c.groups[name] {
-			if s.retired != "" {
-				fmt.Fprintf(&text, "%s %d %s;", name, i, s.retired)
+			if how := s.retired.Load(); how != nil {
+				fmt.Fprintf(&text, "%s %d %s;", name, i, how)
 			}
 		}
 	}
@@ -146,8 +149,8 @@ func TestAFloodOfConnectionsLooksSeldom(t *testing.T) {
 				t.Errorf("%d connections were looked at for %d", c.looked, limit)
 			}
 			for i, s := range c.groups["honest"] {
-				if s.retired != "" {
-					t.Errorf("connection %d of the honest client ends %s", i, s.retired)
+				if how := s.retired.Load(); how != nil {
+					t.Errorf("connection %d of the honest client ends %s", i, how)
 				}
 			}
 			if !c.join(honest, 8) {
