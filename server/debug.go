@@ -35,7 +35,7 @@ func debugHandler(h *answer.Handler, rights DebugRights) http.Handler {
 		"/rlconfig": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			if set := h.Service.Rules(); set != nil {
-				if err := set.Dump(w); err != nil {
+				if err := set.Dump(&paced{ResponseWriter: w}); err != nil {
 					h.Logger.Debug("write /rlconfig", zap.Error(err))
 				}
 			}

@@ -6,7 +6,7 @@
 //	Envoy
 //	  |  TCP or a unix socket
 //	  v
-//	server                boundedListener: a connection too many is closed
+//	server                connections: an idle connection makes room if there are too many
 //	  |
 //	  v
 //	server/access         the handshake: TLS; whose certificate, so which domains

@@ -219,21 +219,15 @@ func reject(code int, format string, args ...any) error {
 
 // local returns an error if r does not come straight from this machine.
 func local(r *http.Request) error {
-	own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if _, unix := own.(*net.UnixAddr); !unix {
-		if own == nil || !isLoopback(own.String()) || !isLoopback(r.RemoteAddr) {
-			return reject(http.StatusForbidden, "counters are for this machine only: ask 127.0.0.1 there, or through kubectl port-forward")
-		}
+	if own := ownAddress(r); !isLocal(own) || !isUnix(own) && !isLoopback(r.RemoteAddr) {
+		return reject(http.StatusForbidden, "counters are for this machine only: ask 127.0.0.1 there, or through kubectl port-forward")
 	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via"} {
 		if r.Header.Get(name) != "" {
 			return reject(http.StatusForbidden, "counters are for this machine only, not for what a proxy forwards (header %s)", name)
 		}
 	}
-	if !namesLoopback(r.Host) {
-		return reject(http.StatusForbidden, "host %.100q: must be localhost or a loopback address", r.Host)
-	}
-	return nil
+	return hostFault(r)
 }
 
 // fromOtherSite returns an error if a browser sent r for a web page of another site. Such a page may name this
@@ -244,10 +238,29 @@ func fromOtherSite(r *http.Request) error {
 	if header.Get("Sec-Fetch-Site") == "cross-site" && header.Get("Sec-Fetch-Mode") != "navigate" {
 		return reject(http.StatusForbidden, "a web page of another site sent this request")
 	}
-	if own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr); own != nil && isLoopback(own.String()) && !namesLoopback(r.Host) {
+	return hostFault(r)
+}
+
+// hostFault returns an error if r came to a loopback address or a unix socket under a name that is not loopback.
+func hostFault(r *http.Request) error {
+	if isLocal(ownAddress(r)) && !namesLoopback(r.Host) {
 		return reject(http.StatusForbidden, "host %.100q: must be localhost or a loopback address", r.Host)
 	}
 	return nil
+}
+
+// ownAddress returns the address of the listener that accepted the connection of r, or nil.
+func ownAddress(r *http.Request) net.Addr {
+	own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return own
+}
+
+// isLocal reports whether addr can be reached from this machine alone.
+func isLocal(addr net.Addr) bool { return isUnix(addr) || addr != nil && isLoopback(addr.String()) }
+
+func isUnix(addr net.Addr) bool {
+	_, ok := addr.(*net.UnixAddr)
+	return ok
 }
 
 // namesLoopback reports whether host, maybe with a port, is localhost or a loopback address.

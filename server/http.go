@@ -45,12 +45,44 @@ func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Se
 // [http.Server] would be the same for both.
 func writeWithin(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		deadline := time.Now().Add(maxHTTPWrite + profileTime(r)) //nolint:forbidigo // of a socket
-		if err := http.NewResponseController(w).SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		if allowTime(w, maxHTTPWrite+profileTime(r)) != nil {
 			return // the connection has ended
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// allowTime sets the time that a client has to read the response.
+func allowTime(w http.ResponseWriter, d time.Duration) error {
+	err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d)) //nolint:forbidigo // of a socket
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
+}
+
+// pacedPart is the number of bytes of a long response that a client has [maxHTTPWrite] to read.
+const pacedPart = 1 << 20
+
+// paced writes a response of any length, such as a table, to a client that may take as long as it reads each part in time.
+type paced struct {
+	http.ResponseWriter
+	left int // number of bytes in the part that is being written
+}
+
+func (p *paced) Write(b []byte) (written int, err error) {
+	for len(b) > 0 && err == nil {
+		if p.left == 0 {
+			p.left = pacedPart
+			if err := allowTime(p.ResponseWriter, maxHTTPWrite); err != nil {
+				return written, err
+			}
+		}
+		var n int
+		n, err = p.ResponseWriter.Write(b[:min(len(b), p.left)])
+		written, p.left, b = written+n, p.left-n, b[n:]
+	}
+	return written, err
 }
 
 // publicHandler serves /healthcheck, and json as /json.
@@ -85,7 +117,12 @@ var (
 // refund and end leases through the browser of an operator.
 type jsonHandler struct {
 	*answer.Handler
-	maxBytes int64
+	maxBytes int
+	bodies   *bodies
+}
+
+func newJSONHandler(h *answer.Handler, maxBytes int) jsonHandler {
+	return jsonHandler{h, maxBytes, &bodies{}}
 }
 
 // jsonTypes are the content types of /json. The last is that of curl -d, which the documentation of
@@ -118,19 +155,16 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !admitJSON(w, r) {
 		return
 	}
-	var body []byte
+	body := j.bodies.open(r)
+	defer body.close()
 	var err error
-	whileWaiting(r, func() { body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, j.maxBytes)) })
+	whileWaiting(r, func() { err = body.read(http.MaxBytesReader(w, r.Body, int64(j.maxBytes)), j.maxBytes) })
 	if err != nil {
-		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			http.Error(w, "Request Entity Too Large", http.StatusRequestEntityTooLarge)
-			return
-		}
-		http.Error(w, "Bad Request", http.StatusBadRequest)
+		rejectBody(w, err)
 		return
 	}
 	var request rls.RateLimitRequest
-	if err := protojson.Unmarshal(body, &request); err != nil {
+	if err := protojson.Unmarshal(body.bytes, &request); err != nil {
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -142,7 +176,11 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if allow := j.Service.AllowList(); allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		x.Client = allow.Client(r.TLS.PeerCertificates[0])
 	}
-	if err := j.Answer(r.Context(), x); err != nil {
+	err = j.Answer(r.Context(), x)
+	if allowTime(w, maxHTTPWrite) != nil { // the reply may have been held for longer
+		return // the connection has ended
+	}
+	if err != nil {
 		if status.Code(err) == codes.PermissionDenied {
 			http.Error(w, "Forbidden: "+err.Error(), http.StatusForbidden)
 			return
@@ -169,6 +207,21 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // a client that went away
 }
 
+// rejectBody answers a request whose body was not read.
+func rejectBody(w http.ResponseWriter, err error) {
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case tooLarge:
+		w.Header().Set("Connection", "close") // the rest is not read
+		http.Error(w, "Request Entity Too Large", http.StatusRequestEntityTooLarge)
+	case errors.Is(err, errBodies):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "Service Unavailable: "+err.Error(), http.StatusServiceUnavailable)
+	default:
+		http.Error(w, "Bad Request", http.StatusBadRequest)
+	}
+}
+
 // metricsHandler serves the metrics at path and nothing else.
 func metricsHandler(m *telemetry.Metrics, path string) http.Handler {
 	return only(path, newScrapes(m, promhttp.HandlerOpts{EnableOpenMetrics: true}))
@@ -185,9 +238,11 @@ func only(path string, h http.Handler) http.Handler {
 	})
 }
 
-// recovering answers 500 if h panics. Without it, net/http would log the value of the panic.
+// recovering answers 500 if h panics, or ends the connection if the response has begun: its client would take what it
+// has for all. Without it, net/http would log the value of the panic.
 func recovering(h http.Handler, panics *telemetry.Panics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		response := &response{ResponseWriter: w}
 		defer func() {
 			switch p := recover(); p {
 			case nil:
@@ -195,9 +250,31 @@ func recovering(h http.Handler, panics *telemetry.Panics) http.Handler {
 				panic(p) //nolint:forbidigo // as above
 			default:
 				panics.Caught(p)
+				if response.begun {
+					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends the connection
+				}
 				http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 			}
 		}()
-		h.ServeHTTP(w, r)
+		h.ServeHTTP(response, r)
 	})
 }
+
+// response records whether a response has begun.
+type response struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (r *response) WriteHeader(code int) {
+	r.begun = true
+	r.ResponseWriter.WriteHeader(code)
+}
+
+func (r *response) Write(p []byte) (int, error) {
+	r.begun = true
+	return r.ResponseWriter.Write(p)
+}
+
+// Unwrap is for [http.ResponseController].
+func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -1,149 +1,75 @@
 package server
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// httpConnections is a listener that bounds the open connections of an HTTP server. To admit one more it closes the
-// connection that has waited for its client for longest: no client can keep probes and scrapes out with connections
-// that it does not use. A connection is rejected only if a handler runs on each of the others.
-type httpConnections struct {
-	net.Listener
-	max      int
-	rejected prometheus.Counter // of connections closed because of the bound
+// httpServed is the serving side of a connection over HTTP.
+type httpServed struct {
+	conn    *boundedConn
+	elapsed func() time.Duration
 
 	mu      sync.Mutex
-	open    int
-	waiting list.List // of *httpConn without a running handler; the first has waited for longest
+	usage   transport.Usage
+	running int // number of handlers; HTTP/2 may have several
 }
 
-// httpConn is a connection of httpConnections. Its fields are guarded by the mutex of these.
-type httpConn struct {
-	net.Conn
-	from    *httpConnections
-	running int           // handlers, of which HTTP/2 may have several
-	element *list.Element // in from.waiting; nil while a handler runs
-	closed  bool
-}
+type httpServedKey struct{}
 
 // serveOn has s serve the connections of l.
-func (l *httpConnections) serveOn(s *http.Server) {
+func (l *connections) serveOn(s *http.Server) {
 	handler := s.Handler
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if secure, ok := c.(*tls.Conn); ok {
 			c = secure.NetConn()
 		}
-		return context.WithValue(ctx, httpConnKey{}, c)
+		bounded, ok := c.(*boundedConn)
+		if !ok {
+			return ctx
+		}
+		served := &httpServed{conn: bounded, elapsed: l.elapsed, usage: transport.Usage{Since: bounded.begun}}
+		bounded.ServedBy(served)
+		return context.WithValue(ctx, httpServedKey{}, served)
 	}
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, ok := r.Context().Value(httpConnKey{}).(*httpConn)
-		if !ok {
-			handler.ServeHTTP(w, r)
-			return
+		if h, ok := r.Context().Value(httpServedKey{}).(*httpServed); ok {
+			h.run(1)
+			defer h.run(-1)
 		}
-		c.run(1)
-		defer c.run(-1)
 		handler.ServeHTTP(w, r)
 	})
 }
 
-type httpConnKey struct{}
-
-// Accept returns the next connection within the bound.
-func (l *httpConnections) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		c := &httpConn{Conn: conn, from: l}
-		surplus, admitted := l.admit(c)
-		if surplus != nil {
-			l.rejected.Inc()
-			_ = surplus.Close() // an error changes nothing: the connection is not served any more
-		}
-		if admitted {
-			return c, nil
-		}
-	}
+// run counts a handler that begins (1) or ends (-1).
+func (h *httpServed) run(change int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.running += change
+	h.usage = transport.Usage{Busy: h.running > 0, Used: true, Since: h.elapsed()}
 }
 
-// admit counts c if there is room. It returns the connection to close, which is c if there is none.
-func (l *httpConnections) admit(c *httpConn) (surplus net.Conn, admitted bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open >= l.max {
-		longest, ok := frontOf(&l.waiting)
-		if !ok {
-			return c.Conn, false
-		}
-		longest.leaveLocked()
-		surplus = longest
-	}
-	l.open++
-	c.element = l.waiting.PushBack(c)
-	return surplus, true
+// Usage implements [transport.Served].
+func (h *httpServed) Usage() transport.Usage {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.usage
 }
 
-func frontOf(l *list.List) (*httpConn, bool) {
-	first := l.Front()
-	if first == nil {
-		return nil, false
-	}
-	c, ok := first.Value.(*httpConn)
-	return c, ok
-}
-
-// run notes that a handler begins (1) or ends (-1) on c.
-func (c *httpConn) run(change int) {
-	c.from.mu.Lock()
-	defer c.from.mu.Unlock()
-	c.running += change
-	switch {
-	case c.closed:
-	case c.running > 0 && c.element != nil:
-		c.from.waiting.Remove(c.element)
-		c.element = nil
-	case c.running == 0 && c.element == nil:
-		c.element = c.from.waiting.PushBack(c)
-	}
-}
-
-// Close closes the connection and makes room for another.
-func (c *httpConn) Close() error {
-	c.from.mu.Lock()
-	c.leaveLocked()
-	c.from.mu.Unlock()
-	return c.Conn.Close()
-}
-
-func (c *httpConn) leaveLocked() {
-	if c.closed {
-		return
-	}
-	c.closed = true
-	c.from.open--
-	if c.element != nil {
-		c.from.waiting.Remove(c.element)
-		c.element = nil
-	}
-}
-
-// CloseWrite is what that of boundedConn is.
-func (c *httpConn) CloseWrite() error { return closeWrite(c.Conn) }
+// Retire implements [transport.Served].
+func (h *httpServed) Retire(bool) { _ = h.conn.Close() } // an error changes nothing: the connection has ended
 
 // whileWaiting calls f, in which the handler of r waits for its client.
 func whileWaiting(r *http.Request, f func()) {
-	if c, ok := r.Context().Value(httpConnKey{}).(*httpConn); ok {
-		c.run(-1)
-		defer c.run(1)
+	if h, ok := r.Context().Value(httpServedKey{}).(*httpServed); ok {
+		h.run(-1)
+		defer h.run(1)
 	}
 	f()
 }

@@ -28,7 +28,7 @@ func FuzzJSON(f *testing.F) {
 	const most = 4 << 10
 	// Of the bounds only the one on descriptors, which a mutation may reach by chance.
 	s := service(f, answer.Settings{Bounds: answer.Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt, KeyBytes: math.MaxInt}}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
-	h := jsonHandler{answer.NewHandler(s, zap.NewNop(), nil, false), most}
+	h := newJSONHandler(answer.NewHandler(s, zap.NewNop(), nil, false), most)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", bytes.NewReader(body)))

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
@@ -87,6 +86,22 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 	}
 }
 
+// TestListenersForOperatorsHaveFewConnections holds that the listeners for operators, whose requests may have long
+// headers, have fewer connections than others.
+func TestListenersForOperatorsHaveFewConnections(t *testing.T) {
+	for listener, want := range map[string]float64{"http": 0, "metrics": 2, "debug": 2} {
+		s := service(t, answer.Settings{}, oneRule)
+		r := serve(t, s, Options{})
+		for range maxOperatorConnections + 1 {
+			r.connectTo(t, listener, "", time.Minute)
+		}
+		get(t, "http://"+r.addr[listener]+"/") // it is accepted after the others
+		if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != want {
+			t.Errorf("%s: %v connections are ended, want %v", listener, got, want)
+		}
+	}
+}
+
 // TestUsedHTTPConnectionsStay holds that a connection with a running handler is never closed for another one, which is
 // rejected instead, and that it may be once the handler waits for the client or has ended.
 func TestUsedHTTPConnectionsStay(t *testing.T) {
@@ -96,7 +111,7 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 	}
 	rejected := prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
 	running, release := make(chan struct{}), make(chan struct{})
-	bounded := &httpConnections{Listener: l, max: 1, rejected: rejected}
+	bounded := &connections{Listener: l, max: 1, elapsed: standing, rejected: rejected}
 	server := newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/waits" {
 			whileWaiting(r, func() {
@@ -248,32 +263,4 @@ func TestHeadersOverHTTPHaveABound(t *testing.T) {
 			t.Errorf("%s: too many headers get %s, want 431", listener, response.Status)
 		}
 	}
-}
-
-func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		s := service(t, answer.Settings{}, oneRule)
-		r := serve(t, s, Options{Transport: name, Limits: transport.Limits{MaxConnections: 2}})
-		first, second := r.dial(t), r.dial(t)
-		checkOK(t, first)
-		checkOK(t, second)
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr["grpc"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
-			t.Errorf("third connection: %v, want its end", err)
-		}
-		_ = conn.Close()
-		if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != 1 {
-			t.Errorf("%v connections rejected, want 1", got)
-		}
-		checkOK(t, first)
-		_ = second.Close()
-		// The place is free once the server has seen the end; until then a client
-		// that waits for readiness tries again.
-		third := r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-		checkOK(t, third)
-	})
 }

@@ -191,7 +191,7 @@ func TestBoundedConnectionsShowTheirFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dialed.Close() })
-	conn, err := (&boundedListener{Listener: l, max: 1}).Accept()
+	conn, err := (&connections{Listener: l, max: 1, elapsed: standing}).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

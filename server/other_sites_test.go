@@ -15,8 +15,13 @@ import (
 
 // askLocally asks a handler over a loopback connection.
 func askLocally(h http.Handler, method, target, host, body string, header ...string) *httptest.ResponseRecorder {
+	return askAt(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6070}, h, method, target, host, body, header...)
+}
+
+// askAt asks a handler over a connection that a listener at an address has accepted.
+func askAt(own net.Addr, h http.Handler, method, target, host, body string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
-	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6070})))
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, own))
 	r.RemoteAddr, r.Host = "127.0.0.1:5000", host
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
@@ -43,8 +48,10 @@ func TestOtherSitesReadNothing(t *testing.T) {
 			{"evil.example:6070", nil, 403},
 			{"", nil, 403},
 		} {
-			if w := askLocally(h, http.MethodGet, path, tt.host, "", tt.header...); w.Code != tt.want {
-				t.Errorf("GET %s of %q with %q = %d, want %d", path, tt.host, tt.header, w.Code, tt.want)
+			for _, own := range []net.Addr{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6070}, &net.UnixAddr{Name: "/s", Net: "unix"}} {
+				if w := askAt(own, h, http.MethodGet, path, tt.host, "", tt.header...); w.Code != tt.want {
+					t.Errorf("GET %s of %q at %v with %q = %d, want %d", path, tt.host, own, tt.header, w.Code, tt.want)
+				}
 			}
 		}
 	}
@@ -53,7 +60,7 @@ func TestOtherSitesReadNothing(t *testing.T) {
 // TestJSONIsForPrograms holds that /json answers programs, as curl, and no web page of another origin, which could
 // charge and refund through the browser of an operator.
 func TestJSONIsForPrograms(t *testing.T) {
-	h := jsonHandler{answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), maxHTTPBody}
+	h := newJSONHandler(answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), maxHTTPBody)
 	const ask = `{"domain":"d","descriptors":[{"entries":[{"key":"other","value":"v"}]}]}`
 	for _, tt := range []struct {
 		method, host string

@@ -148,7 +148,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Content-Security-Policy", h.policy)
 	header.Set("Sluice-Rules", state.Config.Hash)
-	_, _ = w.Write(b.Bytes()) // a client that went away
+	_, _ = (&paced{ResponseWriter: w}).Write(b.Bytes()) // a client that went away
 }
 
 // drawLine draws the hits of the last five minutes, and of them those denied.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -65,4 +66,22 @@ func TestPanicsKeepTheirSecrets(t *testing.T) {
 	}()
 	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	recovering(http.HandlerFunc(abort), telemetry.NewPanics(metrics.Panics, zap.New(core))).ServeHTTP(httptest.NewRecorder(), nil)
+}
+
+// TestPanicsEndAResponseThatHasBegun holds that a client never takes the beginning of a response for all of it.
+func TestPanicsEndAResponseThatHasBegun(t *testing.T) {
+	half := func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "y,12\n")
+		panic("a bug")
+	}
+	srv := httptest.NewServer(recovering(http.HandlerFunc(half), telemetry.NewPanics(newMetrics(t).Panics, zap.NewNop())))
+	defer srv.Close()
+	response, err := http.Get(srv.URL)
+	if err != nil {
+		return // it ended before the header
+	}
+	defer response.Body.Close()
+	if text, err := io.ReadAll(response.Body); err == nil {
+		t.Errorf("the client takes %q for all", text)
+	}
 }

@@ -16,13 +16,23 @@ var profiles = map[string]http.Handler{
 	profilesPath:             profile(pprof.Index),
 	profilesPath + "cmdline": profile(commandLine),
 	profilesPath + "profile": profile(pprof.Profile),
-	profilesPath + "symbol":  profile(pprof.Symbol),
+	profilesPath + "symbol":  http.MaxBytesHandler(http.HandlerFunc(pprof.Symbol), maxHTTPBody),
 	profilesPath + "trace":   profile(pprof.Trace),
 }
 
-// profile returns the handler of a page that reads small request bodies only. Package pprof reads forms of any size, and
-// writes the files in them to disk.
-func profile(page http.HandlerFunc) http.Handler { return http.MaxBytesHandler(page, maxHTTPBody) }
+// profile returns the handler of a page without its request bodies: package pprof reads forms of any size, which it writes
+// to disk, and the time of a profile from them. Only symbols are asked for in a body.
+func profile(page http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "Method Not Allowed: must be GET", http.StatusMethodNotAllowed)
+			return
+		}
+		r.Body = http.NoBody
+		page(w, r)
+	})
+}
 
 // profileTime returns how long the profile that r asks for takes: the seconds of its query, as package pprof reads
 // them, or pprof's default of 30; 0 for any other page. It does not read the body, since no right has been checked.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -25,7 +26,8 @@ func (e *endless) Read(b []byte) (int, error) {
 }
 
 // TestProfilesReadNoLargeBody sends forms to the paths of profiles. Each listener looks at these paths, before any right is
-// checked, and must not read a body then. The profiles themselves read small ones.
+// checked, and must not read a body then. The profiles themselves read none, from which they would take their time, but
+// symbols are asked for in a small one.
 func TestProfilesReadNoLargeBody(t *testing.T) {
 	for name, test := range map[string]struct {
 		handler http.Handler
@@ -33,18 +35,36 @@ func TestProfilesReadNoLargeBody(t *testing.T) {
 	}{
 		"public": {publicHandler(func() bool { return true }, jsonOff), 0},
 		"debug":  {profiles[profilesPath+"symbol"], 2 * maxHTTPBody},
-		"index":  {profiles[profilesPath], 2 * maxHTTPBody},
+		"index":  {profiles[profilesPath], 0},
 	} {
 		for _, kind := range []string{"application/x-www-form-urlencoded", "multipart/form-data; boundary=x"} {
-			body := &endless{}
-			r := httptest.NewRequest(http.MethodPost, profilesPath+"heap", body)
-			if r.Header.Set("Content-Type", kind); strings.HasPrefix(kind, "multipart") {
-				r.Body = io.NopCloser(io.MultiReader(strings.NewReader("--x\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n"), body))
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				body := &endless{}
+				r := httptest.NewRequest(method, profilesPath+"heap", body)
+				if r.Header.Set("Content-Type", kind); strings.HasPrefix(kind, "multipart") {
+					r.Body = io.NopCloser(io.MultiReader(strings.NewReader("--x\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n"), body))
+				}
+				newHTTPServer(test.handler, maxHTTPHead, zap.NewNop()).Handler.ServeHTTP(httptest.NewRecorder(), r)
+				if body.read > test.most {
+					t.Errorf("%s %s, %s: %d bytes of the body are read, want at most %d", method, name, kind, body.read, test.most)
+				}
 			}
-			newHTTPServer(test.handler, maxHTTPHead, zap.NewNop()).Handler.ServeHTTP(httptest.NewRecorder(), r)
-			if body.read > test.most {
-				t.Errorf("%s, %s: %d bytes of the body are read, want at most %d", name, kind, body.read, test.most)
-			}
+		}
+	}
+}
+
+// TestProfilesTakeTheirTimeFromTheQuery holds that the time of a profile cannot stand in a body, of which the deadline of the
+// response knows nothing.
+func TestProfilesTakeTheirTimeFromTheQuery(t *testing.T) {
+	for path := range profiles {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("seconds=3600"))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		w := httptest.NewRecorder()
+		profiles[path].ServeHTTP(w, r.WithContext(ctx)) // a profile would end at once
+		if want := map[bool]int{true: http.StatusOK, false: http.StatusMethodNotAllowed}[strings.HasSuffix(path, "/symbol")]; w.Code != want {
+			t.Errorf("POST %s = %d, want %d", path, w.Code, want)
 		}
 	}
 }

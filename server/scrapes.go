@@ -1,8 +1,8 @@
 package server
 
 import (
-	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -11,7 +11,7 @@ import (
 )
 
 // Bounds on the scrapes in flight: of all clients, and of one client address, so that one that does not read its
-// responses leaves room for Prometheus.
+// responses leaves room for Prometheus. An address gets a second one only while fewer than half are in flight.
 const (
 	maxScrapes          = 8
 	maxScrapesOfAddress = 2
@@ -23,18 +23,15 @@ type scrapes struct {
 
 	mu        sync.Mutex
 	all       int
-	byAddress map[string]int
+	byAddress map[netip.Addr]int
 }
 
 func newScrapes(m *telemetry.Metrics, o promhttp.HandlerOpts) *scrapes {
-	return &scrapes{metrics: promhttp.HandlerFor(m.Registry, o), byAddress: map[string]int{}}
+	return &scrapes{metrics: promhttp.HandlerFor(m.Registry, o), byAddress: map[netip.Addr]int{}}
 }
 
 func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	address, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		address = r.RemoteAddr // of a unix socket
-	}
+	address := clientAddress(r)
 	if !s.begin(address) {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "too many scrapes are in flight", http.StatusServiceUnavailable)
@@ -45,10 +42,11 @@ func (s *scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // begin reports whether a scrape of the address has room, and counts it then.
-func (s *scrapes) begin(address string) bool {
+func (s *scrapes) begin(address netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all >= maxScrapes || s.byAddress[address] >= maxScrapesOfAddress {
+	of := s.byAddress[address]
+	if s.all >= maxScrapes || of >= maxScrapesOfAddress || of > 0 && s.all >= maxScrapes/2 {
 		return false
 	}
 	s.all++
@@ -56,7 +54,7 @@ func (s *scrapes) begin(address string) bool {
 	return true
 }
 
-func (s *scrapes) end(address string) {
+func (s *scrapes) end(address netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all--

@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ import (
 // TestSlowScrapesLeaveRoom holds that clients who do not read their metrics keep out nobody but themselves.
 func TestSlowScrapesLeaveRoom(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
-	s := &scrapes{byAddress: map[string]int{}, metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	s := &scrapes{byAddress: map[netip.Addr]int{}, metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		began <- struct{}{}
 		<-release
 	})}
@@ -41,8 +42,13 @@ func TestSlowScrapesLeaveRoom(t *testing.T) {
 	if code := scrape("192.0.2.1:1002"); code != http.StatusServiceUnavailable {
 		t.Errorf("the third scrape of an address gets %d, want 503", code)
 	}
-	for _, from := range []string{"192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1", "192.0.2.5:1", "[2001:db8::1]:1", "@"} {
+	begin("[2001:db8:1::1]:1")
+	begin("[2001:db8:1::2]:1") // of one client
+	for _, from := range []string{"192.0.2.2:1", "192.0.2.3:1", "[2001:db8::1]:1", "@"} {
 		begin(from)
+		if code := scrape(from); code != http.StatusServiceUnavailable {
+			t.Errorf("the second scrape of %s, with half in flight, gets %d, want 503", from, code)
+		}
 	}
 	if code := scrape("192.0.2.7:1"); code != http.StatusServiceUnavailable {
 		t.Errorf("the ninth scrape gets %d, want 503", code)

@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -99,10 +101,10 @@ func (s *Server) Listen(ctx context.Context) error {
 		if err != nil {
 			return err // it is the first listener, so there is none to close
 		}
-		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), rejected: s.metrics.RejectedConnections, now: s.metrics.Carry(s.options.Transport)}
+		s.grpcConn = s.bound(l, s.options.Limits.MaxConnections, h, s.metrics.Carry(s.options.Transport))
 		s.grpc = s.transport(h, creds)
 	}
-	json := http.Handler(jsonHandler{h, int64(min(maxHTTPBody, s.options.Limits.MaxMessageBytes))})
+	json := http.Handler(newJSONHandler(h, min(maxHTTPBody, s.options.Limits.MaxMessageBytes)))
 	plainJSON := s.plainJSON(json)
 	for _, l := range []struct {
 		name, addr string
@@ -126,15 +128,11 @@ func (s *Server) Listen(ctx context.Context) error {
 			s.close()
 			return err
 		}
-		head := maxHTTPHead
-		if l.name == "debug" {
-			// The query of /counters may have any descriptor, and a byte takes up to three.
-			head += 3 * maxHTTPBody
-		}
-		if l.name == "debug" && !s.options.DebugRights.given() && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
+		if l.name == "debug" && !s.options.DebugRights.given() && !isLocal(conn.Addr()) {
 			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone")
 		}
-		bounded := &httpConnections{Listener: conn, max: s.options.Limits.MaxHTTPConnections, rejected: s.metrics.RejectedConnections}
+		most, head := s.httpBounds(l.name)
+		bounded := s.bound(conn, most, h, nil)
 		server := newHTTPServer(recovering(l.handler, h.Panics), head, s.logger)
 		bounded.serveOn(server)
 		conn = bounded
@@ -144,6 +142,29 @@ func (s *Server) Listen(ctx context.Context) error {
 		s.http = append(s.http, &httpListener{server, conn})
 	}
 	return nil
+}
+
+// maxOperatorConnections is the largest number of connections of a listener for operators and Prometheus.
+const maxOperatorConnections = 100
+
+// httpBounds returns the largest number of connections of a listener, and of bytes of the header of a request.
+func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
+	connections, headerBytes = s.options.Limits.MaxHTTPConnections, maxHTTPHead
+	switch listener {
+	case "debug":
+		// The query of /counters may have any descriptor, and a byte takes up to three.
+		return min(connections, maxOperatorConnections), headerBytes + 3*maxHTTPBody
+	case "metrics":
+		connections = min(connections, maxOperatorConnections)
+	}
+	return connections, headerBytes
+}
+
+// bound bounds the connections of a listener. The gauge shows their number, if it is not nil.
+func (s *Server) bound(l net.Listener, most int, h *answer.Handler, current prometheus.Gauge) *connections {
+	return &connections{
+		Listener: l, max: most, elapsed: h.Clock.Elapsed, patience: retirePatience, rejected: s.metrics.RejectedConnections, current: current,
+	}
 }
 
 // divide makes the rate limit quota service.
@@ -311,10 +332,19 @@ func (s *Server) drain(ctx context.Context) {
 	s.quotas.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	for _, l := range s.http {
-		if err := l.Shutdown(ctx); err != nil {
-			_ = l.Server.Close() // a client holds on to its connection
-		}
-	}
+	shutDown(ctx, s.http)
 	s.logger.Info("stopped")
+}
+
+// shutDown ends HTTP listeners. Each finishes its responses until ctx is done, however slowly clients of the others read.
+func shutDown(ctx context.Context, all []*httpListener) {
+	var ending sync.WaitGroup
+	for _, l := range all {
+		ending.Go(func() {
+			if err := l.Shutdown(ctx); err != nil {
+				_ = l.Server.Close() // a client holds on to its connection
+			}
+		})
+	}
+	ending.Wait()
 }

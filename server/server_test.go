@@ -31,8 +31,8 @@ type running struct {
 	done chan error
 }
 
-// serve runs a server until the test ends.
-func serve(t *testing.T, s *answer.Service, options Options) *running {
+// serve runs a server until the test ends. The changes are made to it before it begins.
+func serve(t *testing.T, s *answer.Service, options Options, changes ...func(*Server)) *running {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	for _, addr := range []*string{&options.GRPCAddr, &options.HTTPAddr, &options.DebugAddr, &options.MetricsAddr} {
@@ -52,6 +52,9 @@ func serve(t *testing.T, s *answer.Service, options Options) *running {
 	for _, e := range logs.FilterMessage("listening").All() {
 		m := e.ContextMap()
 		r.addr[fmt.Sprint(m["listener"])] = fmt.Sprint(m["addr"])
+	}
+	for _, change := range changes {
+		change(r.Server)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	r.stop = cancel

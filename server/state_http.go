@@ -69,7 +69,7 @@ func writeJSON(w http.ResponseWriter, report any, err error) {
 			Error string `json:"error"`
 		}{err.Error()}
 	}
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(&paced{ResponseWriter: w})
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(report) // a client that went away

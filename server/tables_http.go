@@ -133,7 +133,7 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 		return nil, reject(http.StatusServiceUnavailable, "table %s is not open", name)
 	}
 	if r.Method == http.MethodPost {
-		return h.post(e, r, by)
+		return h.post(e, r, columns, by)
 	}
 	if columns, err = h.columns(e, columns, len(key)); err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (h *tablesHandler) list(w http.ResponseWriter, name string) error {
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := e.Rows().WriteCSV(w); err != nil {
+	if err := e.Rows().WriteCSV(&paced{ResponseWriter: w}); err != nil {
 		h.Logger.Debug("write "+tablesPath, zap.Error(err)) // a client that went away
 	}
 	return nil
@@ -299,12 +299,15 @@ func (h *tablesHandler) change(e *tables.Entry, by string, columns []string, c t
 }
 
 // post puts the rows of a file.
-func (h *tablesHandler) post(e *tables.Entry, r *http.Request, by string) (*RowsReport, error) {
+func (h *tablesHandler) post(e *tables.Entry, r *http.Request, asked []string, by string) (*RowsReport, error) {
 	rows, found := e.Read("rows", &counted{in: r.Body, most: maxRowsBody})
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
 	columns := *rows.Columns()
+	if asked != nil && !slices.Equal(asked, columns) {
+		return nil, fmt.Errorf("the rows have the columns %s, not %s", strings.Join(columns, ", "), strings.Join(asked, ", "))
+	}
 	if _, err := h.columns(e, columns, len(columns)); err != nil {
 		return nil, err
 	}
@@ -320,18 +323,23 @@ func (h *tablesHandler) post(e *tables.Entry, r *http.Request, by string) (*Rows
 	return &RowsReport{Table: e.Name(), Rows: len(changes)}, nil
 }
 
-// counted reads up to so many bytes, and then fails.
+// counted reads up to most bytes. It repeats its first error: a body that has ended too early ends in order at the second
+// read after that.
 type counted struct {
 	in   io.Reader
 	most int
+	err  error
 }
 
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.in.Read(p)
-	if c.most -= n; c.most < 0 {
-		return n, fmt.Errorf("the rows are longer than %d MiB: put them in several parts", maxRowsBody>>20)
+func (c *counted) Read(p []byte) (n int, err error) {
+	if c.err != nil {
+		return 0, c.err
 	}
-	return n, err
+	n, c.err = c.in.Read(p)
+	if c.most -= n; c.most < 0 {
+		c.err = fmt.Errorf("the rows are longer than %d MiB: put them in several parts", maxRowsBody>>20)
+	}
+	return n, c.err
 }
 
 // apply makes changes durable and puts them in force.

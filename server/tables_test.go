@@ -1,10 +1,12 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -45,6 +47,39 @@ func tablesServer(t *testing.T, rules string) (c *DebugClient, addr string, all 
 }
 
 const tableRules = "{domain: d, descriptors: [{key: path, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]}]}"
+
+// TestIncompleteBodiesChangeNothing holds that a body that ends before its length, in the middle of a number, leaves the
+// table as it is, and so do rows of other columns than the request names.
+func TestIncompleteBodiesChangeNothing(t *testing.T) {
+	_, addr, all, _ := tablesServer(t, tableRules)
+	for _, request := range []string{
+		"POST /api/v1/tables/users HTTP/1.1\r\nHost: localhost\r\nContent-Length: 33\r\n\r\nuser,requests_per_unit\na,12\nb,1",
+		"POST /api/v1/tables/users HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1f\r\nuser,requests_per_unit\na,12\nb,1\r\n",
+		"PUT /api/v1/tables/users/c?columns=user HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\nrequests_per_unit=1",
+		"POST /api/v1/tables/users?columns=path HTTP/1.1\r\nHost: localhost\r\nContent-Length: 28\r\n\r\nuser,requests_per_unit\na,12\n",
+	} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.CloseWrite()
+		}
+		reply, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = reply.Body.Close()
+		_ = conn.Close()
+		e, _ := all.Table("users")
+		if n := e.Rows().Len(); reply.StatusCode != http.StatusBadRequest || n != 0 {
+			t.Errorf("%.60q is answered with %d, and the table has %d rows", request, reply.StatusCode, n)
+		}
+	}
+}
 
 // TestRowsOverHTTP puts, shows and deletes rows with odd keys by the client.
 func TestRowsOverHTTP(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
@@ -81,6 +82,36 @@ func TestIdleConnections(t *testing.T) {
 		if stack > mostConnectionStack && os.Getenv(sluice.TransportVariable) != "grpc-go" && !*raced {
 			t.Errorf("a connection takes %d bytes of stack, want at most %d", stack, mostConnectionStack)
 		}
+	}, nil)
+	t.Log("harm to others: ", h)
+}
+
+// TestIdleConnectionsLeaveRoom opens more connections from one address than there may be, and each makes a call.
+// Meanwhile clients of another address connect, and each call of theirs is answered.
+func TestIdleConnectionsLeaveRoom(t *testing.T) {
+	const many = 12_000 // the default is 10,000
+	begin := append(hostile.Hello(), hostile.Whole(1, hostile.Request("torture", "attacker", "idle"))...)
+	h := besiege(t, Options{}, func(s *sluice.Sluice) {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+		for i := range many {
+			c, err := dialer.DialContext(t.Context(), "tcp", s.Addr("grpc"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_, _ = c.Write(begin) // it may be ended already
+			if i%500 != 0 {
+				continue
+			}
+			client := Dial(t, s.Addr("grpc"))
+			if _, err := grpc_health_v1.NewHealthClient(client).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+				t.Errorf("a new client gets %v after %d connections", err, i)
+			}
+			_ = client.Close()
+		}
+		suite.Eventually(t, "the surplus connections are ended", func() bool {
+			return suite.Metrics(t, s).Sum("sluice_rejected_connections_total") >= many-10_000
+		})
 	}, nil)
 	t.Log("harm to others: ", h)
 }

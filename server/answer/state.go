@@ -223,7 +223,7 @@ func (s *Service) newSpells() []*spell {
 			read: func() uint64 { return s.table.Stats().Evicted },
 		},
 		{
-			kind: "connections_rejected", text: "connections are closed at once, because as many as there may be are open: raise --max-connections or --max-http-connections",
+			kind: "connections_rejected", text: "connections are ended to admit others, or not admitted, because as many as there may be are open: raise --max-connections or --max-http-connections",
 			read: func() uint64 { return telemetry.Value(s.metrics.RejectedConnections) },
 		},
 	}

@@ -12,7 +12,7 @@ type Limits struct {
 	MaxMessageBytes int `name:"max-message" type:"size" range:"1..2147483647" default:"4MiB" placeholder:"SIZE" help:"Largest request. A larger one gets an error, which Envoy takes for a pass, so allow 60KiB (Envoy's max_request_headers_kb) for each entry that comes from a header."`
 
 	MaxConnections     int    `type:"count" range:"1..2147483647" default:"10000" placeholder:"N" help:"Most gRPC connections. There may be fewer if the process may not open so many files."`
-	MaxHTTPConnections int    `name:"max-http-connections" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Most connections of each HTTP listener. There may be fewer if the process may not open so many files."`
+	MaxHTTPConnections int    `name:"max-http-connections" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Most connections of each HTTP listener; those for metrics and debugging have 100 at most. There may be fewer if the process may not open so many files."`
 	MaxStreams         uint32 `type:"count" range:"1..2147483647" default:"1024" placeholder:"N" help:"Most calls in flight on one connection."`
 	// MaxHeaderBytes is counted as RFC 9113 does (6.5.2: each header has 32 bytes more than its
 	// own). The headers of Envoy's call take 700 bytes, and those of a trace more.

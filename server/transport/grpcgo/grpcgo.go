@@ -16,6 +16,7 @@ func New(c transport.Config) transport.Transport {
 	guarding := guard.New(guard.Options{
 		MaxStreams:      int(c.Limits.MaxStreams),
 		HeaderListBytes: decodedHeaders * int(c.Limits.MaxHeaderBytes),
+		Elapsed:         c.Handler.Clock.Elapsed,
 		OddActs:         m.Ended.OddActs,
 		Memory:          m.Ended.Memory,
 		Windows:         m.Ended.Windows,

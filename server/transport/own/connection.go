@@ -151,6 +151,23 @@ func (c *connection) end(why error) {
 	c.close()
 }
 
+// Usage implements [transport.Served].
+func (c *connection) Usage() transport.Usage {
+	w := &c.watched
+	since := time.Duration(w.calledAt.Load())
+	return transport.Usage{Busy: w.open.Load() > 0, Used: since > w.begun, Since: since}
+}
+
+// Retire implements [transport.Served].
+func (c *connection) Retire(gently bool) {
+	if gently {
+		c.order(orderRetire)
+		return
+	}
+	c.ours.Store(true)
+	c.close()
+}
+
 // neverBegan blames a connection whose client sent no SETTINGS in time.
 func (c *connection) neverBegan(err error) {
 	timeout, ok := errors.AsType[net.Error](err)

@@ -29,13 +29,14 @@ const (
 	orderAge                     // drain
 	orderPing
 	orderOverdue
+	orderRetire // drain, because the listener is full
 )
 
 // drainReasons is what a client is told, in grpc-go's words.
 var drainReasons = [...]struct {
 	order orders
 	told  string
-}{{orderStop, "graceful_stop"}, {orderAge, "max_age"}, {orderIdle, "max_idle"}}
+}{{orderStop, "graceful_stop"}, {orderAge, "max_age"}, {orderIdle, "max_idle"}, {orderRetire, "too_many_connections"}}
 
 // post puts something into the inbox. Whoever finds it empty starts the flusher.
 func (i *inbox) post(put func()) {

@@ -122,6 +122,9 @@ func (w *Transport) accept(raw net.Conn) {
 		return
 	}
 	w.conns[c] = struct{}{}
+	if bounded, ok := raw.(transport.Bounded); ok {
+		bounded.ServedBy(c)
+	}
 	w.ended.Go(func() {
 		c.serve()
 		w.mu.Lock()

@@ -198,7 +198,7 @@ func (c *connection) takeInboxLocked(now time.Duration) (err error) {
 	case c.ending || err != nil || todo == 0:
 		return err
 	case c.conn == nil: // the handshake goes on; who is told of an age or an idle time is told again
-		if todo&orderStop != 0 {
+		if todo&(orderStop|orderRetire) != 0 {
 			c.close()
 		}
 		return nil

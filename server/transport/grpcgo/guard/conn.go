@@ -34,6 +34,7 @@ type conn struct {
 	// into the middle of grpc-go's. It is locked before mu.
 	writing sync.Mutex
 	scratch []byte
+	goodbye bool // a GOAWAY is due
 
 	// holds is parked.bytes, for [Guard.shed].
 	holds atomic.Int64
@@ -47,6 +48,7 @@ type conn struct {
 	parked  parked
 	windows windows
 	streams streams
+	usage   usage
 	// opened, resets and ends count the client's header blocks, its RST_STREAMs and its
 	// ENDs of streams. An honest client never ends more than it opened.
 	opened, resets, ends uint64
@@ -65,6 +67,7 @@ type conn struct {
 func (g *Guard) wrap(raw net.Conn, now time.Time) *conn {
 	c := &conn{Conn: raw, guard: g, in: frames{skip: prefaceBytes}, odd: newBudget(now), unaware: mostUnaware}
 	c.parked.maxList = g.options.HeaderListBytes
+	c.usage.since = g.options.Elapsed()
 	return c
 }
 
@@ -143,6 +146,7 @@ func (c *conn) receivedFrameLocked(f *frames) {
 		c.opened++
 		if c.streams.begin(f.stream()) {
 			c.odd.give(oddActsPerCall)
+			c.usage.begin(f.stream(), c.guard.options.Elapsed())
 		}
 		if !f.has(flagEndHeaders) {
 			c.parked.addBlock(f.length())
@@ -169,6 +173,7 @@ func (c *conn) receivedFrameLocked(f *frames) {
 		}
 	case frameRSTStream:
 		c.endStreamLocked(f.stream())
+		c.usage.end(f.stream(), c.guard.options.Elapsed())
 		// A client's resets are no odd acts: a service that stalls for a moment gets
 		// one from Envoy for every call.
 		if c.resets++; c.resets > c.opened {
@@ -220,6 +225,9 @@ func (c *conn) Write(p []byte) (int, error) {
 	}
 	if n, err := c.Conn.Write(out); err != nil {
 		return n, err
+	}
+	if c.goodbye {
+		c.writeGoodbye()
 	}
 	return len(p), nil
 }
@@ -275,6 +283,7 @@ func (c *conn) sent(p []byte) []byte {
 			continue
 		}
 		c.endStreamLocked(f.stream())
+		c.usage.end(f.stream(), c.guard.options.Elapsed())
 	}
 	c.settleLocked()
 	if c.mayReleaseLocked() {

@@ -13,6 +13,7 @@ const (
 	frameHeaders      = 1
 	frameRSTStream    = 3
 	frameSettings     = 4
+	frameGoAway       = 7
 	frameWindowUpdate = 8
 	frameContinuation = 9
 

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
 // Why a connection is closed.
@@ -33,6 +35,8 @@ type Options struct {
 	// HeaderListBytes is the most that grpc-go decodes of a call's headers, its
 	// grpc.MaxHeaderListSize.
 	HeaderListBytes int
+	// Elapsed reads the clock of [transport.Usage]. Optional: by default it stands still.
+	Elapsed func() time.Duration
 	// OddActs, Memory and Windows count the connections that were closed, by why.
 	OddActs, Memory, Windows prometheus.Counter
 	// Logger logs each of them. A client can cause any number of lines, so pass a logger that
@@ -69,6 +73,9 @@ func New(o Options) *Guard {
 	if o.ParkedBytes == 0 {
 		o.ParkedBytes = defaultParkedBytes
 	}
+	if o.Elapsed == nil {
+		o.Elapsed = func() time.Duration { return 0 }
+	}
 	return &Guard{options: o, conns: make(map[*conn]struct{})}
 }
 
@@ -88,7 +95,11 @@ func (g guarded) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return g.guard.wrap(c, time.Now()), info, nil //nolint:forbidigo // connections begin when they like
+	guarded := g.guard.wrap(c, time.Now()) //nolint:forbidigo // connections begin when they like
+	if bounded, ok := raw.(transport.Bounded); ok {
+		bounded.ServedBy(guarded)
+	}
+	return guarded, info, nil
 }
 
 // Clone implements [credentials.TransportCredentials].

@@ -1,0 +1,231 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
+)
+
+// standing is a clock that stands still.
+func standing() time.Duration { return time.Second }
+
+// dialFrom connects to the gRPC listener from an address of this machine, and sends the beginning of a connection.
+func (r *running) dialFrom(t *testing.T, address, begin string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", r.addr["grpc"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_, _ = io.WriteString(conn, begin) // it may have been closed
+	return conn
+}
+
+// pool is a client with several connections. It never dials again without being counted.
+type pool struct {
+	conns []*grpc.ClientConn
+	dials atomic.Int64
+}
+
+func (p *pool) grow(t *testing.T, r *running, n int) {
+	t.Helper()
+	for range n {
+		conn := r.dial(t, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			p.dials.Add(1)
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}))
+		p.conns = append(p.conns, conn)
+		checkOK(t, conn)
+	}
+}
+
+// check makes a call on each connection, which must be the one that was dialled first.
+func (p *pool) check(t *testing.T) {
+	t.Helper()
+	for _, conn := range p.conns {
+		checkOK(t, conn)
+	}
+	if dials := p.dials.Load(); dials != int64(len(p.conns)) {
+		t.Errorf("%d connections were dialled, want %d", dials, len(p.conns))
+	}
+}
+
+// TestIdleConnectionsOfOneAddressLeaveRoom holds that an address with any number of idle connections, also of those
+// that made a call, keeps none of the connections of another address out and closes none.
+func TestIdleConnectionsOfOneAddressLeaveRoom(t *testing.T) {
+	const most = 100
+	request := simpleCall(t, 1)
+	overBoth(t, func(t *testing.T, name string) {
+		t.Helper()
+		for attack, begin := range map[string]string{"silent": "", "begun": beginning, "used": beginning + request} {
+			t.Run(attack, func(t *testing.T) {
+				s := service(t, answer.Settings{}, oneRule)
+				r := serve(t, s, Options{Transport: name, Limits: transport.Limits{MaxConnections: most}})
+				honest := &pool{}
+				honest.grow(t, r, 4)
+				for range 3 * most {
+					r.dialFrom(t, "127.0.0.2", begin)
+				}
+				await(t, "the surplus connections are ended", func() bool {
+					return testutil.ToFloat64(s.Metrics().RejectedConnections) >= 2*most+4
+				})
+				honest.check(t)
+				honest.grow(t, r, 4)
+				for range most {
+					r.dialFrom(t, "127.0.0.2", begin)
+				}
+				honest.check(t)
+				probe := r.dial(t)
+				if _, err := grpc_health_v1.NewHealthClient(probe).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+					t.Errorf("a probe gets %v", err)
+				}
+			})
+		}
+	})
+}
+
+// simpleCall returns the frames of a call on a stream.
+func simpleCall(t *testing.T, stream uint32) string {
+	t.Helper()
+	message, err := proto.Marshal(simpleRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var block, out bytes.Buffer
+	headers := hpack.NewEncoder(&block)
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: "/" + answer.ServiceName + "/ShouldRateLimit"},
+		{Name: ":authority", Value: "sluice"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
+	} {
+		if err := headers.WriteField(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	frames := http2.NewFramer(&out, nil)
+	if err := errors.Join(
+		frames.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true}),
+		frames.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...)),
+	); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// watch opens a stream on conn that stays open.
+func watch(t *testing.T, conn *grpc.ClientConn) (cancel func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	return cancel
+}
+
+// TestConnectionsBeyondTheLimitAreClosed holds that a connection with an open call never makes room for another one of
+// the same address, which is closed instead, and that it does once the call has ended.
+func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
+	overBothAtOnce(t, func(t *testing.T, name string) {
+		t.Helper()
+		s := service(t, answer.Settings{}, oneRule)
+		r := serve(t, s, Options{Transport: name, Limits: transport.Limits{MaxConnections: 2}})
+		first, second := r.dial(t), r.dial(t)
+		cancel := watch(t, first)
+		watch(t, second)
+		if err := ended(r.connect(t, "", time.Minute)); err != nil {
+			t.Errorf("third connection: %v, want its end", err)
+		}
+		if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != 1 {
+			t.Errorf("%v connections rejected, want 1", got)
+		}
+		checkOK(t, first)
+		cancel()
+		// There is room once the server has seen the end of the stream; until then a client that waits for readiness
+		// dials again.
+		checkOK(t, r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
+	})
+}
+
+// TestEachAddressHasASlot holds that an address whose connections all have open calls leaves room for another.
+func TestEachAddressHasASlot(t *testing.T) {
+	overBothAtOnce(t, func(t *testing.T, name string) {
+		t.Helper()
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{MaxConnections: 4}})
+		for range 4 {
+			watch(t, r.dial(t, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+				return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(ctx, "tcp", addr)
+			})))
+		}
+		honest := &pool{}
+		honest.grow(t, r, 1)
+		honest.check(t)
+	})
+}
+
+// TestUsedConnectionsMakeRoomGently holds that the client of a used connection learns that it ends, and that its
+// calls that have begun by then are answered.
+func TestUsedConnectionsMakeRoomGently(t *testing.T) {
+	overBothAtOnce(t, func(t *testing.T, name string) {
+		t.Helper()
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{MaxConnections: 1}}, func(s *Server) {
+			if l, ok := s.grpcConn.(*connections); ok {
+				l.patience = time.Hour
+			}
+		})
+		conn := r.connect(t, beginning+simpleCall(t, 1), time.Minute)
+		frames := http2.NewFramer(conn, conn)
+		until := func(what string, is func(f http2.Frame) bool) {
+			t.Helper()
+			for {
+				f, err := frames.ReadFrame()
+				if err != nil {
+					t.Fatalf("no %s: %v", what, err)
+				}
+				if is(f) {
+					return
+				}
+			}
+		}
+		endOf := func(stream uint32) func(f http2.Frame) bool {
+			return func(f http2.Frame) bool {
+				h, ok := f.(*http2.HeadersFrame)
+				return ok && h.StreamID == stream && h.StreamEnded()
+			}
+		}
+		until("first answer", endOf(1))
+		r.connect(t, "", time.Minute)
+		until("GOAWAY", func(f http2.Frame) bool {
+			g, ok := f.(*http2.GoAwayFrame)
+			return ok && g.ErrCode == http2.ErrCodeNo && g.LastStreamID == math.MaxInt32
+		})
+		if _, err := io.WriteString(conn, simpleCall(t, 3)); err != nil {
+			t.Fatal(err)
+		}
+		until("answer to a call that crosses it", endOf(3))
+	})
+}

@@ -1,0 +1,202 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-ratelimit/sluice/server/transport"
+)
+
+// seat is the serving side of a connection in tests of [connections].
+type seat struct {
+	usage   transport.Usage
+	looked  *int         // number of calls of Usage
+	retired atomic.Value // "gently" or "at once"
+}
+
+func (s *seat) Usage() transport.Usage {
+	*s.looked++
+	return s.usage
+}
+
+func (s *seat) Retire(gently bool) {
+	how := "at once"
+	if gently {
+		how = "gently"
+	}
+	s.retired.Store(how)
+}
+
+// group are connections that have begun one second after another, and are used alike.
+type group struct {
+	name    string
+	address string // with a %d for another address each
+	n       int
+	begun   time.Duration
+	usage   transport.Usage
+}
+
+// crowd is a listener with groups of connections.
+type crowd struct {
+	connections
+	groups map[string][]*seat
+	looked int
+}
+
+func newCrowd(t *testing.T, limit int, groups ...group) *crowd {
+	t.Helper()
+	c := &crowd{groups: map[string][]*seat{}}
+	c.max, c.patience, c.rejected = limit, time.Hour, prometheus.NewCounter(prometheus.CounterOpts{Name: "rejected_total", Help: "Rejected connections."})
+	for _, g := range groups {
+		for i := range g.n {
+			if !c.join(g, i) {
+				t.Fatalf("no room for connection %d of %s", i, g.name)
+			}
+		}
+	}
+	return c
+}
+
+// join reports whether connection i of a group is admitted.
+func (c *crowd) join(g group, i int) bool {
+	text := g.address
+	if g.n > 1 && len(text) > 0 && text[0] == 'x' {
+		text = fmt.Sprintf("10.0.%d.%d", i>>8, i&255)
+	}
+	conn := &boundedConn{from: &c.connections, address: netip.MustParseAddr(text), begun: g.begun}
+	if !c.admit(conn) {
+		return false
+	}
+	s := &seat{usage: g.usage, looked: &c.looked}
+	s.usage.Since += g.begun + time.Duration(i)
+	conn.ServedBy(s)
+	c.groups[g.name] = append(c.groups[g.name], s)
+	return true
+}
+
+// retired returns the connections that made room.
+func (c *crowd) retired() string {
+	var text strings.Builder
+	for _, name := range []string{"attacker", "honest", "other"} {
+		for i, s := range c.groups[name] {
+			if how := s.retired.Load(); how != nil {
+				fmt.Fprintf(&text, "%s %d %s;", name, i, how)
+			}
+		}
+	}
+	return text.String()
+}
+
+// TestWhichConnectionMakesRoom has a full listener, and one more client.
+func TestWhichConnectionMakesRoom(t *testing.T) {
+	const limit, each = 10_000, "x"
+	used, busy := transport.Usage{Used: true}, transport.Usage{Used: true, Busy: true}
+	late := transport.Usage{Used: true, Since: time.Minute} // idle since a moment ago
+	for name, test := range map[string]struct {
+		attacker, honest group
+		from             string
+		want             string
+	}{
+		"an address with many unused connections":        {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.2", "attacker 0 at once;"},
+		"and a client that has none":                     {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.3", "attacker 0 at once;"},
+		"and one more of that address":                   {group{address: "10.9.0.1", n: limit - 8}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.1", "attacker 0 at once;"},
+		"an address with many that were used":            {group{address: "10.9.0.1", n: limit - 8, usage: late}, group{address: "10.9.0.2", n: 8}, "10.9.0.3", "attacker 0 gently;"},
+		"an address with many open calls":                {group{address: "10.9.0.1", n: limit - 8, usage: busy}, group{address: "10.9.0.2", n: 8, usage: busy}, "10.9.0.2", "attacker 0 gently;"},
+		"which gets no room from idle connections":       {group{address: "10.9.0.1", n: limit - 8, usage: busy}, group{address: "10.9.0.2", n: 8, usage: used}, "10.9.0.1", ""},
+		"many addresses with an unused connection":       {group{address: each, n: limit - 100}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.3", "attacker 0 at once;"},
+		"and a client with several":                      {group{address: each, n: limit - 100}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.2", "attacker 0 at once;"},
+		"many addresses with a used connection":          {group{address: each, n: limit - 100, usage: late}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.2", "attacker 0 gently;"},
+		"those that have one leave the second to others": {group{address: each, n: limit - 100, usage: late}, group{address: "10.9.0.2", n: 100, usage: used}, "10.9.0.3", "honest 0 gently;"},
+		"many addresses with an open call":               {group{address: each, n: limit - 100, usage: busy}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.2", ""},
+		"and a client that has none gets its slot":       {group{address: each, n: limit - 100, usage: busy}, group{address: "10.9.0.2", n: 100, usage: busy}, "10.9.0.3", "honest 0 gently;"},
+		"of one address the unused go first":             {group{address: "10.9.0.1", n: limit - 100, usage: used}, group{address: "10.9.0.1", n: 100, usage: transport.Usage{Since: time.Minute}}, "10.9.0.1", "honest 0 at once;"},
+		"an unused one that is fresh stays":              {group{address: each, n: limit - 1, usage: late}, group{address: "10.9.0.1", n: 1, begun: time.Hour}, "10.9.0.3", "attacker 0 gently;"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.attacker.name, test.honest.name = "attacker", "honest"
+			c := newCrowd(t, limit, test.attacker, test.honest)
+			admitted := c.join(group{name: "other", address: test.from, begun: time.Hour, n: 1}, 0)
+			if got := c.retired(); got != test.want || admitted != (test.want != "") {
+				t.Errorf("admitted: %t, made room: %q, want %q", admitted, got, test.want)
+			}
+		})
+	}
+}
+
+// TestAFloodOfConnectionsLooksSeldom holds that clients that a full listener admits, or closes, do not each have it look
+// at all connections.
+func TestAFloodOfConnectionsLooksSeldom(t *testing.T) {
+	const limit = 10_000
+	for name, busy := range map[string]bool{"admitted": false, "closed": true} {
+		t.Run(name, func(t *testing.T) {
+			honest := group{name: "honest", address: "10.9.0.2", n: 8, usage: transport.Usage{Used: true}}
+			c := newCrowd(t, limit, group{name: "attacker", address: "10.9.0.1", n: limit - 8, usage: transport.Usage{Busy: busy}}, honest)
+			c.looked = 0
+			for i := range limit {
+				if c.join(group{name: "attacker", address: "10.9.0.1", begun: time.Hour, n: 1}, i) == busy {
+					t.Fatalf("connection %d is admitted: %t", i, !busy)
+				}
+			}
+			if c.looked > 64*limit {
+				t.Errorf("%d connections were looked at for %d", c.looked, limit)
+			}
+			for i, s := range c.groups["honest"] {
+				if how := s.retired.Load(); how != nil {
+					t.Errorf("connection %d of the honest client ends %s", i, how)
+				}
+			}
+			if !c.join(honest, 8) {
+				t.Error("the honest client gets no further connection")
+			}
+		})
+	}
+}
+
+// TestGentleEndsHaveABound holds that a connection ends at once if it takes too long to end gently, or if too many others
+// do after it.
+func TestGentleEndsHaveABound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		used := group{name: "honest", address: "10.9.0.2", n: 32, usage: transport.Usage{Used: true}}
+		c := newCrowd(t, 32, used)
+		c.patience = time.Second
+		for i, want := range []string{
+			"honest 0 gently;",
+			"honest 0 gently;honest 1 gently;",
+			"honest 0 at once;honest 1 gently;honest 2 gently;", // two may at a time, of 32
+		} {
+			if !c.join(group{name: "other", address: "10.9.0.3", begun: time.Hour, n: 1}, i) {
+				t.Errorf("client %d is not admitted", i)
+			}
+			if got := c.retired(); got != want {
+				t.Errorf("after client %d: %s, want %s", i, got, want)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got, want := c.retired(), "honest 0 at once;honest 1 at once;honest 2 at once;"; got != want {
+			t.Errorf("in the end: %s, want %s", got, want)
+		}
+	})
+}
+
+// TestAddressesOfClients holds that a client of IPv6 is known by the half of its address that it cannot choose.
+func TestAddressesOfClients(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.1.2.3:4": "10.1.2.3", "[::ffff:10.1.2.3]:4": "10.1.2.3", "[2001:db8::1]:4": "2001:db8::", "[2001:db8::ffff:2]:5": "2001:db8::", "[fe80::1%lo]:4": "fe80::",
+	} {
+		if got := addressOf(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text))); got.String() != want {
+			t.Errorf("addressOf(%s) = %v, want %s", text, got, want)
+		}
+	}
+	if got := addressOf(&net.UnixAddr{Name: "/s"}); got.IsValid() {
+		t.Errorf("a unix socket has the address %v", got)
+	}
+}
