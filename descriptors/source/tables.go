@@ -67,44 +67,18 @@ func NewTableFile(opt TableOptions) *TableFile {
 	return &TableFile{opt: opt}
 }
 
+// alone returns a group of this file.
+func (f *TableFile) alone() *Group { return &Group{tables: []*TableFile{f}} }
+
 // Load reads the file for the first time, calls OnLoad and returns the error that keeps its rows out.
-func (f *TableFile) Load() error {
-	rows, s, err := f.read()
-	for attempt := 1; errors.Is(err, errChanged) && attempt < 5; attempt++ {
-		rows, s, err = f.read()
-	}
-	return f.take(rows, s, err)
-}
+func (f *TableFile) Load() error { return f.alone().Load() }
 
 // Run calls OnLoad after every change of the file since it was read last, until ctx ends.
-func (f *TableFile) Run(ctx context.Context) {
-	follow := following{
-		poll: f.opt.Poll, settle: f.opt.Settle, onUnwatched: f.opt.OnUnwatched, watch: newWatcher,
-		paths: func() []string { return []string{f.opt.Path} },
-	}
-	follow.run(ctx, f.look)
-}
+func (f *TableFile) Run(ctx context.Context) { f.alone().Run(ctx) }
 
 // look reads the file if it has changed and stays as it is for a settle time.
 func (f *TableFile) look(ctx context.Context, w *watcher, refresh func()) {
-	for s := f.stamp(); !s.is(f.last); {
-		if !w.quiet(ctx, f.opt.Settle) {
-			return
-		}
-		refresh()
-		next := f.stamp()
-		if next.is(s) {
-			switch rows, read, err := f.read(); {
-			case errors.Is(err, errChanged):
-			case read.is(f.last): // it still cannot be read, for the same reason
-				return
-			default:
-				_ = f.take(rows, read, err) // OnLoad tells of the error
-				return
-			}
-		}
-		s = next
-	}
+	f.alone().look(ctx, w, refresh)
 }
 
 func (f *TableFile) stamp() stamp {
@@ -124,12 +98,6 @@ func unreadable(err error) stamp {
 }
 
 func (f *TableFile) read() (*tables.Rows, stamp, error) { return readTable(f.opt.Table, f.opt.Path) }
-
-// take puts what the file holds in force, or returns why not.
-func (f *TableFile) take(rows *tables.Rows, s stamp, err error) error {
-	f.last = s
-	return f.opt.OnLoad(TableUpdate{Table: f.opt.Table, Rows: rows, Err: err})
-}
 
 // errChanged says that a file changed while it was read.
 var errChanged = errors.New("the file changes while it is read")

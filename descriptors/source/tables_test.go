@@ -146,7 +146,7 @@ func TestFailuresToReadATable(t *testing.T) {
 	if rows != nil || !errors.Is(err, syscall.EBADF) {
 		t.Fatalf("a file whose reading fails: %v, %v", rows, err)
 	}
-	_ = f.take(rows, s, err)
+	_ = f.alone().take(&glance{}, changes{}, []tableReading{{f, rows, s, err}}, false)
 	look()
 	if last := updates[len(updates)-1]; len(updates) != 3 || last.Rows == nil {
 		t.Errorf("%d updates, the last with %v; want the rows as soon as the file can be read", len(updates), last.Err)
