@@ -36,10 +36,13 @@ const rulesPart = "" // which no table is called
 // takeRules is take for rules alone.
 func (r *keeper) takeRules(u source.Update) error { return r.take(source.Change{Rules: &u}) }
 
-// take activates a change, or returns why its rules are not active. It logs the reasons.
+// take activates a change, or returns why its rules are not active. It logs the reasons, except for [source.ErrUsed].
 func (r *keeper) take(c source.Change) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if u := c.Rules; u != nil && u.Set != nil && u.Set != r.service.Rules() && u.Set.Used() {
+		return source.ErrUsed
+	}
 	read, broken := r.readLocked(c)
 	r.replaceWaitingLocked(read, broken)
 	if r.service.Rules() == nil { // all requests are errors: nothing waits for a table that does not load

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/zap"
@@ -50,7 +51,8 @@ func newKept(t *testing.T) *kept {
 
 var errBad = errors.New("bad")
 
-// rules returns an update with rules. Each word is a key and the table of its limit, such as user:a; "bad" does not load.
+// rules returns an update with rules. Each word is a key and the table of its limit, such as user:a, or user!:a for a limit that
+// gives leases; "bad" does not load.
 func (k *kept) rules(text string) *source.Update {
 	k.t.Helper()
 	if text == "bad" {
@@ -60,7 +62,9 @@ func (k *kept) rules(text string) *source.Update {
 	b.WriteString("domain: d\ndescriptors:\n")
 	for word := range strings.FieldsSeq(text) {
 		key, table, _ := strings.Cut(word, ":")
-		fmt.Fprintf(&b, "- {key: %s, rate_limit: {unit: hour, requests_per_unit: 0, table: %s}}\n", key, table)
+		key, leases := strings.CutSuffix(key, "!")
+		algorithm := map[bool]string{false: "fixed_window", true: "concurrency"}[leases]
+		fmt.Fprintf(&b, "- {key: %s, rate_limit: {name: %[1]s, unit: hour, requests_per_unit: 0, table: %s, algorithm: %s}}\n", key, table, algorithm)
 	}
 	configs, found := rulefile.Parse("rules.yaml", []byte(b.String()))
 	if len(found) > 0 {
@@ -181,5 +185,42 @@ func TestWhatChangedTogetherIsActiveTogether(t *testing.T) {
 				t.Errorf("%d parts wait at the end", len(k.waiting))
 			}
 		})
+	}
+}
+
+// TestRulesReturnAfterOthersThatWaited has a source go back to rules after others, which it knows only as rejected, became active
+// together with a table. Requests may still read the first set, so nothing may write to it.
+func TestRulesReturnAfterOthersThatWaited(t *testing.T) {
+	k := newKept(t)
+	reload := source.Reload[string]{OnLoad: k.takeRules}
+	take := func(rules string) error { return reload.Take(rules, func() source.Update { return *k.rules(rules) }) }
+	takeRows := func(text string) { _ = k.take(source.Change{Tables: []source.TableUpdate{k.rows("a", text)}}) }
+	if err := take("user:b"); err != nil {
+		t.Fatal(err)
+	}
+	first := k.service.Rules()
+	takeRows("ip=1")
+	if err := take("user!:a"); err == nil {
+		t.Fatal("rules are active that do not fit their table")
+	}
+	takeRows("user=1")
+	if rules, _, _ := k.active(); rules != "user:a" {
+		t.Fatalf("%s is active, want the rules that waited", rules)
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { // under -race this finds writes
+		first.Plan(new(descriptors.Plan), &descriptors.Request{Domain: []byte("d"), Descriptors: []descriptors.Descriptor{
+			{Entries: []descriptors.Entry{{Key: []byte("user"), Value: []byte("al")}}},
+		}}, descriptors.Global{})
+	})
+	if err := take("user:b"); err != nil {
+		t.Fatal(err)
+	}
+	if rules, _, _ := k.active(); rules != "user:b" || k.service.Rules() == first {
+		t.Errorf("%s is active, the first set: %v; want a new set of the same rules", rules, k.service.Rules() == first)
+	}
+	if rejected := k.logs.FilterMessageSnippet("rules do not load").Len(); rejected != 1 {
+		t.Errorf("%d times rules are logged to be rejected, want once", rejected)
 	}
 }

@@ -3,6 +3,7 @@ package source
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -21,12 +22,16 @@ type Update struct {
 	Err error
 }
 
+// ErrUsed says that a Set was active before and was replaced. Requests may still read it, so it cannot become the successor of
+// another Set.
+var ErrUsed = errors.New("these rules were active before")
+
 // Reload decides which readings of a source are news, and keeps the last good one in force
 // while others are rejected. Readings with the same K are the same. One goroutine uses it
 // at a time.
 type Reload[K comparable] struct {
-	// OnLoad puts an Update in force or returns why not. It is called for rejected
-	// readings too, so that it can tell of their error. Required.
+	// OnLoad activates an Update or returns why not. It is called for rejected readings too, so that it can log their error.
+	// If it returns [ErrUsed], it is called again with another Set of the same reading. Required.
 	OnLoad func(Update) error
 
 	// inForce is the last reading that was put in force, last the last one of any kind.
@@ -58,7 +63,12 @@ func (r *Reload[K]) Take(key K, build func() Update) error {
 		r.last = outcome[K]{taken: true, key: key, update: build()}
 	}
 	u := &r.last.update
-	if err := r.OnLoad(*u); u.Err == nil && err != nil {
+	err := r.OnLoad(*u)
+	if errors.Is(err, ErrUsed) {
+		*u = build()
+		err = r.OnLoad(*u)
+	}
+	if u.Err == nil && err != nil {
 		*u = Update{Diagnostics: u.Diagnostics, Err: err}
 	}
 	if u.Err == nil {
