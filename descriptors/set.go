@@ -53,7 +53,7 @@ type Set struct {
 	mistakable map[*Rule]*Rule
 	// tables are those that limits name, each once.
 	tables []*tables.Table
-	used bool // see Used
+	used   bool // see Used
 	// inherited is what the sets before this one have left to it.
 	inherited inheritance
 }

@@ -92,10 +92,12 @@ func (c *compiler) useTable(l *Limit, b *rules.Limit) {
 			b.Table, strings.Join(tables.Words, ", "))
 		return
 	}
-	if columns := entry.Columns(); columns != nil && !c.opt.TablesLater {
-		if err := u.Fits(*columns); err != nil {
-			c.fail(b.Pos, path(), "table %q: %v", b.Table, err)
-			return
+	if !c.opt.TablesLater {
+		if columns := entry.ColumnsLocked(); columns != nil {
+			if err := u.Fits(*columns); err != nil {
+				c.fail(b.Pos, path(), "table %q: %v", b.Table, err)
+				return
+			}
 		}
 	}
 	if u.at = slices.Index(c.set.tables, table); u.at < 0 {

@@ -336,7 +336,11 @@ func (c *counted) Read(p []byte) (int, error) {
 
 // apply makes changes durable and puts them in force.
 func (h *tablesHandler) apply(e *tables.Entry, columns []string, changes []tables.Change) error {
-	err := e.Journal.Apply(columns, changes)
+	release, err := h.Service.Tables().Claim(e, columns, func() error { return h.fits(e, columns) })
+	if err == nil {
+		defer release()
+		err = e.Journal.Apply(columns, changes)
+	}
 	switch {
 	case err == nil:
 		h.Service.TablesChanged()

@@ -38,8 +38,8 @@ func (r *keeper) takeRules(u source.Update) error { return r.take(source.Change{
 
 // take activates a change, or returns why its rules are not active. It logs the reasons, except for [source.ErrUsed].
 func (r *keeper) take(c source.Change) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.tables.Lock()
+	defer r.tables.Unlock()
 	if u := c.Rules; u != nil && u.Set != nil && u.Set != r.service.Rules() && u.Set.Used() {
 		return source.ErrUsed
 	}
@@ -60,6 +60,9 @@ func (r *keeper) take(c source.Change) error {
 	}
 	return cmp.Or(c.Rules.Err, err)
 }
+
+// retry activates parts that wait, if that is possible now.
+func (r *keeper) retry() { _ = r.take(source.Change{}) }
 
 // readLocked returns the parts of a change, and the names of those that do not load, which it logs.
 func (r *keeper) readLocked(c source.Change) (read parts, broken map[string]bool) {
@@ -133,6 +136,9 @@ func (r *keeper) activateLocked(read parts) error {
 	if len(all) > len(read) && r.tryLocked(all, read) == nil {
 		return nil
 	}
+	if len(read) == 0 {
+		return nil
+	}
 	return r.tryLocked(read, read)
 }
 
@@ -150,7 +156,7 @@ func (r *keeper) tryLocked(all, must parts) error {
 		}
 	}
 	if set != nil {
-		if err := r.tablesFit(set, rows); err != nil {
+		if err := r.tablesFitLocked(set, rows); err != nil {
 			return err
 		}
 	}
@@ -174,14 +180,14 @@ func (r *keeper) tryLocked(all, must parts) error {
 	return nil
 }
 
-// tablesFit returns which limits cannot go by the columns of their tables, with the given rows in place of the active ones.
-func (r *keeper) tablesFit(set *descriptors.Set, rows map[string]*tables.Rows) error {
+// tablesFitLocked returns which limits cannot go by the columns of their tables, with the given rows in place of the active ones.
+func (r *keeper) tablesFitLocked(set *descriptors.Set, rows map[string]*tables.Rows) error {
 	return set.TablesFit(func(name string) *tables.Columns {
 		if rows[name] != nil {
 			return rows[name].Columns()
 		}
 		e, _ := r.tables.Table(name) // the compiler has found it
-		return e.Columns()
+		return e.ColumnsLocked()
 	})
 }
 

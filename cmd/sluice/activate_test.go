@@ -129,31 +129,21 @@ func TestWhatChangedTogetherIsActiveTogether(t *testing.T) {
 	}
 	first := step{"user:a path:b", "user=1", "path=1", "user:a path:b|user=1|path=1", false}
 	for name, steps := range map[string][]step{
-		"all good":              {first, {"user:a", "user=2", "path=2", "user:a|user=2|path=2", false}},
-		"one after the other":   {first, {a: "user=2", want: "user:a path:b|user=2|path=1"}, {rules: "user:a", want: "user:a|user=2|path=1"}},
-		"other columns":         {first, {"ip:a path:b", "ip=2", "", "ip:a path:b|ip=2|path=1", false}},
-		"columns, rules first":  {first, {rules: "ip:a path:b", fails: true}, {a: "ip=2", want: "ip:a path:b|ip=2|path=1"}},
-		"columns, rows first":   {first, {a: "ip=2"}, {rules: "ip:a path:b", want: "ip:a path:b|ip=2|path=1"}},
-		"columns, then neither": {first, {a: "ip=2"}, {a: "user=3", want: "user:a path:b|user=3|path=1"}, {rules: "user:a", want: "user:a|user=3|path=1"}},
-		"bad rules":             {first, {"bad", "user=2", "", "", true}, {rules: "user:a", want: "user:a|user=2|path=1"}},
-		"bad rules go back":     {first, {"bad", "user=2", "", "", true}, {"user:a path:b", "user=1", "", "user:a path:b|user=1|path=1", false}},
-		"a bad table":           {first, {"user:a", "bad", "", "", true}, {a: "user=2", want: "user:a|user=2|path=1"}},
-		"a bad table stays bad": {first, {"user:a", "bad", "", "", true}, {a: "bad"}, {rules: "path:b", want: "path:b|user=1|path=1"}, {a: "user=2", want: "path:b|user=2|path=1"}},
-		"a table and a bad one": {first, {"", "user=2", "bad", "", false}, {b: "path=2", want: "user:a path:b|user=2|path=2"}},
-		"bad, then worse": {
-			first, {"user:a", "user=2", "bad", "", true}, {"", "bad", "path=3", "", false},
-			{a: "user=4", want: "user:a|user=4|path=3"},
-		},
-		"one that has nothing to do with it": {
-			first, {b: "bad"}, {rules: "ip:a path:b", fails: true}, {a: "ip=2", want: "ip:a path:b|ip=2|path=1"},
-		},
-		"a change beside what waits": {
-			first, {"user:a", "bad", "", "", true}, {b: "path=2", want: "user:a path:b|user=1|path=2"}, {a: "user=3", want: "user:a|user=3|path=2"},
-		},
-		"columns of one of two": {
-			first, {"user:a", "user=2", "ip=2", "user:a|user=2|ip=2", false}, {"user:a path:b", "user=3", "", "", true},
-			{b: "path=4", want: "user:a path:b|user=3|path=4"},
-		},
+		"all good":                 {first, {"user:a", "user=2", "path=2", "user:a|user=2|path=2", false}},
+		"one after the other":      {first, {a: "user=2", want: "user:a path:b|user=2|path=1"}, {rules: "user:a", want: "user:a|user=2|path=1"}},
+		"other columns":            {first, {"ip:a path:b", "ip=2", "", "ip:a path:b|ip=2|path=1", false}},
+		"columns, rules first":     {first, {rules: "ip:a path:b", fails: true}, {a: "ip=2", want: "ip:a path:b|ip=2|path=1"}},
+		"columns, rows first":      {first, {a: "ip=2"}, {rules: "ip:a path:b", want: "ip:a path:b|ip=2|path=1"}},
+		"columns, then neither":    {first, {a: "ip=2"}, {a: "user=3", want: "user:a path:b|user=3|path=1"}, {rules: "user:a", want: "user:a|user=3|path=1"}},
+		"bad rules":                {first, {"bad", "user=2", "", "", true}, {rules: "user:a", want: "user:a|user=2|path=1"}},
+		"bad rules go back":        {first, {"bad", "user=2", "", "", true}, {"user:a path:b", "user=1", "", "user:a path:b|user=1|path=1", false}},
+		"a bad table":              {first, {"user:a", "bad", "", "", true}, {a: "user=2", want: "user:a|user=2|path=1"}},
+		"a bad table stays bad":    {first, {"user:a", "bad", "", "", true}, {a: "bad"}, {rules: "path:b", want: "path:b|user=1|path=1"}, {a: "user=2", want: "path:b|user=2|path=1"}},
+		"a table and a bad one":    {first, {"", "user=2", "bad", "", false}, {b: "path=2", want: "user:a path:b|user=2|path=2"}},
+		"bad, then worse":          {first, {"user:a", "user=2", "bad", "", true}, {"", "bad", "path=3", "", false}, {a: "user=4", want: "user:a|user=4|path=3"}},
+		"another bad table":        {first, {b: "bad"}, {rules: "ip:a path:b", fails: true}, {a: "ip=2", want: "ip:a path:b|ip=2|path=1"}},
+		"a change meanwhile":       {first, {"user:a", "bad", "", "", true}, {b: "path=2", want: "user:a path:b|user=1|path=2"}, {a: "user=3", want: "user:a|user=3|path=2"}},
+		"columns of one of two":    {first, {"user:a", "user=2", "ip=2", "user:a|user=2|ip=2", false}, {"user:a path:b", "user=3", "", "", true}, {b: "path=4", want: "user:a path:b|user=3|path=4"}},
 		"a bad table at the start": {{"user:a path:b", "bad", "path=1", "user:a path:b||path=1", false}, {a: "user=1", want: "user:a path:b|user=1|path=1"}},
 		"bad rules at the start":   {{"bad", "user=1", "path=1", "|user=1|path=1", true}, {rules: "user:a", want: "user:a|user=1|path=1"}},
 		"columns at the start":     {{"user:a", "ip=1", "", "||", true}, {a: "user=1", want: "user:a|user=1|"}},
@@ -185,6 +175,62 @@ func TestWhatChangedTogetherIsActiveTogether(t *testing.T) {
 				t.Errorf("%d parts wait at the end", len(k.waiting))
 			}
 		})
+	}
+}
+
+// TestRulesWaitForColumnsThatAreBeingSaved has rules come while the first row of a table is saved, which decides its columns.
+func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
+	k := newKept(t)
+	k.tables.OnRelease(k.retry)
+	e, err := k.tables.Table("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := func() (release func()) {
+		t.Helper()
+		release, err := k.tables.Claim(e, []string{"user"}, func() error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return release
+	}
+	wantRules := func(when, want string) {
+		t.Helper()
+		if rules, _, _ := k.active(); rules != want {
+			t.Errorf("%s: the rules %q are active, want %q", when, rules, want)
+		}
+	}
+	take := func(rules string) { _ = k.takeRules(*k.rules(rules)) }
+	take("user:c")
+
+	release := claim()
+	take("ip:c")
+	wantRules("while the row is saved", "user:c")
+	other := claim()
+	release()
+	wantRules("while another one is saved", "user:c")
+	if _, err := k.tables.Claim(e, []string{"ip"}, func() error { return nil }); !errors.Is(err, tables.ErrColumns) {
+		t.Errorf("other columns can be claimed: %v", err)
+	}
+	if err := e.Put([]string{"user"}, []string{"al"}, tables.Row{RequestsPerUnit: 1}); err != nil {
+		t.Fatal(err)
+	}
+	other()
+	wantRules("after a row was put", "user:c")
+	release = claim()
+	e.Delete([]string{"al"})
+	release()
+	wantRules("after it was deleted", "ip:c")
+
+	take("user:c")
+	release = claim()
+	take("ip:c")
+	wantRules("while the row is saved again", "user:c")
+	release() // it could not be saved
+	wantRules("after that failed", "ip:c")
+	misfit := errors.New("no such entry")
+	if _, err := k.tables.Claim(e, []string{"user"}, func() error { return misfit }); !errors.Is(err, misfit) {
+		t.Errorf("columns are claimed that the rules do not have: %v", err)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -36,9 +35,7 @@ type keeper struct {
 	shared *store.Store
 	grpcGo bool
 
-	// mu is held while rules or rows of files are activated, since they must fit each other.
-	mu sync.Mutex
-	// waiting are parts that load and are not active.
+	// waiting are parts that load and are not active. The lock of tables is held.
 	waiting parts
 }
 

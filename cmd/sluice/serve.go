@@ -121,6 +121,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	if r.tables, err = s.Tables.registry(); err != nil {
 		return err
 	}
+	r.tables.OnRelease(r.retry)
 	settings.Tables, settings.TableMetrics = r.tables, r.measureTables()
 	if err := s.Store.use(shared, &settings); err != nil {
 		return err
