@@ -39,7 +39,17 @@ func (r *keeper) takeRules(u source.Update) error { return r.take(source.Change{
 // take activates a change, or returns why its rules are not active. It logs the reasons, except for [source.ErrUsed].
 func (r *keeper) take(c source.Change) error {
 	r.tables.Lock()
-	defer r.tables.Unlock()
+	waited := r.waiting[rulesPart]
+	err := r.takeLocked(c)
+	accepted := waited != nil && waited.rules.Accepted != nil && waited.rules.Set == r.service.Rules()
+	r.tables.Unlock()
+	if accepted {
+		waited.rules.Accepted()
+	}
+	return err
+}
+
+func (r *keeper) takeLocked(c source.Change) error {
 	if u := c.Rules; u != nil && u.Set != nil && u.Set != r.service.Rules() && u.Set.Used() {
 		return source.ErrUsed
 	}

@@ -200,7 +200,16 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 			t.Errorf("%s: the rules %q are active, want %q", when, rules, want)
 		}
 	}
-	take := func(rules string) { _ = k.takeRules(*k.rules(rules)) }
+	accepted := 0
+	take := func(rules string) {
+		u := *k.rules(rules)
+		u.Accepted = func() {
+			k.tables.Lock() // it is called without the lock
+			defer k.tables.Unlock()
+			accepted++
+		}
+		_ = k.takeRules(u)
+	}
 	take("user:c")
 
 	release := claim()
@@ -228,6 +237,9 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	wantRules("while the row is saved again", "user:c")
 	release() // it could not be saved
 	wantRules("after that failed", "ip:c")
+	if accepted != 2 {
+		t.Errorf("%d rules are accepted after they were rejected, want 2", accepted)
+	}
 	misfit := errors.New("no such entry")
 	if _, err := k.tables.Claim(e, []string{"user"}, func() error { return misfit }); !errors.Is(err, misfit) {
 		t.Errorf("columns are claimed that the rules do not have: %v", err)

@@ -20,6 +20,8 @@ type Update struct {
 	Diagnostics rules.Diagnostics
 	// Err says why there are no rules; what is in force stays.
 	Err error
+	// Accepted is called, if it is not nil, when a Set that OnLoad has rejected becomes active later.
+	Accepted func()
 }
 
 // ErrUsed says that a Set was active before and was replaced. Requests may still read it, so it cannot become the successor of
@@ -46,6 +48,9 @@ type outcome[K comparable] struct {
 }
 
 func (o *outcome[K]) is(key K) bool { return o.taken && o.key == key }
+
+// Verdict returns the error of the last reading that was taken.
+func (r *Reload[K]) Verdict() error { return r.last.update.Err }
 
 // News reports whether a reading differs from the last one that was taken.
 func (r *Reload[K]) News(key K) bool { return !r.last.is(key) }
@@ -75,6 +80,18 @@ func (r *Reload[K]) Take(key K, build func() Update) error {
 		r.inForce = r.last
 	}
 	return u.Err
+}
+
+// Accept notes that u, an update of a reading that OnLoad has rejected, is active. It reports whether that is the last reading.
+func (r *Reload[K]) Accept(key K, u Update) (latest bool) {
+	active := outcome[K]{taken: true, key: key, update: u}
+	if latest = r.last.is(key); latest {
+		r.last = active
+	}
+	if latest || r.last.update.Err != nil {
+		r.inForce = active
+	}
+	return latest
 }
 
 // Digest tells one list of texts from another.
