@@ -222,7 +222,7 @@ func (u *TableUse) label(limit, row string) string {
 	if known != nil && len(*known) < tables.MaxNames { // else most are of rows that are gone
 		maps.Copy(next, *known)
 	}
-	next[row] = limit + " " + row
+	next[row] = limit + beforeRow + row
 	u.labels.Store(&next) // one that another goroutine has just added is added again
 	return next[row]
 }
