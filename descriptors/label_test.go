@@ -10,7 +10,7 @@ import (
 // TestLabelsOfRows holds that no row gives a limit the label of another limit of the list, with a row or without.
 func TestLabelsOfRows(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,1\n")
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // names
+	random := rand.New(rand.NewPCG(1, 2))
 	names := []string{"", "a", "b", "a b", "a: b", "a: b: a", "a:", "a: ", "a shadow", "shadow", "5/hour", "a #2", "a #3", " a", ": a", "a  b"}
 	lists, refused := 0, 0
 	for range 3000 {
