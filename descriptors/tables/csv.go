@@ -18,7 +18,7 @@ import (
 // last row. The rows are to be put in force in t.
 func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	b := &builder{file: file, hasher: t.Rows().hasher}
-	end := &lastByte{in: from}
+	end := &ending{in: from}
 	in := bufio.NewReaderSize(end, 1<<16)
 	if start, _ := in.Peek(3); string(start) == "\ufeff" {
 		_, _ = in.Discard(3) // spreadsheets write it
@@ -41,18 +41,22 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	return rows, b.found
 }
 
-// lastByte keeps the last byte that was read.
-type lastByte struct {
+// ending keeps the last byte and the error of reading. A body of HTTP that was cut returns its error once, and [io.EOF] from then on.
+type ending struct {
 	in   io.Reader
 	last byte
+	err  error
 }
 
 // Read implements [io.Reader].
-func (r *lastByte) Read(p []byte) (n int, err error) {
-	if n, err = r.in.Read(p); n > 0 {
+func (r *ending) Read(p []byte) (n int, err error) {
+	if r.err != nil {
+		return 0, r.err
+	}
+	if n, r.err = r.in.Read(p); n > 0 {
 		r.last = p[n-1]
 	}
-	return n, err
+	return n, r.err
 }
 
 // skipEmptyLines discards the empty lines at the start of a file. It returns the start of the rest, without the space before it.

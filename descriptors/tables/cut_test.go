@@ -2,11 +2,13 @@ package tables
 
 import (
 	"encoding/csv"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -120,6 +122,36 @@ func TestLongRows(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorsOfReading has an error that is returned once, wherever it comes: no row is taken.
+func TestErrorsOfReading(t *testing.T) {
+	for _, text := range []string{"customer,requests_per_unit\ny,12\nx,1\n", "{\"a\":\"x\",\"requests_per_unit\":5}\n", "\n\n"} {
+		for _, long := range []string{text, text + strings.Repeat("\n", 1<<17)} {
+			once := io.MultiReader(strings.NewReader(long), iotest.ErrReader(io.ErrUnexpectedEOF))
+			rows, found := New("t").Read("t", onceFailing(once))
+			if rows != nil || len(found) != 1 || !strings.HasSuffix(found[0].String(), ":1: error: unexpected EOF") {
+				t.Errorf("%q, %d bytes: %v", text, len(long), found)
+			}
+		}
+	}
+}
+
+// onceFailing returns a reader that returns the error of another once, and then io.EOF.
+func onceFailing(in io.Reader) io.Reader {
+	var failed bool
+	return readerFunc(func(p []byte) (int, error) {
+		if failed {
+			return 0, io.EOF
+		}
+		n, err := in.Read(p)
+		failed = err != nil
+		return n, err
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // expected returns the rows of a file by encoding/csv alone. Ok is false for a file that need not be taken.
 func expected(text string) (rows map[string]Row, ok bool) {
