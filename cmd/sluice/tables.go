@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -50,31 +51,35 @@ func (f *tableFlags) registry() (*tables.Registry, error) {
 	return all, nil
 }
 
-// loadTables reads all tables once. Those without a file are empty if there is no directory.
-func (f *tableFlags) loadTables() (*tables.Registry, error) {
-	all, err := f.registry()
+// loadTables reads all tables once. Those without a file are empty if there is no directory. Found are warnings about files.
+func (f *tableFlags) loadTables() (all *tables.Registry, found rules.Diagnostics, err error) {
+	all, err = f.registry()
 	for _, name := range all.Names() {
 		e, _ := all.Table(name) // it has the name
 		switch {
 		case e.Path != "":
-			var rows *tables.Rows
-			if rows, err = source.ReadTable(e.Table, e.Path); err == nil {
+			rows, warnings, failed := source.ReadTable(e.Table, e.Path)
+			if err = failed; err == nil {
 				e.Replace(rows)
 			}
+			found = append(found, warnings...)
 		case f.TablesDir != "":
 			err = tables.ReadJournal(e.Table, f.TablesDir)
 		}
 		if err != nil {
-			return nil, tableError(name, err)
+			return nil, nil, tableError(name, err)
 		}
 	}
-	return all, err
+	return all, found, err
 }
 
 // tableError adds to an error which table it is of.
 func tableError(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no file of table %q: %w: name it with --table %s=PATH", name, err, name)
+	}
+	if errors.Is(err, source.ErrNoRows) {
+		return fmt.Errorf("table %q does not load:\n%w: accept it with --allow-empty-tables", name, err)
 	}
 	return fmt.Errorf("table %q does not load:\n%w", name, err)
 }
@@ -86,25 +91,35 @@ func (s *serveCmd) openTables(ctx context.Context, group *errgroup.Group, r *kee
 		return end, err
 	}
 	ends := s.OnBadStart == "exit" // until all are read
+	var names []string
 	var files []*source.TableFile
 	for _, name := range r.tables.Names() {
 		e, _ := r.tables.Table(name) // it has the name
 		if e.Path == "" {
 			continue
 		}
-		file := source.NewTableFile(source.TableOptions{
-			Table: e.Table, Path: e.Path, OnUnwatched: r.unwatched,
+		names = append(names, name)
+		files = append(files, source.NewTableFile(source.TableOptions{
+			Table: e.Table, Path: e.Path, AllowEmpty: s.AllowEmptyTables, OnUnwatched: r.unwatched,
 			OnLoad: func(u source.TableUpdate) error {
 				if ends && u.Err != nil {
 					return u.Err
 				}
+				for _, d := range u.Diagnostics {
+					r.logger.Warn("tables: "+d.String(), zap.String("table", name))
+				}
 				return r.takeTable(u)
 			},
-		})
-		if err := file.Load(); err != nil && ends {
-			return end, fmt.Errorf("%w\n(--on-bad-start=serve starts without its rows and waits for good ones)", tableError(name, err))
+		}))
+	}
+	for i, file := range files {
+		err := file.Load(ctx)
+		if ctx.Err() != nil {
+			return end, nil //nolint:nilerr // the process was told to end
 		}
-		files = append(files, file)
+		if err != nil && ends {
+			return end, fmt.Errorf("%w\n(--on-bad-start=serve starts without its rows and waits for good ones)", tableError(names[i], err))
+		}
 	}
 	ends = false
 	for _, file := range files { // none before, since ends is theirs too
