@@ -71,7 +71,7 @@ func (s *Files) Load() error { return s.take(s.read(), true) }
 // ctx ends. OnLoad gets the new Set, or once the error if the files do not load. When they
 // go back to what is in force, OnLoad gets that Set again.
 func (s *Files) Run(ctx context.Context) {
-	f := following{poll: s.opt.Poll, settle: s.opt.Settle, onUnwatched: s.opt.OnUnwatched, watch: s.watch, paths: s.watched}
+	f := following{poll: s.opt.Poll, settle: s.opt.Settle, onUnwatched: s.opt.OnUnwatched, watch: s.watch, dirs: func() []string { return watchedDirs(s.watched()) }}
 	f.run(ctx, s.look)
 }
 
@@ -80,7 +80,7 @@ type following struct {
 	poll, settle time.Duration
 	onUnwatched  func(error) // or nil
 	watch        func() (*watcher, error)
-	paths        func() []string // those that are watched now
+	dirs         func() []string // directories that are to be watched now, sorted
 }
 
 // run calls look at once, and whenever something may have changed, until ctx ends. It calls refresh to watch what is there
@@ -97,7 +97,7 @@ func (f *following) run(ctx context.Context, look func(ctx context.Context, w *w
 	refresh := func() {
 		// Watches come before the files are read: a change is either seen by
 		// the reading or by a watch.
-		if err := cmp.Or(err, w.refresh(f.paths())); (err != nil) != unwatched {
+		if err := cmp.Or(err, w.refresh(f.dirs)); (err != nil) != unwatched {
 			unwatched = err != nil
 			if unwatched {
 				poll.Reset(min(f.poll, time.Second))

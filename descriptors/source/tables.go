@@ -107,7 +107,7 @@ func (f *TableFile) Load(ctx context.Context) error {
 func (f *TableFile) Run(ctx context.Context) {
 	follow := following{
 		poll: f.opt.Poll, settle: f.opt.Settle, onUnwatched: f.opt.OnUnwatched, watch: newWatcher,
-		paths: func() []string { return []string{f.opt.Path} },
+		dirs: func() []string { return fileDirs(f.opt.Path) },
 	}
 	follow.run(ctx, f.look)
 }
@@ -154,9 +154,6 @@ func stopwatch() func() time.Duration {
 
 func (f *TableFile) stamp() stamp {
 	info, err := os.Stat(f.opt.Path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = notRegular(f.opt.Path)
-	}
 	if err != nil {
 		return unreadable(err)
 	}
