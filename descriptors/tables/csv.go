@@ -20,8 +20,12 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	b := &builder{file: file, hasher: t.Rows().hasher}
 	end := &ending{in: from}
 	in := bufio.NewReaderSize(end, 1<<16)
-	if start, _ := in.Peek(3); string(start) == "\ufeff" {
+	switch start, _ := in.Peek(3); {
+	case string(start) == "\ufeff":
 		_, _ = in.Discard(3) // spreadsheets write it
+	case bytes.HasPrefix(start, []byte("\xff\xfe")), bytes.HasPrefix(start, []byte("\xfe\xff")):
+		b.fail(1, 1, "the file is UTF-16; write it as UTF-8")
+		return nil, b.found
 	}
 	switch first := b.skipEmptyLines(in); {
 	case bytes.HasPrefix(first, []byte("{")):
