@@ -186,10 +186,13 @@ func (f *TableFile) read() tableReading {
 }
 
 // take puts what the file holds in force, or returns why not.
-func (f *TableFile) take(r tableReading) error {
+func (f *TableFile) take(r tableReading) error { return f.opt.OnLoad(f.update(r)) }
+
+// update returns the update of a reading, which is the last one from now on.
+func (f *TableFile) update(r tableReading) TableUpdate {
 	f.last = r.stamp
 	f.compare(&r)
-	return f.opt.OnLoad(TableUpdate{Table: f.opt.Table, Rows: r.rows, Diagnostics: r.warnings, Err: r.err})
+	return TableUpdate{Table: f.opt.Table, Rows: r.rows, Diagnostics: r.warnings, Err: r.err}
 }
 
 // ErrNoRows is returned, wrapped, if a file has no rows though its table has some.
