@@ -128,7 +128,7 @@ func (f *TableFile) look(ctx context.Context, w *watcher, refresh func()) {
 			if waited() < changingTime {
 				continue
 			}
-			r.stamp = stamp{err: "it keeps changing"}
+			r = tableReading{stamp: stamp{err: errChanging.Error()}, err: fmt.Errorf("read %s: %w", f.opt.Path, errChanging)}
 		}
 		if !r.stamp.is(f.last) { // otherwise it still cannot be read, for the same reason
 			_ = f.take(r) // OnLoad tells of the error
@@ -221,6 +221,8 @@ func (f *TableFile) compare(r *tableReading) {
 var (
 	// errChanged says that a file changed while it was read.
 	errChanged = errors.New("the file changes while it is read")
+	// errChanging says that a file has changed for a long time.
+	errChanging = errors.New("the file keeps changing")
 	// errUnfinished says that a file does not end with a newline and has changed lately.
 	errUnfinished = fmt.Errorf("the file does not end with a newline and keeps changing; it is read once it has not changed for %v", unfinishedTime)
 )
