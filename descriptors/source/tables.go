@@ -230,6 +230,7 @@ var (
 // ReadTable reads a file of rows for a table once. It does not wait for an unfinished file. Found are warnings about the rows.
 func ReadTable(t *tables.Table, path string) (rows *tables.Rows, found rules.Diagnostics, err error) {
 	r := readTable(t, path, openTable, func(stamp) bool { return true })
+	(&TableFile{opt: TableOptions{Table: t, Path: path}}).compare(&r)
 	return r.rows, r.warnings, r.err
 }
 

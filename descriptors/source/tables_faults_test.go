@@ -207,6 +207,23 @@ func TestWhatReplacesATable(t *testing.T) {
 	}
 }
 
+// TestTableThatIsNotThereAtTheStart is reported once, and its rows are taken when it is there.
+func TestTableThatIsNotThereAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newFakedTable(t, t.TempDir())
+		if err := k.file.Load(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("no file: %v", err)
+		}
+		k.look(nil)
+		k.last(1)
+		write(t, tableOf(2), k.path)
+		k.look(nil)
+		if n, _ := k.number("a"); k.last(2) != "" || n != 2 {
+			t.Errorf("the row is %d", n)
+		}
+	})
+}
+
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
