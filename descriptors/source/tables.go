@@ -285,8 +285,12 @@ func readTable(t *tables.Table, path string, open func(string) (tableSource, err
 	return tableReading{rows: rows, warnings: found, stamp: before}
 }
 
-// isUnfinished reports whether a file does not end with a newline. If its end cannot be read, reading all of it finds out why.
+// isUnfinished reports whether a file is empty or does not end with a newline. If its end cannot be read, reading all of it finds out
+// why.
 func isUnfinished(file io.ReaderAt, size int64) bool {
+	if size == 0 {
+		return true
+	}
 	var last [1]byte
 	n, _ := file.ReadAt(last[:], size-1)
 	return n == 1 && last[0] != '\n'

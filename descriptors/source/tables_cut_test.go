@@ -90,10 +90,26 @@ func TestUnfinishedTable(t *testing.T) {
 			t.Errorf("a file that was written in parts: %s", got)
 		}
 
+		// It empties the file, and waits before it writes.
+		write(t, "", k.path)
+		written := false
+		start = time.Now()
+		took(t, time.Second, time.Second+4*settled, func() {
+			k.look(func() {
+				if !written && time.Since(start) >= time.Second {
+					written = true
+					write(t, tableOf(4)+"b,77\n", k.path)
+				}
+			})
+		})
+		if n, _ := k.number("b"); k.last(5) != "" || n != 77 {
+			t.Errorf("a file that was emptied and written: %s, the row is %d", k.last(5), n)
+		}
+
 		// A bad row may be half of one, too.
 		write(t, tableOf(5)+"b,many", k.path)
 		took(t, unfinishedTime, unfinishedTime+settled, func() { k.look(nil) })
-		if got := k.last(5); !strings.HasPrefix(got, k.path+":3:3: error: requests_per_unit") {
+		if got := k.last(6); !strings.HasPrefix(got, k.path+":3:3: error: requests_per_unit") {
 			t.Errorf("a bad row: %s", got)
 		}
 	})
@@ -238,7 +254,7 @@ func TestEachPrefixOfATable(t *testing.T) {
 					k.look(nil)
 					u := k.updates[len(k.updates)-1]
 					waited := time.Since(start) >= unfinishedTime
-					if ends := cut == 0 || text[cut-1] == '\n'; waited == ends {
+					if ends := cut > 0 && text[cut-1] == '\n'; waited == ends {
 						t.Errorf("%d bytes: it was taken after %v", cut, time.Since(start))
 					}
 					if u.Err != nil || waited && len(u.Diagnostics) > 0 {
