@@ -120,6 +120,7 @@ func TestTableThatKeepsChanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)
+		k.follow(TableOptions{Table: tables.New("t"), Settle: time.Second})
 		write(t, tableOf(1), k.path)
 		check(t, k.file.Load(t.Context()))
 		n := 0
@@ -134,7 +135,7 @@ func TestTableThatKeepsChanging(t *testing.T) {
 				t.Errorf("ends with %q: %s", end, got)
 			}
 		}
-		took(t, unfinishedTime, unfinishedTime+settled, func() { write(t, tableOf(3)+"b,1", k.path); k.look(nil) })
+		took(t, unfinishedTime, unfinishedTime+2*time.Second, func() { write(t, tableOf(3)+"b,1", k.path); k.look(nil) })
 		if n, _ := k.number("a"); n != 3 {
 			t.Errorf("the row is %d", n)
 		}
