@@ -51,6 +51,8 @@ type RowReport struct {
 type RowsReport struct {
 	Table string `json:"table"`
 	Rows  int    `json:"rows"`
+	// Warnings say which row may be cut off.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // tablesHandler answers below [tablesPath].
@@ -316,8 +318,13 @@ func (h *tablesHandler) post(e *tables.Entry, r *http.Request, by string) (*Rows
 		return nil, err
 	}
 	h.Service.TableMetrics(e.Name()).Put.Add(float64(len(changes)))
+	report := &RowsReport{Table: e.Name(), Rows: len(changes)}
+	for _, d := range found {
+		report.Warnings = append(report.Warnings, d.String())
+		h.Logger.Warn("tables: "+d.String(), zap.String("by", by), zap.String("table", e.Name()))
+	}
 	h.Logger.Info("rows put", zap.String("by", by), zap.String("table", e.Name()), zap.Int("rows", len(changes)))
-	return &RowsReport{Table: e.Name(), Rows: len(changes)}, nil
+	return report, nil
 }
 
 // counted reads up to so many bytes, and then fails.

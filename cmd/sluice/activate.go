@@ -88,6 +88,9 @@ func (r *keeper) readLocked(c source.Change) (read parts, broken map[string]bool
 	}
 	for _, u := range c.Tables {
 		name := u.Table.Name()
+		for _, d := range u.Diagnostics {
+			r.logger.Warn("tables: "+d.String(), zap.String("table", name))
+		}
 		if u.Err != nil {
 			r.rejectRows(name, tableError(name, u.Err))
 			broken[name] = true

@@ -36,7 +36,8 @@ type serveCmd struct {
 	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules without them."`
 	MergeDomains bool     `group:"rules" help:"Merge files of one domain. Default: two files of one domain are an error."`
 
-	Tables tableFlags `embed:"" group:"rules"`
+	Tables           tableFlags `embed:"" group:"rules"`
+	AllowEmptyTables bool       `group:"rules" help:"Accept that the file of a table that has rows changes to one without any. Default: that is an error, and the rows stay."`
 
 	CalendarMonths bool `group:"decisions" help:"Months of rules and requests are those of the calendar in UTC, where rules do not say otherwise. Default: 30 days from the epoch on."`
 

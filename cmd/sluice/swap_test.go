@@ -52,7 +52,7 @@ func TestSwapsUnderLoad(t *testing.T) {
 			loaded <- struct{}{}
 			return err
 		})
-	if err := group.Load(); err != nil {
+	if err := group.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	<-loaded

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -48,31 +49,35 @@ func (f *tableFlags) registry() (*tables.Registry, error) {
 	return all, nil
 }
 
-// loadTables reads all tables once. Those without a file are empty if there is no directory.
-func (f *tableFlags) loadTables() (*tables.Registry, error) {
-	all, err := f.registry()
+// loadTables reads all tables once. Those without a file are empty if there is no directory. Found are warnings about files.
+func (f *tableFlags) loadTables() (all *tables.Registry, found rules.Diagnostics, err error) {
+	all, err = f.registry()
 	for _, name := range all.Names() {
 		e, _ := all.Table(name) // it has the name
 		switch {
 		case e.Path != "":
-			var rows *tables.Rows
-			if rows, err = source.ReadTable(e.Table, e.Path); err == nil {
+			rows, warnings, failed := source.ReadTable(e.Table, e.Path)
+			if err = failed; err == nil {
 				e.Replace(rows)
 			}
+			found = append(found, warnings...)
 		case f.TablesDir != "":
 			err = tables.ReadJournal(e.Table, f.TablesDir)
 		}
 		if err != nil {
-			return nil, tableError(name, err)
+			return nil, nil, tableError(name, err)
 		}
 	}
-	return all, err
+	return all, found, err
 }
 
 // tableError adds to an error which table it is of.
 func tableError(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no file of table %q: %w: name it with --table %s=PATH", name, err, name)
+	}
+	if errors.Is(err, source.ErrNoRows) {
+		return fmt.Errorf("table %q does not load:\n%w: accept it with --allow-empty-tables", name, err)
 	}
 	return fmt.Errorf("table %q does not load:\n%w", name, err)
 }
@@ -81,7 +86,9 @@ func tableError(name string, err error) error {
 func (s *serveCmd) tableFiles(r *keeper) (files []*source.TableFile) {
 	for _, name := range r.tables.Names() {
 		if e, _ := r.tables.Table(name); e.Path != "" { // it has the name
-			files = append(files, source.NewTableFile(source.TableOptions{Table: e.Table, Path: e.Path, OnUnwatched: r.unwatched}))
+			files = append(files, source.NewTableFile(source.TableOptions{
+				Table: e.Table, Path: e.Path, AllowEmpty: s.AllowEmptyTables, OnUnwatched: r.unwatched,
+			}))
 		}
 	}
 	return files
@@ -104,8 +111,11 @@ func (s *serveCmd) follow(ctx context.Context, group *errgroup.Group, r *keeper,
 		}
 		return bad
 	})
-	if _ = all.Load(); bad != nil { // it returns this error, or take has logged it
+	if _ = all.Load(ctx); bad != nil { // it returns this error, or take has logged it
 		return bad
+	}
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the process was told to end
 	}
 	ends = false
 	group.Go(until(ctx, all.Run))

@@ -68,7 +68,7 @@ func (s *Files) alone() *Group { return &Group{files: s} }
 
 // Load reads the files for the first time, calls OnLoad and returns the error that
 // keeps them out.
-func (s *Files) Load() error { return s.alone().Load() }
+func (s *Files) Load() error { return s.take(s.read(), true) }
 
 // Run calls OnLoad after every change of the files since Load or Run last read them, until
 // ctx ends. OnLoad gets the new Set, or once the error if the files do not load. When they
@@ -86,7 +86,7 @@ type following struct {
 	poll, settle time.Duration
 	onUnwatched  func(error) // or nil
 	watch        func() (*watcher, error)
-	paths        func() []string // those that are watched now
+	dirs         func() []string // directories that are to be watched now, sorted
 }
 
 // run calls look at once, and whenever something may have changed, until ctx ends. It calls refresh to watch what is there
@@ -103,7 +103,7 @@ func (f *following) run(ctx context.Context, look func(ctx context.Context, w *w
 	refresh := func() {
 		// Watches come before the files are read: a change is either seen by
 		// the reading or by a watch.
-		if err := cmp.Or(err, w.refresh(f.paths())); (err != nil) != unwatched {
+		if err := cmp.Or(err, w.refresh(f.dirs)); (err != nil) != unwatched {
 			unwatched = err != nil
 			if unwatched {
 				poll.Reset(min(f.poll, time.Second))

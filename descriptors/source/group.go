@@ -2,11 +2,7 @@ package source
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-
-	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
 // Change is rules and rows of tables that have changed since the last Change. If a volume such as a mounted ConfigMap has
@@ -48,7 +44,8 @@ func (g *Group) glance() (now glance) {
 		now.rules = g.files.read()
 	}
 	for _, f := range g.tables {
-		now.stamps = append(now.stamps, f.stamp())
+		f.observe()
+		now.stamps = append(now.stamps, f.seen)
 	}
 	return now
 }
@@ -79,9 +76,9 @@ func (c changes) settled(a, b *glance) (settled changes, all bool) {
 	return settled, settled.rules == c.rules && slices.Equal(settled.tables, c.tables)
 }
 
-// Load reads all files for the first time, calls OnLoad and returns its error. Files that go on changing are errors.
-func (g *Group) Load() error {
-	const attempts = 5
+// Load reads all files for the first time, calls OnLoad and returns its error. It waits for files that change or are unfinished, as
+// [TableFile.Load] does. It calls nothing if ctx ends first.
+func (g *Group) Load(ctx context.Context) error {
 	all := changes{rules: g.files != nil}
 	for range g.tables {
 		all.tables = append(all.tables, true)
@@ -90,7 +87,7 @@ func (g *Group) Load() error {
 		now := g.glance()
 		return g.take(&now, all, nil, true)
 	}
-	for i := 1; ; i++ {
+	for waited := stopwatch(); ; {
 		now := g.glance()
 		read, same := g.readTables(&now, all)
 		after := g.glance()
@@ -98,15 +95,18 @@ func (g *Group) Load() error {
 		if same && every {
 			return g.take(&now, all, read, true)
 		}
-		if i < attempts {
+		if waited() < startTime {
+			if !(&watcher{}).quiet(ctx, g.following().settle) {
+				return ctx.Err()
+			}
 			continue
 		}
 		if all.rules && !settled.rules {
-			now.rules = reading{sum: Digest([]byte(errChanged.Error())), err: errChanged}
+			now.rules = reading{sum: Digest([]byte(errChanging.Error())), err: errChanging}
 		}
 		for i := range read {
 			if !settled.tables[i] {
-				read[i] = tableReading{file: read[i].file, err: fmt.Errorf("read %s: %w", read[i].file.opt.Path, errChanged)}
+				read[i].tableReading = read[i].file.changing()
 			}
 		}
 		return g.take(&now, all, read, true)
@@ -123,17 +123,17 @@ func (g *Group) Run(ctx context.Context) {
 func (g *Group) following() following {
 	if g.files != nil {
 		o := &g.files.opt
-		return following{o.Poll, o.Settle, o.OnUnwatched, g.files.watch, g.paths}
+		return following{o.Poll, o.Settle, o.OnUnwatched, g.files.watch, g.dirs}
 	}
 	o := &g.tables[0].opt
-	return following{o.Poll, o.Settle, o.OnUnwatched, newWatcher, g.paths}
+	return following{o.Poll, o.Settle, o.OnUnwatched, newWatcher, g.dirs}
 }
 
 // look takes the members that have changed once two glances, a settle time apart, agree on them: between the two glances all
 // of them were in this state at one time. Members that go on changing do not hold back the others for longer than mostRounds
 // settle times.
 func (g *Group) look(ctx context.Context, w *watcher, refresh func()) {
-	before, rounds := g.glance(), 0
+	before, rounds, waited := g.glance(), 0, stopwatch()
 	for g.changed(&before).any() {
 		if !w.quiet(ctx, g.following().settle) {
 			return
@@ -150,42 +150,54 @@ func (g *Group) look(ctx context.Context, w *watcher, refresh func()) {
 				rounds = 0
 			}
 		}
+		if !all && waited() >= changingTime {
+			g.reject(&now, settled)
+			return
+		}
 		before = now
 	}
+}
+
+// reject has tables that have changed and are not settled be errors.
+func (g *Group) reject(now *glance, settled changes) {
+	var read []fileReading
+	for i, is := range g.changed(now).tables {
+		if is && !settled.tables[i] {
+			read = append(read, fileReading{g.tables[i], g.tables[i].changing()})
+		}
+	}
+	_ = g.take(now, changes{}, read, false) // OnLoad reports the error
 }
 
 // mostRounds is the number of settle times for which a change waits for members that go on changing.
 const mostRounds = 10
 
-// tableReading is what reading the file of a table returned.
-type tableReading struct {
-	file  *TableFile
-	rows  *tables.Rows
-	stamp stamp
-	err   error
+// fileReading is a reading of the file of a table.
+type fileReading struct {
+	file *TableFile
+	tableReading
 }
 
-// readTables reads the given tables. It reports whether their files were still in the state of now.
-func (g *Group) readTables(now *glance, which changes) (all []tableReading, same bool) {
+// readTables reads the given tables. It reports whether their files were still in the state of now, and can be taken.
+func (g *Group) readTables(now *glance, which changes) (all []fileReading, same bool) {
 	same = true
 	for i, f := range g.tables {
 		if which.tables[i] {
-			rows, stamp, err := f.read()
-			all = append(all, tableReading{f, rows, stamp, err})
-			unreadable := err != nil && stamp.info == nil && !errors.Is(err, errChanged)
-			same = same && (unreadable || stamp.is(now.stamps[i]))
+			r := f.read()
+			all = append(all, fileReading{f, r})
+			unreadable := r.err != nil && r.stamp.info == nil
+			same = same && !r.isUnsettled() && (unreadable || r.stamp.is(now.stamps[i]))
 		}
 	}
 	return all, same
 }
 
 // take loads what was read, or returns why it is not loaded. Start says that it is the first reading.
-func (g *Group) take(now *glance, which changes, read []tableReading, start bool) error {
+func (g *Group) take(now *glance, which changes, read []fileReading, start bool) error {
 	defer func() { g.read = nil }()
 	for _, r := range read {
 		if start || !r.stamp.is(r.file.last) { // else it still cannot be read, for the same reason
-			r.file.last = r.stamp
-			g.read = append(g.read, TableUpdate{Table: r.file.opt.Table, Rows: r.rows, Err: r.err})
+			g.read = append(g.read, r.file.update(r.tableReading))
 		}
 	}
 	switch {
@@ -200,13 +212,14 @@ func (g *Group) take(now *glance, which changes, read []tableReading, start bool
 	}
 }
 
-// paths returns all paths that are read.
-func (g *Group) paths() (all []string) {
+// dirs returns the directories that are to be watched, sorted.
+func (g *Group) dirs() (all []string) {
 	if g.files != nil {
-		all = slices.Clone(g.files.watched())
+		all = watchedDirs(g.files.watched())
 	}
 	for _, f := range g.tables {
-		all = append(all, f.opt.Path)
+		all = append(all, fileDirs(f.opt.Path)...)
 	}
-	return all
+	slices.Sort(all)
+	return slices.Compact(all)
 }

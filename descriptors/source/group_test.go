@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func (w *grouped) want(when string, rules, first, second int) {
 // TestAVolumeIsOneChange replaces a volume at every point at which its files are looked at.
 func TestAVolumeIsOneChange(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
-	if err := w.group.Load(); err != nil {
+	if err := w.group.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.want("at first", 1, 1, 1)
@@ -138,7 +139,7 @@ func TestVolumesThatChangeAllTheTime(t *testing.T) {
 			}
 		}
 	})
-	if err := w.group.Load(); err != nil {
+	if err := w.group.Load(t.Context()); err != nil {
 		t.Log("while the volume is replaced:", err) // it may change during each of several attempts
 	}
 	running.Go(func() { w.group.Run(ctx) })
@@ -155,7 +156,7 @@ func TestVolumesThatChangeAllTheTime(t *testing.T) {
 // TestFilesThatChangeAllTheTimeDelayOthers holds that they do so only for a number of settle times.
 func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
-	if err := w.group.Load(); err != nil {
+	if err := w.group.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	busy := filepath.Join(w.dir, "0.csv")
@@ -185,7 +186,7 @@ func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
 // TestAGroupSaysWhatHasChanged changes members one by one.
 func TestAGroupSaysWhatHasChanged(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
-	if err := w.group.Load(); err != nil {
+	if err := w.group.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, step := range []struct {
@@ -217,5 +218,27 @@ func TestAGroupSaysWhatHasChanged(t *testing.T) {
 		if (c.Rules != nil) != step.rules || !slices.Equal(names, step.tables) || failed != step.err {
 			t.Errorf("step %d: rules %v, tables %v, failed %v; want %v, %v, %v", i, c.Rules != nil, names, failed, step.rules, step.tables, step.err)
 		}
+	}
+}
+
+// TestRulesWaitForAnUnfinishedTable replaces a volume by one in which a table does not end with a newline.
+func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
+	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
+	if err := w.group.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	files := volumeOf(2, 2, 2)
+	files["0.csv"] = strings.TrimSuffix(files["0.csv"], "\n")
+	w.mount(files)
+	rounds := 0
+	w.look(func() {
+		w.want("while a table is unfinished", 1, 1, 1)
+		if rounds++; rounds > 2*mostRounds {
+			w.group.tables[0].unchanged = func() time.Duration { return unfinishedTime }
+		}
+	})
+	w.want("when it has not changed for long", 2, 2, 2)
+	if len(w.changes) != 2 {
+		t.Errorf("%d changes are loaded, want the first and one more", len(w.changes))
 	}
 }
