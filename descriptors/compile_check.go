@@ -75,12 +75,21 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 				}
 			}
 		}
-		same := func(other rules.Limit) bool { return other.SameCounter(l) }
-		if j := slices.IndexFunc(cfg.RateLimits[:i], same); j >= 0 {
-			c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window, the first at %s; %s",
-				cfg.RateLimits[j].Pos, l.SameCounterHelp())
-		}
+		c.checkSameCounter(cfg.RateLimits[:i], l, path)
 	}
+}
+
+// checkSameCounter checks that no limit before l in its list has the counters of l.
+func (c *compiler) checkSameCounter(before []rules.Limit, l *rules.Limit, path func() string) {
+	i := slices.IndexFunc(before, func(other rules.Limit) bool { return other.SameCounter(l, c.opt.CalendarMonths) })
+	if i < 0 {
+		return
+	}
+	by := ""
+	if !before[i].SameCounter(l, false) {
+		by = ", since --calendar-months makes both go by the calendar"
+	}
+	c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window%s, the first at %s; %s", by, before[i].Pos, l.SameCounterHelp())
 }
 
 // Advice returns warnings about rules that are valid, but may surprise in a service that

@@ -3,6 +3,7 @@ package descriptors
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -26,9 +27,33 @@ func label(limits []*Limit) {
 		return " " + rate(l)
 	})
 	tellApart(limits, func(l *Limit) string { return " " + rules.AlgorithmName(l.Policy.Algorithm) })
+	has := func(limits []*Limit, label string) bool {
+		return slices.ContainsFunc(limits, func(l *Limit) bool { return l.Label == label })
+	}
 	for i, l := range limits {
-		if slices.ContainsFunc(limits[:i], func(other *Limit) bool { return other.Label == l.Label }) {
-			l.Label += " #" + strconv.Itoa(i+1)
+		label := l.Label
+		for n := i + 1; has(limits[:i], label) || label != l.Label && has(limits, label); n++ {
+			label = l.Label + " #" + strconv.Itoa(n)
+		}
+		l.Label = label
+	}
+}
+
+// beforeRow is between the label of a limit in a list and the name of a row.
+const beforeRow = ": "
+
+// checkLabels checks that no name of a row gives a limit of a list the label of another limit, with a row or without.
+func (c *compiler) checkLabels(d *domain, n *node, limits []*Limit) {
+	for _, l := range limits {
+		if l.Table == nil {
+			continue
+		}
+		for i, other := range limits {
+			if row, ok := strings.CutPrefix(other.Label, l.Label+beforeRow); ok {
+				c.fail(other.Pos, limitPath(d, n, true, i),
+					"a row %q of table %q could have the label %q of this limit in metrics, since the limit at %s has the label %q; give one of the two another name",
+					rules.Shorten(row), l.Table.Name(), rules.Shorten(other.Label), l.Pos, rules.Shorten(l.Label))
+			}
 		}
 	}
 }

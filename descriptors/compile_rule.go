@@ -40,6 +40,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	c.divide(d, n, r, cfg)
 	if cfg.List {
 		label(c.set.Limits[before:])
+		c.checkLabels(d, n, c.set.Limits[before:])
 	}
 	n.rule = r
 	c.names(d, r, cfg)

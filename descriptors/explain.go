@@ -121,7 +121,7 @@ func (l *Limit) describeRow(entries []Entry) string {
 	if l.Table == nil {
 		return ""
 	}
-	rows, hit, ok := l.Table.find(entries)
+	rows, hit, ok := l.Table.find(nil, entries)
 	columns := rows.Columns()
 	if columns == nil {
 		return fmt.Sprintf("  row of table %s: it has none yet, so that this number holds\n", l.Table.Name())
@@ -133,7 +133,7 @@ func (l *Limit) describeRow(entries []Entry) string {
 	}
 	text := "none, so that this number holds"
 	if ok {
-		of, unlimited := new(Plan).rowOf(l, entries)
+		of, unlimited := new(Plan).rowOf(l, nil, entries)
 		if text = "unlimited"; !unlimited {
 			text = of.numbers(true)
 		}

@@ -36,12 +36,13 @@ type keyPath struct{ domain, keys string }
 // keyPatterns are the keys that lead to a rule, from the first level down.
 type keyPatterns []pattern
 
-// Inherit makes s the successor of old, the set before it, or nil. It must be called before s is used.
+// Inherit makes s the successor of old, the set before it, or nil. It must be called once, before s is used.
 //
 //   - Limits estimate what requests cost from what those of the same domain and name have learnt.
 //   - Requests that began under earlier sets, however many sets ago, bring leases back to rules that may give none. Rules
 //     with the keys of a rule that gave some ignore these. As hits they would use up, or refund, the complete limit.
 func (s *Set) Inherit(old *Set) {
+	s.used = true
 	if old == nil {
 		return
 	}
@@ -66,6 +67,9 @@ func (s *Set) Inherit(old *Set) {
 		}
 	}
 }
+
+// Used reports whether Inherit was called: requests may still read the set. It must not be called concurrently with Inherit.
+func (s *Set) Used() bool { return s.used }
 
 // bequest returns what the set after s inherits.
 func (s *Set) bequest() inheritance {

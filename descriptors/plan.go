@@ -55,7 +55,7 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		}
 	}
 	if candidates {
-		p.chargeCandidates(req, group+1, replacing)
+		p.chargeCandidates(req, global.Rows, group+1, replacing)
 	}
 	if p.Leases {
 		p.findLeases(global.Look)
@@ -127,7 +127,7 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 			continue
 		}
 		if l.Table != nil {
-			of, unlimited := p.rowOf(l, desc.Entries)
+			of, unlimited := p.rowOf(l, global.Rows, desc.Entries)
 			if l = of; unlimited {
 				m.Unlimited = l
 				continue
@@ -178,7 +178,7 @@ func (p *Plan) replaced(l *Limit) bool { return l.nameID != 0 && p.replacedIn[l.
 
 // chargeCandidates charges the limits that are not in force, behind all others and each for
 // itself, from the group on.
-func (p *Plan) chargeCandidates(req *Request, group int32, replacing bool) {
+func (p *Plan) chargeCandidates(req *Request, snapshot *Snapshot, group int32, replacing bool) {
 	for i := range p.Matches {
 		m := &p.Matches[i]
 		if m.Rule == nil || len(m.Rule.Candidates()) == 0 {
@@ -192,7 +192,7 @@ func (p *Plan) chargeCandidates(req *Request, group int32, replacing bool) {
 				continue
 			}
 			if l.Table != nil {
-				of, unlimited := p.rowOf(l, desc.Entries)
+				of, unlimited := p.rowOf(l, snapshot, desc.Entries)
 				if l = of; unlimited {
 					continue
 				}

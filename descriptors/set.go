@@ -51,6 +51,9 @@ type Set struct {
 	// mistakable are the rules whose counters could have envoyproxy/ratelimit's names, if that of
 	// another rule could not be the same. Nil unless [Options.RatelimitNames] was set.
 	mistakable map[*Rule]*Rule
+	// tables are those that limits name, each once.
+	tables []*tables.Table
+	used   bool // see Used
 	// inherited is what the sets before this one have left to it.
 	inherited inheritance
 }
@@ -337,4 +340,7 @@ type Global struct {
 	Quota bool
 	// Look has charges change nothing: one that would reserve hits reserves none.
 	Look bool
+	// Rows are rows for the tables of the set, as [Set.Snapshot] returns them. Tables without rows in it have their current
+	// rows; so do all tables if it is nil.
+	Rows *Snapshot
 }

@@ -16,6 +16,7 @@ import (
 // A TableUse is that a limit takes its numbers from a table, where a row has some. Its methods may be called concurrently.
 type TableUse struct {
 	table *tables.Table
+	at    int // index of table in the tables of the set
 	// keys are those of the levels that lead to the limit, "" where values of requests cannot be columns.
 	keys []string
 	path string
@@ -91,13 +92,40 @@ func (c *compiler) useTable(l *Limit, b *rules.Limit) {
 			b.Table, strings.Join(tables.Words, ", "))
 		return
 	}
-	if columns := entry.Columns(); columns != nil && !c.opt.TablesLater {
-		if err := u.Fits(*columns); err != nil {
-			c.fail(b.Pos, path(), "table %q: %v", b.Table, err)
-			return
+	if !c.opt.TablesLater {
+		if columns := entry.ColumnsLocked(); columns != nil {
+			if err := u.Fits(*columns); err != nil {
+				c.fail(b.Pos, path(), "table %q: %v", b.Table, err)
+				return
+			}
 		}
 	}
+	if u.at = slices.Index(c.set.tables, table); u.at < 0 {
+		u.at = len(c.set.tables)
+		c.set.tables = append(c.set.tables, table)
+	}
 	l.Table = u
+}
+
+// Snapshot is the rows of tables at one time. Requests that are planned with the same snapshot find the same rows, in however
+// many tables they look. It is immutable.
+type Snapshot struct {
+	rows []*tables.Rows // by [TableUse].at; nil for a table whose current rows apply
+}
+
+// Snapshot returns the current rows of the set's tables that have their rows from files. Rows of other tables change one by
+// one, while requests read them.
+func (s *Set) Snapshot(all *tables.Registry) *Snapshot {
+	if len(s.tables) == 0 {
+		return nil
+	}
+	snapshot := &Snapshot{rows: make([]*tables.Rows, len(s.tables))}
+	for i, t := range s.tables {
+		if e, err := all.Table(t.Name()); err == nil && e.Path != "" {
+			snapshot.rows[i] = e.Rows()
+		}
+	}
+	return snapshot
 }
 
 // TablesFit returns which limits cannot go by the columns of their tables, each in a line, or nil. Columns returns those
@@ -152,9 +180,14 @@ func (u *TableUse) levelsOf(columns []string) (levels []int, missing string) {
 	return levels, ""
 }
 
-// find returns the row for the entries of a request.
-func (u *TableUse) find(entries []Entry) (rows *tables.Rows, hit tables.Hit, ok bool) {
-	rows = u.table.Rows()
+// find returns the row for the entries of a request. Snapshot may be nil.
+func (u *TableUse) find(snapshot *Snapshot, entries []Entry) (rows *tables.Rows, hit tables.Hit, ok bool) {
+	if snapshot != nil {
+		rows = snapshot.rows[u.at]
+	}
+	if rows == nil {
+		rows = u.table.Rows()
+	}
 	columns := rows.Columns()
 	if columns == nil {
 		return rows, hit, false
@@ -189,7 +222,7 @@ func (u *TableUse) label(limit, row string) string {
 	if known != nil && len(*known) < tables.MaxNames { // else most are of rows that are gone
 		maps.Copy(next, *known)
 	}
-	next[row] = limit + " " + row
+	next[row] = limit + beforeRow + row
 	u.labels.Store(&next) // one that another goroutine has just added is added again
 	return next[row]
 }
@@ -203,8 +236,8 @@ type rowLimit struct {
 
 // rowOf returns a limit that names a table with the numbers of the request's row, or l itself if there is none. Unlimited says that by its
 // row it is no limit.
-func (p *Plan) rowOf(l *Limit, entries []Entry) (of *Limit, unlimited bool) {
-	rows, hit, ok := l.Table.find(entries)
+func (p *Plan) rowOf(l *Limit, snapshot *Snapshot, entries []Entry) (of *Limit, unlimited bool) {
+	rows, hit, ok := l.Table.find(snapshot, entries)
 	if !ok {
 		return l, false
 	}

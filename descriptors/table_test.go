@@ -99,7 +99,7 @@ descriptors:
 		}
 	}
 	p := plan(set, Global{}, desc("list", "", "k", "gold"))
-	if got := []string{p.Limits[0].Label, p.Limits[1].Label, p.Limits[2].Label}; fmt.Sprint(got) != "[60/minute gold 1000/hour 60/month shadow gold]" {
+	if got := []string{p.Limits[0].Label, p.Limits[1].Label, p.Limits[2].Label}; fmt.Sprint(got) != "[60/minute: gold 1000/hour 60/month shadow: gold]" {
 		t.Errorf("labels %q", got)
 	}
 	p = plan(set, Global{}, desc("r", "", "k", "al"))
@@ -276,7 +276,7 @@ func TestNamesOfRowsThatGo(t *testing.T) {
 	u := set.TableUses("t")[0]
 	for i := range 2*tables.MaxNames + 1 {
 		row := fmt.Sprint("n", i)
-		if got := u.label("limit", row); got != "limit "+row || u.label("limit", row) != got {
+		if got := u.label("limit", row); got != "limit: "+row || u.label("limit", row) != got {
 			t.Fatalf("the label of %s is %q", row, got)
 		}
 	}

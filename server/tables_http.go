@@ -51,6 +51,8 @@ type RowReport struct {
 type RowsReport struct {
 	Table string `json:"table"`
 	Rows  int    `json:"rows"`
+	// Warnings say which row may be cut off.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // tablesHandler answers below [tablesPath].
@@ -319,8 +321,13 @@ func (h *tablesHandler) post(e *tables.Entry, r *http.Request, asked []string, b
 		return nil, err
 	}
 	h.Service.TableMetrics(e.Name()).Put.Add(float64(len(changes)))
+	report := &RowsReport{Table: e.Name(), Rows: len(changes)}
+	for _, d := range found {
+		report.Warnings = append(report.Warnings, d.String())
+		h.Logger.Warn("tables: "+d.String(), zap.String("by", by), zap.String("table", e.Name()))
+	}
 	h.Logger.Info("rows put", zap.String("by", by), zap.String("table", e.Name()), zap.Int("rows", len(changes)))
-	return &RowsReport{Table: e.Name(), Rows: len(changes)}, nil
+	return report, nil
 }
 
 // counted reads up to most bytes. It repeats its first error: a body that has ended too early ends in order at the second
@@ -344,7 +351,11 @@ func (c *counted) Read(p []byte) (n int, err error) {
 
 // apply makes changes durable and puts them in force.
 func (h *tablesHandler) apply(e *tables.Entry, columns []string, changes []tables.Change) error {
-	err := e.Journal.Apply(columns, changes)
+	release, err := h.Service.Tables().Claim(e, columns, func() error { return h.fits(e, columns) })
+	if err == nil {
+		defer release()
+		err = e.Journal.Apply(columns, changes)
+	}
 	switch {
 	case err == nil:
 		h.Service.TablesChanged()

@@ -11,12 +11,15 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
@@ -234,5 +237,59 @@ func TestRowsNeedRights(t *testing.T) {
 	}
 	if e, _ := all.Table("users"); e.Rows().Len() != 0 {
 		t.Errorf("%d rows", e.Rows().Len())
+	}
+}
+
+// TestTheFirstRowWhileRulesChange puts the first row of a table, which decides its columns, while rules with another entry are
+// activated. One of the two has to be rejected.
+func TestTheFirstRowWhileRulesChange(t *testing.T) {
+	all := new(tables.Registry)
+	e, err := all.Add("users", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Journal, _, err = tables.OpenJournal(e.Table, t.TempDir(), nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = all.Close() })
+	s := servertest.Service(t, answer.Settings{Tables: all, TableMetrics: servertest.Metrics(t).Tables(all.Names(), func(string) int { return 0 })}, "")
+	srv := httptest.NewServer(debugHandler(answer.NewHandler(s, zap.NewNop(), nil, false), DebugRights{}))
+	t.Cleanup(srv.Close)
+	c := &DebugClient{Addr: strings.TrimPrefix(srv.URL, "http://")}
+	compile := func(key string) *descriptors.Set {
+		t.Helper()
+		configs, found := rulefile.Parse("rules.yaml", fmt.Appendf(nil, "{domain: d, descriptors: [{key: %s, rate_limit: {unit: hour, requests_per_unit: 1, table: users}}]}", key))
+		set, more := descriptors.Compile(configs, descriptors.Options{Tables: all, TablesLater: true})
+		if found = append(found, more...); len(found) > 0 {
+			t.Fatal(found)
+		}
+		return set
+	}
+	activate := func(set *descriptors.Set) {
+		all.Lock()
+		defer all.Unlock()
+		if set.TablesFit(func(string) *tables.Columns { return e.ColumnsLocked() }) != nil {
+			return
+		}
+		if err := s.Activate(0, set, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	keys := [2]string{"user", "ip"}
+	for i := range 100 {
+		e.Delete([]string{"al"})
+		activate(compile(keys[i%2]))
+		next := compile(keys[1-i%2])
+		var running sync.WaitGroup
+		running.Go(func() {
+			_, _ = c.PutRow(t.Context(), "users", []string{"al"}, keys[i%2], url.Values{"requests_per_unit": {"7"}})
+		})
+		running.Go(func() { activate(next) })
+		running.Wait()
+		if columns := e.ColumnsLocked(); columns != nil {
+			if err := s.Rules().TableFits("users", *columns); err != nil {
+				t.Fatalf("round %d: a row was put that the active rules do not have: %v", i, err)
+			}
+		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/xds"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
@@ -33,6 +34,7 @@ type stage struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 
 	t       *testing.T
+	source  *xds.Source
 	streams chan *stream
 	updates []source.Update
 	ignored []string
@@ -100,6 +102,7 @@ func play(t *testing.T, opt xds.Options, dial func(context.Context) (net.Conn, e
 			t.Fatal(err)
 		}
 		source.DialBy(dial)
+		s.source = source
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -234,6 +237,53 @@ func TestRejectsWhatCannotBePutInForce(t *testing.T) {
 		if got := st.expect("v1", "n2", true).GetErrorDetail().GetMessage(); got != full.Error() {
 			t.Errorf("NACK says %q, want %q", got, full)
 		}
+	})
+}
+
+// TestAcknowledgesRulesThatWaited has rules become active after they were rejected: with a table, or by other defaults.
+func TestAcknowledgesRulesThatWaited(t *testing.T) {
+	misfit := errors.New("the table has other columns")
+	wrong, found := rulefile.ParseDefaults("defaults.yaml", []byte("{domain: c, defaults: [{rate_limit: {algorithm: leaky_bucket, slack: 4000000000}}]}"))
+	if len(found) > 0 {
+		t.Fatal(found)
+	}
+	var waiting *source.Update
+	opt := xds.Options{OnLoad: func(u source.Update) error {
+		if waiting = nil; u.Err == nil && u.Set.Domains()[0] == "waits" {
+			waiting = &u
+			return misfit
+		}
+		return u.Err
+	}}
+	play(t, opt, nil, func(s *stage) {
+		st := <-s.streams
+		st.expect("", "", false)
+		st.respond("v1", "n1", xds.TypeURL, wire(t, domain("a", 5)))
+		st.expect("v1", "n1", false)
+		st.respond("v2", "n2", xds.TypeURL, wire(t, domain("waits", 5)))
+		st.expect("v1", "n2", true)
+		waiting.Accepted()
+		st.expect("v2", "n2", false)
+		// The server sends them again, as after a new connection.
+		st.respond("v2", "n3", xds.TypeURL, wire(t, domain("waits", 5)))
+		st.expect("v2", "n3", false)
+		// They become active while the answer is delayed.
+		st.respond("v3", "n4", xds.TypeURL, wire(t, domain("waits", 6)))
+		synctest.Wait()
+		waiting.Accepted()
+		st.expect("v3", "n4", false)
+		// Others have come meanwhile.
+		st.respond("v4", "n5", xds.TypeURL, wire(t, domain("waits", 7)))
+		st.expect("v3", "n5", true)
+		late := waiting
+		st.respond("v5", "n6", xds.TypeURL, wire(t, domain("b", 5)))
+		st.expect("v5", "n6", false)
+		late.Accepted()
+		s.source.SetDefaults(wrong)
+		st.respond("v6", "n7", xds.TypeURL, wire(t, domain("c", 5)))
+		st.expect("v5", "n7", true)
+		s.source.SetDefaults(nil)
+		st.expect("v6", "n7", false)
 	})
 }
 

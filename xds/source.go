@@ -79,7 +79,7 @@ func NewSource(opt Options) (*Source, error) {
 	s := &Source{
 		opt:   opt,
 		node:  &corev3.Node{Id: opt.NodeID, UserAgentName: "sluice"},
-		rules: state{opt: opt.Rules, reload: source.Reload[reading]{OnLoad: opt.OnLoad}},
+		rules: state{opt: opt.Rules, reload: source.Reload[reading]{OnLoad: opt.OnLoad}, accepted: make(chan struct{}, 1)},
 	}
 	if len(opt.NodeMetadata) > 0 {
 		s.node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
@@ -155,41 +155,88 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 	s.opt.OnConnected()
 	// A failing Send says only that the stream has ended. Recv says why.
 	_ = stream.Send(s.request(""))
-	var rejectedLast *time.Timer // since the last NACK
-	for {
-		response, err := stream.Recv()
-		if err != nil {
-			return true, heard, explain(err)
-		}
-		heard = true
-		if url := response.GetTypeUrl(); url != TypeURL && url != "" {
-			s.opt.OnIgnored(url)
-			continue
-		}
-		request, began := s.request(response.GetNonce()), time.Now() //nolint:forbidigo // as the timers here
-		err = s.rules.take(response.GetVersionInfo(), response.GetResources())
-		took := time.Since(began)
-		if err != nil {
-			request.ErrorDetail = status.New(codes.InvalidArgument, rejection(err)).Proto()
-			// go-control-plane's snapshot cache answers a NACK at once with the same
-			// response. Without a pause the two would go on like that forever.
-			if rejectedLast != nil {
-				select {
-				case <-rejectedLast.C:
-				case <-ctx.Done():
-				}
+	t := talk{source: s, stream: stream}
+	for received := t.receive(); ; {
+		select {
+		case r := <-received:
+			if r.err != nil {
+				return true, heard, explain(r.err)
 			}
-			rejectedLast = time.NewTimer(s.opt.RetryInterval)
-		}
-		request.VersionInfo = s.rules.inForceVersion()
-		_ = stream.Send(request)
-		s.opt.OnAnswered(request.GetErrorDetail() == nil)
-		// A server in trouble may alternate between two responses. The next one is not read for some time, so
-		// that compiling and loading them takes a fifth of a processor, or as much as one an interval takes.
-		if !sleep(ctx, min(idlePerLoad*took, s.opt.RetryInterval)) {
-			return true, heard, ctx.Err()
+			heard = true
+			if !t.respond(ctx, r.response) {
+				return true, heard, ctx.Err()
+			}
+			received = t.receive()
+		case <-s.rules.accepted:
+			if t.rejected && s.rules.verdict() == nil {
+				t.answer(nil)
+			}
 		}
 	}
+}
+
+// talk is one stream with the server.
+type talk struct {
+	source       *Source
+	stream       discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	nonce        string      // of the last response
+	rejected     bool        // the last answer is a NACK
+	rejectedLast *time.Timer // since the last NACK
+}
+
+// received is a response, or the end of a stream.
+type received struct {
+	response *discovery.DiscoveryResponse
+	err      error
+}
+
+// receive receives one response. The goroutine ends with the stream.
+func (t *talk) receive() <-chan received {
+	c := make(chan received, 1)
+	go func() {
+		response, err := t.stream.Recv()
+		c <- received{response, err}
+	}()
+	return c
+}
+
+// respond loads a response and answers it. It reports whether ctx still holds.
+func (t *talk) respond(ctx context.Context, response *discovery.DiscoveryResponse) bool {
+	s := t.source
+	if url := response.GetTypeUrl(); url != TypeURL && url != "" {
+		s.opt.OnIgnored(url)
+		return true
+	}
+	t.nonce = response.GetNonce()
+	began := time.Now() //nolint:forbidigo // as the timers here
+	err := s.rules.take(response.GetVersionInfo(), response.GetResources())
+	took := time.Since(began)
+	if err != nil {
+		// go-control-plane's snapshot cache answers a NACK at once with the same
+		// response. Without a pause the two would go on like that forever.
+		if t.rejectedLast != nil {
+			select {
+			case <-t.rejectedLast.C:
+			case <-ctx.Done():
+			}
+		}
+		t.rejectedLast = time.NewTimer(s.opt.RetryInterval)
+		err = s.rules.verdict() // they may be active by now
+	}
+	t.answer(err)
+	// A server in trouble may alternate between two responses. The next one is not read for some time, so
+	// that compiling and loading them takes a fifth of a processor, or as much as one an interval takes.
+	return sleep(ctx, min(idlePerLoad*took, s.opt.RetryInterval))
+}
+
+// answer sends an ACK of the last response, or a NACK with the reasons.
+func (t *talk) answer(err error) {
+	request := t.source.request(t.nonce)
+	if t.rejected = err != nil; t.rejected {
+		request.ErrorDetail = status.New(codes.InvalidArgument, rejection(err)).Proto()
+	}
+	_ = t.stream.Send(request) // see stream
+	t.source.opt.OnAnswered(!t.rejected)
 }
 
 // idlePerLoad is how much longer than a response took to load the next one waits.

@@ -28,6 +28,8 @@ type state struct {
 	// reload keeps a response that a server sends again, on a new stream or after a
 	// NACK, from being loaded again.
 	reload source.Reload[reading]
+	// accepted: see signalLocked.
+	accepted chan struct{}
 }
 
 // response is the resources of a response.
@@ -55,24 +57,52 @@ func (s *state) setDefaults(d *rules.Defaults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opt.Defaults = d
-	if s.latest != nil {
-		_ = s.buildLocked() // OnLoad tells of the error
+	if s.latest != nil && s.buildLocked() == nil { // OnLoad logs the error
+		s.signalLocked()
 	}
 }
 
 // buildLocked puts the latest response in force with the latest defaults, or
 // returns every reason why not.
 func (s *state) buildLocked() error {
-	err := s.reload.Take(reading{digest(s.latest.resources), s.opt.Defaults}, func() source.Update {
+	key := reading{digest(s.latest.resources), s.opt.Defaults}
+	err := s.reload.Take(key, func() source.Update {
 		var u source.Update
 		u.Set, u.Diagnostics = build(s.latest.resources, s.opt)
 		u.Err = u.Diagnostics.Err()
+		active := u
+		u.Accepted = func() { s.accept(key, active) }
 		return u
 	})
 	if err == nil {
 		s.version = s.latest.version
 	}
 	return err
+}
+
+// accept notes that rules are active that were rejected. They have waited for a table.
+func (s *state) accept(key reading, u source.Update) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reload.Accept(key, u) {
+		s.version = s.latest.version
+		s.signalLocked()
+	}
+}
+
+// signalLocked has the stream look whether rules of the latest response are active that were rejected.
+func (s *state) signalLocked() {
+	select {
+	case s.accepted <- struct{}{}:
+	default: // it has yet to look
+	}
+}
+
+// verdict returns why the latest response is rejected, or nil.
+func (s *state) verdict() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reload.Verdict()
 }
 
 // inForceVersion returns the version of the rules in force.

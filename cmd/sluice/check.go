@@ -90,7 +90,7 @@ func (k *checkCmd) Run(ctx context.Context, c console) error {
 func (k *checkCmd) follow(ctx context.Context, c console) (last error) {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	options, err := k.options()
+	options, _, err := k.options() // without tables, which --watch excludes
 	if err != nil {
 		return err
 	}

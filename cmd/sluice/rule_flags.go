@@ -68,20 +68,21 @@ func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Dia
 		}
 		streams = append(streams, stream)
 	}
-	options, err := f.options()
+	options, warnings, err := f.options()
 	if err != nil {
 		return nil, nil, err
 	}
-	return source.Load(files, f.Defaults, options, streams...)
+	set, found, err := source.Load(files, f.Defaults, options, streams...)
+	return set, append(warnings, found...), err
 }
 
-// options say how the rules compile, with the tables that files have.
-func (f *ruleFlags) options() (descriptors.Options, error) {
-	all, err := f.loadTables()
+// options say how the rules compile, with the tables that files have. Warnings are those about these files.
+func (f *ruleFlags) options() (o descriptors.Options, warnings rules.Diagnostics, err error) {
+	all, warnings, err := f.loadTables()
 	return descriptors.Options{
 		MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, CalendarMonths: f.CalendarMonths,
 		HashKey: f.hashKey, RatelimitNames: f.ratelimitNames, Tables: all,
-	}, err
+	}, warnings, err
 }
 
 // descriptorDir has the open files of a process, such as those of a shell's <(command).
@@ -101,7 +102,7 @@ func readOpen(path string) (source.File, error) {
 	return source.ReadStream(path, f)
 }
 
-// loadGood returns rules without an error.
+// loadGood returns rules without an error. It prints the warnings about files of tables.
 func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error) {
 	if len(paths) == 0 {
 		paths = []string{"./config"}
@@ -109,6 +110,11 @@ func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error
 	set, diagnostics, err := f.load(c, paths)
 	if err != nil {
 		return nil, loadError(err, f.Defaults)
+	}
+	for _, d := range diagnostics {
+		if d.Severity == rules.Warning && slices.ContainsFunc(f.Table, func(t tableFlag) bool { return t.path == d.Pos.File }) {
+			fmt.Fprintln(c.err, d)
+		}
 	}
 	if err := diagnostics.Err(); err != nil {
 		return nil, fmt.Errorf("these rules do not load:\n%w", err)

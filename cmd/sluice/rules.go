@@ -2,14 +2,12 @@ package main
 
 import (
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
@@ -18,7 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// keeper puts what a source read in force and tells operators.
+// keeper activates rules and rows that sources have read, and logs it.
 type keeper struct {
 	service *answer.Service
 	table   *limiter.Table
@@ -37,57 +35,8 @@ type keeper struct {
 	shared *store.Store
 	grpcGo bool
 
-	// mu is held while rules or rows of files are put in force, since they must fit each other.
-	mu sync.Mutex
-	// waiting are rules that nothing but the columns of tables keeps out, nil for none.
-	waiting *source.Update
-	// rows are those of files, by table, that nothing but the rules in force keep out.
-	rows map[string]*tables.Rows
-}
-
-// take puts an update in force or returns why not. It tells operators of either.
-func (r *keeper) take(u source.Update) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.takeLocked(u)
-}
-
-func (r *keeper) takeLocked(u source.Update) error {
-	r.waiting = nil
-	r.warn(u.Diagnostics)
-	if u.Err != nil {
-		r.reject(u.Err)
-		return u.Err
-	}
-	if r.service.Rules() == u.Set {
-		r.metrics.ConfigRestored()
-		r.logger.Info("rules are back at what is in force", zap.String("hash", u.Set.Hash))
-		return nil
-	}
-	if err := r.tablesFitLocked(u.Set); err != nil {
-		r.reject(err)
-		r.waiting = &u
-		return err
-	}
-	before := r.service.Rules()
-	if err := r.service.Serve(now(), u.Set); err != nil {
-		r.reject(err)
-		return err
-	}
-	r.advise(u.Set)
-	r.metrics.ConfigLoaded(u.Set.Hash, float64(time.Now().UnixMilli())/1e3)
-	said := []zap.Field{zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)), zap.Strings("domains", u.Set.Domains())}
-	if before != nil {
-		c := u.Set.Changes(before)
-		r.metrics.ConfigChanged(c.Added, c.Removed, c.Changed)
-		said = append(said, zap.Int("changes", c.Total()), zap.Strings("changed", c.First))
-	}
-	r.logger.Info("rules loaded", said...)
-	if u.Set.Empty() {
-		r.logger.Warn("rules: there are none: every request passes")
-	}
-	r.takeRowsLocked()
-	return nil
+	// waiting are parts that load and are not active. The lock of tables is held.
+	waiting parts
 }
 
 // advise warns of what rules mean beside other settings.

@@ -36,7 +36,8 @@ type serveCmd struct {
 	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules without them."`
 	MergeDomains bool     `group:"rules" help:"Merge files of one domain. Default: two files of one domain are an error."`
 
-	Tables tableFlags `embed:"" group:"rules"`
+	Tables           tableFlags `embed:"" group:"rules"`
+	AllowEmptyTables bool       `group:"rules" help:"Accept that the file of a table that has rows changes to one without any. Default: that is an error, and the rows stay."`
 
 	CalendarMonths bool `group:"decisions" help:"Months of rules and requests are those of the calendar in UTC, where rules do not say otherwise. Default: 30 days from the epoch on."`
 
@@ -101,7 +102,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	}
 	metrics.WatchLog(log)
 	logger = metrics.Events.Watch(logger)
-	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.Server.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow, grpcGo: s.Server.Transport == "grpc-go"}
+	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.Server.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow, grpcGo: s.Server.Transport == "grpc-go", waiting: parts{}}
 	var state *stateFile
 	counters := limiter.Options{Bytes: s.CounterMemory}
 	if counters.Key, err = s.Store.identityKey(); err != nil {
@@ -121,6 +122,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	if r.tables, err = s.Tables.registry(); err != nil {
 		return err
 	}
+	r.tables.OnRelease(r.retry)
 	settings.Tables, settings.TableMetrics = r.tables, r.measureTables()
 	if err := s.Store.use(shared, &settings); err != nil {
 		return err
@@ -153,9 +155,9 @@ func tableStats(table *limiter.Table) telemetry.TableStats {
 
 // serve answers from the rules that r gets. What runs beside it runs in group.
 func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, state *stateFile) error {
-	closeTables, err := s.openTables(ctx, group, r)
+	closeTables := func() {}
 	defer func() { closeTables() }()
-	if err != nil {
+	if err := s.openJournals(r, &closeTables); err != nil {
 		return err
 	}
 	follow := s.followFiles
@@ -221,33 +223,23 @@ func (s *serveCmd) compileOptions(r *keeper) descriptors.Options {
 
 // followFiles takes the rules from files, now and whenever they change.
 func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *keeper) error {
-	ends := s.OnBadStart == "exit" // whether bad rules end the process
-	files := source.NewFiles(source.Options{
-		Paths:      s.Config,
-		Prefix:     s.ConfigPrefix,
-		Defaults:   s.Defaults,
-		AllowEmpty: s.AllowEmpty,
-		StartEmpty: s.StartEmpty,
-		Options:    s.compileOptions(r),
-		OnLoad: func(u source.Update) error {
-			if ends && u.Err != nil {
-				return u.Err // the process ends with this error
-			}
-			return r.take(u)
-		},
+	return s.follow(ctx, group, r, source.NewFiles(source.Options{
+		Paths:       s.Config,
+		Prefix:      s.ConfigPrefix,
+		Defaults:    s.Defaults,
+		AllowEmpty:  s.AllowEmpty,
+		StartEmpty:  s.StartEmpty,
+		Options:     s.compileOptions(r),
 		OnUnwatched: r.unwatched,
-	})
-	if err := files.Load(); err != nil && ends {
-		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(err, s.Defaults))
-	}
-	ends = false
-	group.Go(until(ctx, files.Run))
-	return nil
+	}))
 }
 
 // followServer takes the rules from a management server. It returns at the end of
 // ctx, or when the first rules are there; before, with --start-without-rules.
 func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, r *keeper) error {
+	if err := s.follow(ctx, group, r, nil); err != nil { // the files of tables
+		return err
+	}
 	x, err := s.XDS.newXDS(r, s.compileOptions(r))
 	if err != nil {
 		return err

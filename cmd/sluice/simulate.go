@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -173,8 +174,10 @@ func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 		return o, err
 	}
 	o.RulesName = strings.Join(k.Config, ", ")
+	warned := c
+	warned.err = io.Discard // the warnings about tables have been printed
 	for _, path := range k.Against {
-		set, err := k.compile(c, []string{path}, key)
+		set, err := k.compile(warned, []string{path}, key)
 		if err != nil {
 			return o, fmt.Errorf("--against: %w", err)
 		}

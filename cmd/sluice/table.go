@@ -197,6 +197,9 @@ func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 	if err := found.Err(); err != nil {
 		return fmt.Errorf("no row was put:\n%w", err)
 	}
+	for _, d := range found { // a pipe whose writer was killed ends like a file that was cut off
+		fmt.Fprintln(c.err, d)
+	}
 	put := 0
 	err := t.ask(func(client *server.DebugClient) error {
 		for part, n := range rows.Parts(importBytes) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -50,25 +49,26 @@ func (f *tableFlags) registry() (*tables.Registry, error) {
 	return all, nil
 }
 
-// loadTables reads all tables once. Those without a file are empty if there is no directory.
-func (f *tableFlags) loadTables() (*tables.Registry, error) {
-	all, err := f.registry()
+// loadTables reads all tables once. Those without a file are empty if there is no directory. Found are warnings about files.
+func (f *tableFlags) loadTables() (all *tables.Registry, found rules.Diagnostics, err error) {
+	all, err = f.registry()
 	for _, name := range all.Names() {
 		e, _ := all.Table(name) // it has the name
 		switch {
 		case e.Path != "":
-			var rows *tables.Rows
-			if rows, err = source.ReadTable(e.Table, e.Path); err == nil {
+			rows, warnings, failed := source.ReadTable(e.Table, e.Path)
+			if err = failed; err == nil {
 				e.Replace(rows)
 			}
+			found = append(found, warnings...)
 		case f.TablesDir != "":
 			err = tables.ReadJournal(e.Table, f.TablesDir)
 		}
 		if err != nil {
-			return nil, tableError(name, err)
+			return nil, nil, tableError(name, err)
 		}
 	}
-	return all, err
+	return all, found, err
 }
 
 // tableError adds to an error which table it is of.
@@ -76,41 +76,71 @@ func tableError(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no file of table %q: %w: name it with --table %s=PATH", name, err, name)
 	}
+	if errors.Is(err, source.ErrNoRows) {
+		return fmt.Errorf("table %q does not load:\n%w: accept it with --allow-empty-tables", name, err)
+	}
 	return fmt.Errorf("table %q does not load:\n%w", name, err)
 }
 
-// openTables opens all tables, and follows files in group. A file that is bad at the start is an error if bad rules are.
-func (s *serveCmd) openTables(ctx context.Context, group *errgroup.Group, r *keeper) (end func(), err error) {
-	end = func() {}
-	if err := s.openJournals(r, &end); err != nil {
-		return end, err
-	}
-	ends := s.OnBadStart == "exit" // until all are read
-	var files []*source.TableFile
+// tableFiles returns the files of tables.
+func (s *serveCmd) tableFiles(r *keeper) (files []*source.TableFile) {
 	for _, name := range r.tables.Names() {
-		e, _ := r.tables.Table(name) // it has the name
-		if e.Path == "" {
-			continue
+		if e, _ := r.tables.Table(name); e.Path != "" { // it has the name
+			files = append(files, source.NewTableFile(source.TableOptions{
+				Table: e.Table, Path: e.Path, AllowEmpty: s.AllowEmptyTables, OnUnwatched: r.unwatched,
+			}))
 		}
-		file := source.NewTableFile(source.TableOptions{
-			Table: e.Table, Path: e.Path, OnUnwatched: r.unwatched,
-			OnLoad: func(u source.TableUpdate) error {
-				if ends && u.Err != nil {
-					return u.Err
-				}
-				return r.takeTable(u)
-			},
-		})
-		if err := file.Load(); err != nil && ends {
-			return end, fmt.Errorf("%w\n(--on-bad-start=serve starts without its rows and waits for good ones)", tableError(name, err))
+	}
+	return files
+}
+
+// follow follows rules, which may be nil, and the files of tables. If --on-bad-start says so, what is bad at the start is an error.
+func (s *serveCmd) follow(ctx context.Context, group *errgroup.Group, r *keeper, rules *source.Files) error {
+	tableFiles := s.tableFiles(r)
+	if rules == nil && len(tableFiles) == 0 {
+		return nil
+	}
+	ends := s.OnBadStart == "exit"
+	var bad error // that ends the process
+	all := source.NewGroup(rules, tableFiles, func(c source.Change) error {
+		if !ends {
+			return r.take(c)
 		}
-		files = append(files, file)
+		if bad = s.badStart(c); bad == nil {
+			bad = s.badRules(r.take(c))
+		}
+		return bad
+	})
+	if _ = all.Load(ctx); bad != nil { // it returns this error, or take has logged it
+		return bad
+	}
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the process was told to end
 	}
 	ends = false
-	for _, file := range files { // none before, since ends is theirs too
-		group.Go(until(ctx, file.Run))
+	group.Go(until(ctx, all.Run))
+	return nil
+}
+
+// badStart returns the error of the first reading of rules and tables, or nil.
+func (s *serveCmd) badStart(c source.Change) error {
+	for _, u := range c.Tables {
+		if u.Err != nil {
+			return fmt.Errorf("%w\n(--on-bad-start=serve starts without its rows and waits for good ones)", tableError(u.Table.Name(), u.Err))
+		}
 	}
-	return end, nil
+	if c.Rules == nil {
+		return nil
+	}
+	return s.badRules(c.Rules.Err)
+}
+
+// badRules returns the error of rules at the start, nil for nil.
+func (s *serveCmd) badRules(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(err, s.Defaults))
 }
 
 // openJournals opens the tables of --tables-dir. End closes them.
@@ -175,74 +205,4 @@ func (r *keeper) measureTables() map[string]*telemetry.Table {
 		})
 	}
 	return r.tableMetrics
-}
-
-// takeTable puts rows in force or tells why not.
-func (r *keeper) takeTable(u source.TableUpdate) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	name := u.Table.Name()
-	delete(r.rows, name)
-	if u.Err == nil {
-		u.Err = r.replaceLocked(name, u.Rows)
-	}
-	if u.Err == nil {
-		r.takeWaitingLocked()
-		return nil
-	}
-	if r.rows[name] != nil && r.takeWaitingLocked() && r.rows[name] == nil {
-		return nil // these rules are for these rows
-	}
-	for line := range strings.Lines(tableError(name, u.Err).Error()) {
-		r.logger.Error("tables: " + strings.TrimSpace(line))
-	}
-	r.tableMetrics[name].Rejected.Inc()
-	r.tableMetrics[name].LastOK.Set(0)
-	r.logger.Error("a table does not load: its rows stay as they are", zap.String("table", name))
-	return u.Err
-}
-
-// replaceLocked puts the rows of a file in force. If the rules in force do not fit, it returns why, and the rows wait for others.
-func (r *keeper) replaceLocked(name string, rows *tables.Rows) error {
-	e, _ := r.tables.Table(name) // it has the name
-	if set := r.service.Rules(); set != nil {
-		if err := set.TableFits(name, *rows.Columns()); err != nil {
-			if r.rows == nil {
-				r.rows = map[string]*tables.Rows{}
-			}
-			r.rows[name] = rows
-			return fmt.Errorf("%s:1:1: error: %w; the rows are put in force with rules that they fit", e.Path, err)
-		}
-	}
-	delete(r.rows, name)
-	e.Replace(rows)
-	r.service.TablesChanged()
-	r.tableMetrics[name].Loads.Inc()
-	r.tableMetrics[name].LastOK.Set(1)
-	r.logger.Info("table loaded", zap.String("table", name), zap.Int("rows", rows.Len()))
-	return nil
-}
-
-// takeRowsLocked puts rows in force that have waited for the rules in force.
-func (r *keeper) takeRowsLocked() {
-	for _, name := range slices.Sorted(maps.Keys(r.rows)) {
-		_ = r.replaceLocked(name, r.rows[name]) // they go on waiting, which was told
-	}
-}
-
-// tablesFitLocked returns why tables, as they are or as they wait, do not fit a set.
-func (r *keeper) tablesFitLocked(set *descriptors.Set) error {
-	return set.TablesFit(func(name string) *tables.Columns {
-		e, _ := r.tables.Table(name) // the compiler has found it
-		columns, rows := e.Columns(), r.rows[name]
-		if rows != nil && columns != nil && set.TableFits(name, *columns) != nil {
-			return rows.Columns()
-		}
-		return columns
-	})
-}
-
-// takeWaitingLocked puts rules in force that have waited for tables, if these fit now. It reports whether it has.
-func (r *keeper) takeWaitingLocked() bool {
-	return r.waiting != nil && r.tablesFitLocked(r.waiting.Set) == nil && r.takeLocked(*r.waiting) == nil
 }

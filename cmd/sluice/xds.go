@@ -78,7 +78,7 @@ func (f *xdsFlags) newXDS(r *keeper, opt descriptors.Options) (_ *xdsRules, err 
 	metrics := r.metrics.XDS()
 	log := &xdsLog{logger: r.logger.With(zap.String("xds_addr", f.Target)), metrics: metrics}
 	o := f.Options
-	o.Rules, o.OnLoad = opt, r.take
+	o.Rules, o.OnLoad = opt, r.takeRules
 	o.OnConnected, o.OnDisconnected = log.connected, log.disconnected
 	o.OnAnswered = func(ack bool) {
 		if ack {

@@ -64,7 +64,9 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		if !ok {
 			return
 		}
-		if j := slices.IndexFunc(limits, func(l rules.Limit) bool { return l.SameCounter(&limit) }); j >= 0 {
+		// Those that are the same only with --calendar-months, or only without, are for the compiler.
+		same := func(l rules.Limit) bool { return l.SameCounter(&limit, false) && l.SameCounter(&limit, true) }
+		if j := slices.IndexFunc(limits, same); j >= 0 {
 			p.fail(b.path, at, "two limits of one list have the same algorithm and window; the first is on line %d, and %s",
 				limits[j].Pos.Line, limit.SameCounterHelp())
 			return

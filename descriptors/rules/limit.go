@@ -86,10 +86,15 @@ func Given[T any](word *T, otherwise T) T {
 }
 
 // SameCounter reports whether two limits of one descriptor would have the same counters,
-// that is, the same [CounterWord].
-func (l *Limit) SameCounter(other *Limit) bool {
-	p, q := l.policy(), other.policy()
-	return CounterWord(&p, l.Shadow) == CounterWord(&q, other.Shadow)
+// that is, the same [CounterWord]. Months has them go ByCalendarMonth.
+func (l *Limit) SameCounter(other *Limit, months bool) bool {
+	a, b := *l, *other
+	if months {
+		a.ByCalendarMonth()
+		b.ByCalendarMonth()
+	}
+	p, q := a.policy(), b.policy()
+	return CounterWord(&p, a.Shadow) == CounterWord(&q, b.Shadow)
 }
 
 // InForce returns how many limits are no candidates.

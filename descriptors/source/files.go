@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/envoygateway"
@@ -166,7 +167,7 @@ func list(paths []string, prefix string) ([]found, error) {
 // locate keeps out what is no file: reading a pipe or a device may never end.
 func locate(path string, info fs.FileInfo) (found, error) {
 	if !info.Mode().IsRegular() {
-		return found{}, fmt.Errorf("read %s: not a regular file", path)
+		return found{}, notRegular(path)
 	}
 	target, err := filepath.EvalSymlinks(path)
 	return found{name: path, target: target}, err
@@ -216,7 +217,7 @@ func walk(dir string, parents []fs.FileInfo, file func(found), enter func(dir st
 }
 
 func readFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // reading the files that the operator names is the point
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
@@ -226,6 +227,35 @@ func readFile(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	return readUpTo(path, f, info.Size(), limit)
+}
+
+// openRegular opens a file for reading. It does not open a device, which may have an effect.
+func openRegular(path string) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, notRegular(path)
+	}
+	return openAtOnce(path)
+}
+
+// openAtOnce opens a file for reading. It does not wait for a writer if a pipe has replaced the file: it fails.
+func openAtOnce(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // reading the files that the operator names is the point
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = notRegular(path)
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, err
+	}
+	return f, nil
+}
+
+func notRegular(path string) error {
+	return &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 }
 
 // readUpTo reads what is likely of that size and must be no larger than limit.

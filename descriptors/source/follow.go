@@ -63,6 +63,9 @@ func NewFiles(opt Options) *Files {
 	return s
 }
 
+// alone returns a group of these files.
+func (s *Files) alone() *Group { return &Group{files: s} }
+
 // Load reads the files for the first time, calls OnLoad and returns the error that
 // keeps them out.
 func (s *Files) Load() error { return s.take(s.read(), true) }
@@ -70,9 +73,12 @@ func (s *Files) Load() error { return s.take(s.read(), true) }
 // Run calls OnLoad after every change of the files since Load or Run last read them, until
 // ctx ends. OnLoad gets the new Set, or once the error if the files do not load. When they
 // go back to what is in force, OnLoad gets that Set again.
-func (s *Files) Run(ctx context.Context) {
-	f := following{poll: s.opt.Poll, settle: s.opt.Settle, onUnwatched: s.opt.OnUnwatched, watch: s.watch, paths: s.watched}
-	f.run(ctx, s.look)
+func (s *Files) Run(ctx context.Context) { s.alone().Run(ctx) }
+
+// look reads the files. If they changed, it takes them once two readings, a settle time
+// apart, agree.
+func (s *Files) look(ctx context.Context, w *watcher, refresh func()) {
+	s.alone().look(ctx, w, refresh)
 }
 
 // following is how paths are followed.
@@ -80,7 +86,7 @@ type following struct {
 	poll, settle time.Duration
 	onUnwatched  func(error) // or nil
 	watch        func() (*watcher, error)
-	paths        func() []string // those that are watched now
+	dirs         func() []string // directories that are to be watched now, sorted
 }
 
 // run calls look at once, and whenever something may have changed, until ctx ends. It calls refresh to watch what is there
@@ -97,7 +103,7 @@ func (f *following) run(ctx context.Context, look func(ctx context.Context, w *w
 	refresh := func() {
 		// Watches come before the files are read: a change is either seen by
 		// the reading or by a watch.
-		if err := cmp.Or(err, w.refresh(f.paths())); (err != nil) != unwatched {
+		if err := cmp.Or(err, w.refresh(f.dirs)); (err != nil) != unwatched {
 			unwatched = err != nil
 			if unwatched {
 				poll.Reset(min(f.poll, time.Second))
@@ -122,23 +128,6 @@ func (f *following) run(ctx context.Context, look func(ctx context.Context, w *w
 			}
 		case <-w.errors: //nolint:errcheck // an overflow of events is a hint like them
 		}
-	}
-}
-
-// look reads the files. If they changed, it takes them once two readings, a settle time
-// apart, agree.
-func (s *Files) look(ctx context.Context, w *watcher, refresh func()) {
-	for last := s.read().sum; s.reload.News(last); {
-		if !w.quiet(ctx, s.opt.Settle) {
-			return
-		}
-		refresh()
-		next := s.read()
-		if next.sum == last {
-			_ = s.take(next, false) // OnLoad tells of the error
-			return
-		}
-		last = next.sum
 	}
 }
 

@@ -3,6 +3,7 @@ package source
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -19,14 +20,20 @@ type Update struct {
 	Diagnostics rules.Diagnostics
 	// Err says why there are no rules; what is in force stays.
 	Err error
+	// Accepted is called, if it is not nil, when a Set that OnLoad has rejected becomes active later.
+	Accepted func()
 }
+
+// ErrUsed says that a Set was active before and was replaced. Requests may still read it, so it cannot become the successor of
+// another Set.
+var ErrUsed = errors.New("these rules were active before")
 
 // Reload decides which readings of a source are news, and keeps the last good one in force
 // while others are rejected. Readings with the same K are the same. One goroutine uses it
 // at a time.
 type Reload[K comparable] struct {
-	// OnLoad puts an Update in force or returns why not. It is called for rejected
-	// readings too, so that it can tell of their error. Required.
+	// OnLoad activates an Update or returns why not. It is called for rejected readings too, so that it can log their error.
+	// If it returns [ErrUsed], it is called again with another Set of the same reading. Required.
 	OnLoad func(Update) error
 
 	// inForce is the last reading that was put in force, last the last one of any kind.
@@ -41,6 +48,9 @@ type outcome[K comparable] struct {
 }
 
 func (o *outcome[K]) is(key K) bool { return o.taken && o.key == key }
+
+// Verdict returns the error of the last reading that was taken.
+func (r *Reload[K]) Verdict() error { return r.last.update.Err }
 
 // News reports whether a reading differs from the last one that was taken.
 func (r *Reload[K]) News(key K) bool { return !r.last.is(key) }
@@ -58,13 +68,30 @@ func (r *Reload[K]) Take(key K, build func() Update) error {
 		r.last = outcome[K]{taken: true, key: key, update: build()}
 	}
 	u := &r.last.update
-	if err := r.OnLoad(*u); u.Err == nil && err != nil {
+	err := r.OnLoad(*u)
+	if errors.Is(err, ErrUsed) {
+		*u = build()
+		err = r.OnLoad(*u)
+	}
+	if u.Err == nil && err != nil {
 		*u = Update{Diagnostics: u.Diagnostics, Err: err}
 	}
 	if u.Err == nil {
 		r.inForce = r.last
 	}
 	return u.Err
+}
+
+// Accept notes that u, an update of a reading that OnLoad has rejected, is active. It reports whether that is the last reading.
+func (r *Reload[K]) Accept(key K, u Update) (latest bool) {
+	active := outcome[K]{taken: true, key: key, update: u}
+	if latest = r.last.is(key); latest {
+		r.last = active
+	}
+	if latest || r.last.update.Err != nil {
+		r.inForce = active
+	}
+	return latest
 }
 
 // Digest tells one list of texts from another.

@@ -57,6 +57,30 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// TestReloadOfUsedRules has OnLoad refuse the set that is known for a reading.
+func TestReloadOfUsedRules(t *testing.T) {
+	used := map[*descriptors.Set]bool{}
+	r := Reload[string]{OnLoad: func(u Update) error {
+		if used[u.Set] {
+			return ErrUsed
+		}
+		used[u.Set] = true
+		if u.Set.Hash == "waits" {
+			return errors.New("not yet")
+		}
+		return nil
+	}}
+	for _, key := range []string{"a", "waits", "a", "waits", "a"} {
+		err := r.Take(key, func() Update { return Update{Set: &descriptors.Set{Hash: key}} })
+		if (err != nil) != (key == "waits") {
+			t.Errorf("Take(%s) = %v", key, err)
+		}
+	}
+	if len(used) != 5 {
+		t.Errorf("%d sets are loaded, want 5", len(used))
+	}
+}
+
 func TestDigestTellsPartsApart(t *testing.T) {
 	ab, a := Digest([]byte("ab"), []byte("c")), Digest([]byte("a"), []byte("bc"))
 	if ab == a || ab != Digest([]byte("ab"), []byte("c")) {

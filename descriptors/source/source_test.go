@@ -320,19 +320,36 @@ func TestWatchedDirs(t *testing.T) {
 		{"chain", []string{"chain", "far/away", "links"}},
 		{"loops/loop", []string{"loops"}},
 	} {
-		var got []string
-		for _, d := range watchedDirs([]string{filepath.Join(dir, tt.path)}) {
-			name, err := filepath.Rel(dir, d)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, name)
-		}
-		got = slices.Compact(got)
-		if diff := cmp.Diff(tt.want, got); diff != "" {
+		if diff := cmp.Diff(tt.want, relative(t, dir, watchedDirs([]string{filepath.Join(dir, tt.path)}))); diff != "" {
 			t.Errorf("watchedDirs(%s) (-want +got):\n%s", tt.path, diff)
 		}
 	}
+	for path, want := range map[string][]string{
+		"plain/rules.yaml":   {"plain"},
+		"plain/missing.yaml": {"plain"},
+		"plain":              {"."},
+		"tree":               {"."},
+		"links/away":         {"links"},
+		"chain/rules.yaml":   {"chain", "far/away", "links"},
+		"loops/loop":         {"loops"},
+	} {
+		if diff := cmp.Diff(want, relative(t, dir, fileDirs(filepath.Join(dir, path)))); diff != "" {
+			t.Errorf("fileDirs(%s) (-want +got):\n%s", path, diff)
+		}
+	}
+}
+
+// relative returns paths as they are from dir.
+func relative(t *testing.T, dir string, paths []string) (names []string) {
+	t.Helper()
+	for _, p := range paths {
+		name, err := filepath.Rel(dir, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	return slices.Compact(names)
 }
 
 // TestEnvoyGatewayIsForCommands has commands make rules of Envoy Gateway's objects, in several files, and the service

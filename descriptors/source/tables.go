@@ -9,18 +9,30 @@ import (
 	"os"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
 // maxTableBytes bounds the size of a file of rows.
 const maxTableBytes = 512 << 20
 
+// unfinishedTime is how long a file that does not end with a newline must not change before it is taken, since its writer may go on.
+const unfinishedTime = 5 * time.Second
+
+// changingTime is how long a file may go on changing before that is an error. At the start that is startTime, for all files together.
+const (
+	changingTime = time.Minute
+	startTime    = 2 * unfinishedTime
+)
+
 // A TableUpdate is the result of reading the file of a table.
 type TableUpdate struct {
 	Table *tables.Table
 	// Rows are nil with an error.
 	Rows *tables.Rows
-	// Err says why there are none; what is in force stays.
+	// Diagnostics are warnings about the rows.
+	Diagnostics rules.Diagnostics
+	// Err is the reason that there are no rows. The present rows stay.
 	Err error
 }
 
@@ -28,6 +40,8 @@ type TableUpdate struct {
 type TableOptions struct {
 	Table *tables.Table
 	Path  string
+	// AllowEmpty accepts that the file has no rows though the table has some. Otherwise that is the error [ErrNoRows].
+	AllowEmpty bool
 	// OnLoad is called with the first reading and after every change of the file. It puts the rows in force, or returns
 	// why not. Required.
 	OnLoad func(TableUpdate) error
@@ -37,10 +51,17 @@ type TableOptions struct {
 }
 
 // TableFile is the file of a table, whose changes are followed as those of [Files] are. A file that looks as it did when it was read,
-// by size, times and place, is not read again, since it may be large.
+// by size, times and place, is not read again, since it may be large. A file that does not end with a newline counts as unfinished: it is
+// read once it has not changed for five seconds.
 type TableFile struct {
 	opt  TableOptions
-	last stamp // of the last reading
+	age  func() time.Duration // since NewTableFile
+	last stamp                // of the last reading
+	seen stamp                // of the last look at the file
+	// unchanged returns how long the file has been in that state.
+	unchanged func() time.Duration
+	// open is openTable, except in tests.
+	open func(path string) (tableSource, error)
 }
 
 // stamp tells one state of a file from another.
@@ -56,7 +77,7 @@ func (s stamp) is(other stamp) bool {
 	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() && s.info.ModTime().Equal(other.info.ModTime())
 }
 
-// NewTableFile returns a TableFile. It reads nothing yet.
+// NewTableFile returns a TableFile. It looks at the file, and reads nothing yet.
 func NewTableFile(opt TableOptions) *TableFile {
 	if opt.Poll <= 0 {
 		opt.Poll = 10 * time.Second
@@ -64,47 +85,76 @@ func NewTableFile(opt TableOptions) *TableFile {
 	if opt.Settle <= 0 {
 		opt.Settle = 100 * time.Millisecond
 	}
-	return &TableFile{opt: opt}
+	f := &TableFile{opt: opt, open: openTable, age: stopwatch(), unchanged: stopwatch()}
+	f.observe()
+	return f
 }
 
-// Load reads the file for the first time, calls OnLoad and returns the error that keeps its rows out.
-func (f *TableFile) Load() error {
-	rows, s, err := f.read()
-	for attempt := 1; errors.Is(err, errChanged) && attempt < 5; attempt++ {
-		rows, s, err = f.read()
+// Load reads the file for the first time, calls OnLoad and returns the error that keeps its rows out. While the file is unfinished it waits,
+// until ten seconds after NewTableFile at most. It returns the error of ctx, and calls nothing, if that ends first.
+func (f *TableFile) Load(ctx context.Context) error {
+	r := f.read()
+	for ; r.isUnsettled() && f.age() < startTime; r = f.read() {
+		if !(&watcher{}).quiet(ctx, f.opt.Settle) {
+			return ctx.Err()
+		}
+		f.observe()
 	}
-	return f.take(rows, s, err)
+	return f.take(r)
 }
 
 // Run calls OnLoad after every change of the file since it was read last, until ctx ends.
 func (f *TableFile) Run(ctx context.Context) {
 	follow := following{
 		poll: f.opt.Poll, settle: f.opt.Settle, onUnwatched: f.opt.OnUnwatched, watch: newWatcher,
-		paths: func() []string { return []string{f.opt.Path} },
+		dirs: func() []string { return fileDirs(f.opt.Path) },
 	}
 	follow.run(ctx, f.look)
 }
 
-// look reads the file if it has changed and stays as it is for a settle time.
+// look reads the file if it has changed, and does not change for a settle time or, if it is unfinished, for [unfinishedTime].
 func (f *TableFile) look(ctx context.Context, w *watcher, refresh func()) {
-	for s := f.stamp(); !s.is(f.last); {
+	f.observe()
+	for waited := stopwatch(); !f.seen.is(f.last); {
 		if !w.quiet(ctx, f.opt.Settle) {
 			return
 		}
 		refresh()
-		next := f.stamp()
-		if next.is(s) {
-			switch rows, read, err := f.read(); {
-			case errors.Is(err, errChanged):
-			case read.is(f.last): // it still cannot be read, for the same reason
-				return
-			default:
-				_ = f.take(rows, read, err) // OnLoad tells of the error
-				return
-			}
+		r := tableReading{err: errChanged}
+		if f.observe() {
+			r = f.read()
 		}
-		s = next
+		if r.isUnsettled() {
+			if waited() < changingTime {
+				continue
+			}
+			r = f.changing()
+		}
+		if !r.stamp.is(f.last) { // otherwise it still cannot be read, for the same reason
+			_ = f.take(r) // OnLoad tells of the error
+		}
+		return
 	}
+}
+
+// changing returns the reading of a file that keeps changing.
+func (f *TableFile) changing() tableReading {
+	return tableReading{stamp: stamp{err: errChanging.Error()}, err: fmt.Errorf("read %s: %w", f.opt.Path, errChanging)}
+}
+
+// observe looks at the file without reading it. It reports whether the file is as it was at the last look.
+func (f *TableFile) observe() (same bool) {
+	s := f.stamp()
+	if same = s.is(f.seen); !same {
+		f.seen, f.unchanged = s, stopwatch()
+	}
+	return same
+}
+
+// stopwatch returns a function that returns how long ago stopwatch was called.
+func stopwatch() func() time.Duration {
+	start := time.Now() //nolint:forbidigo // nothing but a duration is taken of it
+	return func() time.Duration { return time.Since(start) }
 }
 
 func (f *TableFile) stamp() stamp {
@@ -123,68 +173,145 @@ func unreadable(err error) stamp {
 	return stamp{err: err.Error()}
 }
 
-func (f *TableFile) read() (*tables.Rows, stamp, error) { return readTable(f.opt.Table, f.opt.Path) }
+// tableReading is what a file held at one time.
+type tableReading struct {
+	rows     *tables.Rows // nil with an error
+	warnings rules.Diagnostics
+	stamp    stamp
+	err      error
+}
+
+// isUnsettled reports whether the file is to be read again.
+func (r *tableReading) isUnsettled() bool {
+	return errors.Is(r.err, errChanged) || errors.Is(r.err, errUnfinished)
+}
+
+func (f *TableFile) read() tableReading {
+	return readTable(f.opt.Table, f.opt.Path, f.open, func(s stamp) bool { return s.is(f.seen) && f.unchanged() >= unfinishedTime })
+}
 
 // take puts what the file holds in force, or returns why not.
-func (f *TableFile) take(rows *tables.Rows, s stamp, err error) error {
-	f.last = s
-	return f.opt.OnLoad(TableUpdate{Table: f.opt.Table, Rows: rows, Err: err})
+func (f *TableFile) take(r tableReading) error { return f.opt.OnLoad(f.update(r)) }
+
+// update returns the update of a reading, which is the last one from now on.
+func (f *TableFile) update(r tableReading) TableUpdate {
+	f.last = r.stamp
+	f.compare(&r)
+	return TableUpdate{Table: f.opt.Table, Rows: r.rows, Diagnostics: r.warnings, Err: r.err}
 }
 
-// errChanged says that a file changed while it was read.
-var errChanged = errors.New("the file changes while it is read")
+// ErrNoRows is returned, wrapped, if a file has no rows though its table has some.
+var ErrNoRows = errors.New("the file has no rows")
 
-// ReadTable reads a file of rows for a table once.
-func ReadTable(t *tables.Table, path string) (*tables.Rows, error) {
-	rows, _, err := readTable(t, path)
-	return rows, err
-}
-
-func readTable(t *tables.Table, path string) (*tables.Rows, stamp, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // to open a pipe may never end
-		return nil, stamp{info: info}, fmt.Errorf("read %s: not a regular file", path)
+// compare warns of a reading that has far fewer rows than the table, or none: its file may have been cut between two rows. A reading
+// that has lost all rows becomes an error.
+func (f *TableFile) compare(r *tableReading) {
+	if r.rows == nil {
+		return
 	}
-	file, err := os.Open(path) //nolint:gosec // reading the file that the operator names is the point
+	lost := ""
+	switch was, is := f.opt.Table.Rows().Len(), r.rows.Len(); {
+	case is == 0 && was > 0 && !f.opt.AllowEmpty:
+		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, and the table has %s", f.opt.Path, ErrNoRows, rules.Count(was, "row"))
+	case is == 0:
+		lost = "the file has no rows: the numbers of the rules hold for all keys"
+	case 2*is < was:
+		lost = fmt.Sprintf("the file has %s, and the table had %d: more than half are gone", rules.Count(is, "row"), was)
+	}
+	if lost != "" {
+		r.warnings = append(r.warnings, rules.Diagnostic{Pos: rules.Pos{File: f.opt.Path}, Severity: rules.Warning, Message: lost})
+	}
+}
+
+var (
+	// errChanged says that a file changed while it was read.
+	errChanged = errors.New("the file changes while it is read")
+	// errChanging says that a file has changed for a long time.
+	errChanging = errors.New("the file keeps changing")
+	// errUnfinished says that a file does not end with a newline and has changed lately.
+	errUnfinished = fmt.Errorf("the file does not end with a newline and keeps changing; it is read once it has not changed for %v", unfinishedTime)
+)
+
+// ReadTable reads a file of rows for a table once. It does not wait for an unfinished file. Found are warnings about the rows.
+func ReadTable(t *tables.Table, path string) (rows *tables.Rows, found rules.Diagnostics, err error) {
+	r := readTable(t, path, openTable, func(stamp) bool { return true })
+	(&TableFile{opt: TableOptions{Table: t, Path: path}}).compare(&r)
+	return r.rows, r.warnings, r.err
+}
+
+// tableSource is an open file of a table.
+type tableSource interface {
+	io.ReadCloser
+	io.ReaderAt
+	Stat() (fs.FileInfo, error)
+}
+
+func openTable(path string) (tableSource, error) {
+	file, err := openRegular(path)
 	if err != nil {
-		return nil, unreadable(err), withUser(err)
+		return nil, withUser(err)
+	}
+	return file, nil
+}
+
+// readTable reads a file, unless it is unfinished and isSettled says that it may go on changing.
+func readTable(t *tables.Table, path string, open func(string) (tableSource, error), isSettled func(stamp) bool) tableReading {
+	file, err := open(path)
+	if err != nil {
+		return tableReading{stamp: unreadable(err), err: err}
 	}
 	defer file.Close() //nolint:errcheck // only read from
-	return readOpenTable(t, path, file, nil)
-}
-
-// readOpenTable reads an open file. Then, which may be nil, is called when that is done.
-func readOpenTable(t *tables.Table, path string, file *os.File, then func()) (*tables.Rows, stamp, error) {
 	info, err := file.Stat()
 	if err != nil {
-		return nil, unreadable(err), err
+		return tableReading{stamp: unreadable(err), err: err}
 	}
 	before := stamp{info: info}
 	if info.Size() > maxTableBytes {
-		return nil, before, fmt.Errorf("read %s: %d MiB; a table is at most %d MiB", path, info.Size()>>20, maxTableBytes>>20)
+		return tableReading{stamp: before, err: fmt.Errorf("read %s: %d MiB; a table is at most %d MiB", path, info.Size()>>20, maxTableBytes>>20)}
+	}
+	if !isSettled(before) && isUnfinished(file, info.Size()) {
+		return tableReading{err: fmt.Errorf("read %s: %w", path, errUnfinished)}
 	}
 	content := &failingReader{in: file}
 	rows, found := t.Read(path, io.LimitReader(content, maxTableBytes))
-	if content.err != nil { // of the file system, which may be over without a change of the file
-		return nil, unreadable(content.err), fmt.Errorf("read %s: %w", path, content.err)
+	after, err := file.Stat()
+	switch {
+	case content.err != nil: // of the file system, which may be over without a change of the file
+		return tableReading{stamp: unreadable(content.err), err: fmt.Errorf("read %s: %w", path, content.err)}
+	case err != nil:
+		return tableReading{stamp: unreadable(err), err: err}
+	case !before.is(stamp{info: after}):
+		return tableReading{err: fmt.Errorf("read %s: %w", path, errChanged)}
+	case found.HasErrors():
+		return tableReading{stamp: before, err: found.Err()}
+	case content.n < info.Size():
+		return tableReading{stamp: unreadable(io.ErrUnexpectedEOF), err: fmt.Errorf("read %s: %w: %d bytes of %d", path, io.ErrUnexpectedEOF, content.n, info.Size())}
 	}
-	if then != nil {
-		then()
-	}
-	if after, err := file.Stat(); err != nil || !before.is(stamp{info: after}) {
-		return nil, stamp{}, fmt.Errorf("read %s: %w", path, errChanged)
-	}
-	return rows, before, found.Err()
+	return tableReading{rows: rows, warnings: found, stamp: before}
 }
 
-// failingReader keeps the error that ends reading, other than [io.EOF].
+// isUnfinished reports whether a file is empty or does not end with a newline. If its end cannot be read, reading all of it finds out
+// why.
+func isUnfinished(file io.ReaderAt, size int64) bool {
+	if size == 0 {
+		return true
+	}
+	var last [1]byte
+	n, _ := file.ReadAt(last[:], size-1)
+	return n == 1 && last[0] != '\n'
+}
+
+// failingReader counts the bytes that are read, and keeps the error that ends reading, other than [io.EOF].
 type failingReader struct {
 	in  io.Reader
+	n   int64
 	err error
 }
 
 // Read implements [io.Reader].
 func (r *failingReader) Read(p []byte) (n int, err error) {
 	n, err = r.in.Read(p)
+	r.n += int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
 		r.err = err
 	}

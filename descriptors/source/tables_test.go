@@ -26,7 +26,7 @@ func followTable(t *testing.T, path string) (*TableFile, <-chan TableUpdate) {
 			return u.Err
 		},
 	})
-	_ = f.Load() // the update has it
+	_ = f.Load(t.Context()) // the update has it
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { f.Run(ctx) })
@@ -96,63 +96,6 @@ func TestTableFile(t *testing.T) {
 	awaitRow(t, updates, 8)
 }
 
-// TestTableThatChangesWhileItIsRead holds that half of one file and half of another is never taken.
-func TestTableThatChangesWhileItIsRead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "t.csv")
-	write(t, tableOf(1), path)
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	changed := false
-	rows, s, err := readOpenTable(tables.New("t"), path, file, func() {
-		changed = true
-		if err := os.WriteFile(path, []byte(tableOf(1)+"b,2\n"), 0o600); err != nil {
-			t.Error(err)
-		}
-	})
-	if !changed || rows != nil || !errors.Is(err, errChanged) || s != (stamp{}) {
-		t.Errorf("%v, %v, %v", rows, s, err)
-	}
-}
-
-// TestFailuresToReadATable holds that a file that is gone is reported once, and that one whose reading failed half-way is
-// read again though it has not changed.
-func TestFailuresToReadATable(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "t.csv")
-	var updates []TableUpdate
-	f := NewTableFile(TableOptions{Table: tables.New("t"), Path: path, Settle: time.Millisecond, OnLoad: func(u TableUpdate) error {
-		updates = append(updates, u)
-		return u.Err
-	}})
-	look := func() { f.look(t.Context(), &watcher{}, func() {}) }
-	if err := f.Load(); !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("a file that is not there: %v", err)
-	}
-	look()
-	look()
-	if len(updates) != 1 {
-		t.Errorf("a file that is not there is reported %d times, want once", len(updates))
-	}
-
-	write(t, tableOf(5), path)
-	unreadable, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unreadable.Close()
-	rows, s, err := readOpenTable(f.opt.Table, path, unreadable, nil)
-	if rows != nil || !errors.Is(err, syscall.EBADF) {
-		t.Fatalf("a file whose reading fails: %v, %v", rows, err)
-	}
-	_ = f.take(rows, s, err)
-	look()
-	if last := updates[len(updates)-1]; len(updates) != 3 || last.Rows == nil {
-		t.Errorf("%d updates, the last with %v; want the rows as soon as the file can be read", len(updates), last.Err)
-	}
-}
-
 // TestTablesThatAreNoFiles are rejected before they are read, which may never end.
 func TestTablesThatAreNoFiles(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large")
@@ -171,14 +114,14 @@ func TestTablesThatAreNoFiles(t *testing.T) {
 		large:          "512 MiB; a table is at most 512 MiB",
 		large + ".not": "no such file",
 	} {
-		if rows, err := ReadTable(tables.New("t"), path); rows != nil || err == nil || !strings.Contains(err.Error(), want) {
+		if rows, _, err := ReadTable(tables.New("t"), path); rows != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
 	if err := os.Truncate(large, 100<<20); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadTable(tables.New("t"), large); err == nil || !strings.Contains(err.Error(), "a row is longer than 64 KiB") {
+	if _, _, err := ReadTable(tables.New("t"), large); err == nil || !strings.Contains(err.Error(), "a row is longer than 64 KiB") {
 		t.Errorf("100 MiB of zeros: %v", err)
 	}
 }

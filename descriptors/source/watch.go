@@ -65,24 +65,32 @@ func (w *watcher) quiet(ctx context.Context, settle time.Duration) bool {
 
 // refresh watches the directories that matter now and no others. It returns an
 // error if one of them cannot be watched.
-func (w *watcher) refresh(paths []string) error {
+func (w *watcher) refresh(dirs func() []string) error {
 	if w.notify == nil {
 		return nil
 	}
-	dirs := watchedDirs(paths)
+	wanted := dirs()
 	for _, dir := range w.notify.WatchList() {
-		if !slices.Contains(dirs, dir) {
+		if !slices.Contains(wanted, dir) {
 			_ = w.notify.Remove(dir) // it may be gone already
 		}
 	}
 	var failed error
-	for _, dir := range dirs {
+	for _, dir := range wanted {
 		// Added anew each time, since the name may lead to a new directory.
 		if err := w.notify.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = err
 		}
 	}
 	return failed
+}
+
+// fileDirs returns the directories in which a change can change which file a path
+// leads to, sorted. A directory that the path leads to is not one of them: it may be large.
+func fileDirs(path string) []string {
+	dirs := append(linkDirs(path), filepath.Dir(absolute(path)))
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
 }
 
 // watchedDirs returns the directories in which a change can change what paths

@@ -3,6 +3,7 @@ package tables
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -14,6 +15,7 @@ const mostErrors = 20
 // builder collects the rows of a file.
 type builder struct {
 	file    string
+	before  int // number of empty lines before those that are counted
 	columns []string
 	hasher  identity.Hasher
 	rows    []pending
@@ -34,13 +36,36 @@ type pending struct {
 // fail reports an error. It reports whether that was the last one to be told.
 func (b *builder) fail(line, col int, format string, args ...any) (last bool) {
 	if len(b.found) == mostErrors {
-		b.found = append(b.found, rules.Diagnostic{Pos: rules.Pos{File: b.file, Line: line, Col: col}, Severity: rules.Error, Message: "more errors are not shown"})
+		b.find(rules.Error, line, col, "more errors are not shown")
 	}
 	if len(b.found) > mostErrors {
 		return true
 	}
-	b.found = append(b.found, rules.Diagnostic{Pos: rules.Pos{File: b.file, Line: line, Col: col}, Severity: rules.Error, Message: fmt.Sprintf(format, args...)})
+	b.find(rules.Error, line, col, fmt.Sprintf(format, args...))
 	return false
+}
+
+func (b *builder) find(severity rules.Severity, line, col int, message string) {
+	b.found = append(b.found, rules.Diagnostic{Pos: rules.Pos{File: b.file, Line: b.before + line, Col: col}, Severity: severity, Message: message})
+}
+
+// warnUnfinished warns that the file does not end with a newline.
+func (b *builder) warnUnfinished() {
+	line, last := 1, "its header"
+	if n := len(b.rows); n > 0 {
+		line, last = int(b.rows[n-1].line), "the row of "+b.keyText(n-1)
+	}
+	b.find(rules.Warning, line, 1, fmt.Sprintf("the file does not end with a newline: %s may be cut off, and rows may be missing; end the last line", last))
+}
+
+// keyText returns the key of a row as text for people.
+func (b *builder) keyText(i int) string {
+	key := payloadReader{b: b.keyOf(i)}
+	parts := make([]string, len(b.columns))
+	for i, value := range key.values(nil) {
+		parts[i] = fmt.Sprintf("%s=%q", b.columns[i], rules.Shorten(value))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // add adds a row, whose words are right.
@@ -168,5 +193,5 @@ func (b *builder) keyOf(i int) []byte {
 // twice reports a row whose key one of those before it in its shard has. It reports whether that was the last error to be told.
 func (b *builder) twice(mine []uint32, row *pending) (last bool) {
 	i := slices.IndexFunc(mine, func(i uint32) bool { return b.rows[i].slot.id == row.slot.id })
-	return b.fail(int(row.line), 1, "the key stands twice, first on line %d; a key has one row", b.rows[mine[i]].line)
+	return b.fail(int(row.line), 1, "the key stands twice, first on line %d; a key has one row", b.before+int(b.rows[mine[i]].line))
 }

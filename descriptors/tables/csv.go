@@ -13,16 +13,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Read reads the rows of a file: CSV with a header, or a JSON object a line. They are nil if the
-// diagnostics, all of which are errors, are not empty. The rows are to be put in force in t.
+// Read reads the rows of a file: CSV with a header, or a JSON object a line. They are nil if a
+// diagnostic is an error. A file that does not end with a newline may be cut off: a warning names its
+// last row. The rows are to be put in force in t.
 func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 	b := &builder{file: file, hasher: t.Rows().hasher}
-	in := bufio.NewReaderSize(from, 1<<16)
-	if start, _ := in.Peek(3); string(start) == "\ufeff" {
+	end := &ending{in: from}
+	in := bufio.NewReaderSize(end, 1<<16)
+	switch start, _ := in.Peek(3); {
+	case string(start) == "\ufeff":
 		_, _ = in.Discard(3) // spreadsheets write it
+	case bytes.HasPrefix(start, []byte("\xff\xfe")), bytes.HasPrefix(start, []byte("\xfe\xff")):
+		b.fail(1, 1, "the file is UTF-16; write it as UTF-8")
+		return nil, b.found
 	}
-	start, _ := in.Peek(maxHeaderSpace)
-	switch first := withoutSpace(start); {
+	switch first := b.skipEmptyLines(in); {
 	case bytes.HasPrefix(first, []byte("{")):
 		b.readJSON(in)
 	case bytes.HasPrefix(first, []byte("[")) && bytes.HasPrefix(withoutSpace(first[1:]), []byte("{")):
@@ -34,22 +39,54 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 		return nil, b.found
 	}
 	rows := b.build()
+	if rows != nil && end.last != '\n' {
+		b.warnUnfinished()
+	}
 	return rows, b.found
 }
 
-// maxHeaderSpace is how much of a file is looked at to tell what it is.
-const maxHeaderSpace = 1 << 10
+// ending keeps the last byte and the error of reading. A body of HTTP that was cut returns its error once, and [io.EOF] from then on.
+type ending struct {
+	in   io.Reader
+	last byte
+	err  error
+}
+
+// Read implements [io.Reader].
+func (r *ending) Read(p []byte) (n int, err error) {
+	if r.err != nil {
+		return 0, r.err
+	}
+	if n, r.err = r.in.Read(p); n > 0 {
+		r.last = p[n-1]
+	}
+	return n, r.err
+}
+
+// skipEmptyLines discards the empty lines at the start of a file. It returns the start of the rest, without the space before it.
+func (b *builder) skipEmptyLines(in *bufio.Reader) (first []byte) {
+	for {
+		start, _ := in.Peek(1 << 10)
+		first = withoutSpace(start)
+		end := bytes.LastIndexByte(start[:len(start)-len(first)], '\n') + 1
+		if end == 0 {
+			return first
+		}
+		b.before += bytes.Count(start[:end], []byte("\n"))
+		_, _ = in.Discard(end) // it was peeked at
+	}
+}
 
 func withoutSpace(b []byte) []byte { return bytes.TrimLeft(b, " \t\r\n") }
 
 // readCSV reads lines of CSV, as RFC 4180 has them.
 func (b *builder) readCSV(in io.Reader) {
-	bounded := &recordBound{in: in, left: maxRecordBytes}
+	bounded := &recordBound{in: in, left: maxRecordBytes, line: 1}
 	r := csv.NewReader(bounded)
 	r.ReuseRecord = true
 	header, err := r.Read()
 	if err != nil {
-		b.failCSV(r, err)
+		b.failCSV(r, bounded.line, err)
 		return
 	}
 	words, keys, err := splitHeader(header)
@@ -66,9 +103,8 @@ func (b *builder) readCSV(in io.Reader) {
 		if errors.Is(err, io.EOF) {
 			return
 		}
-		bounded.left = maxRecordBytes
 		if err != nil {
-			if b.failCSV(r, err) {
+			if b.failCSV(r, bounded.line, err) {
 				return
 			}
 			continue
@@ -79,18 +115,15 @@ func (b *builder) readCSV(in io.Reader) {
 	}
 }
 
-// lastLine is that of the last row.
-func (b *builder) lastLine() int {
-	if len(b.rows) == 0 {
-		return 1
-	}
-	return int(b.rows[len(b.rows)-1].line)
-}
-
-// recordBound bounds how much is read for one record: behind a quote that is not closed, all of a file is one.
+// recordBound bounds how much is read for one record: behind a quote that is not closed, all of a file is one. An empty line outside
+// quotes ends like a record.
 type recordBound struct {
 	in   io.Reader
-	left int
+	left int // number of bytes that the last record may still take
+	line int // of its start
+	// quoted is true if the last byte is between quotes, and lines is the number of newlines there.
+	quoted bool
+	lines  int
 }
 
 // maxRecordBytes is the length of the longest row of CSV.
@@ -103,7 +136,20 @@ func (r *recordBound) Read(p []byte) (n int, err error) {
 	}
 	n, err = r.in.Read(p[:min(len(p), r.left)])
 	r.left -= n
-	return n, err
+	for rest := p[:n]; ; {
+		part, behind, quote := bytes.Cut(rest, []byte(`"`))
+		newlines := bytes.Count(part, []byte("\n"))
+		if r.quoted {
+			r.lines += newlines
+		} else if newlines > 0 {
+			r.left = maxRecordBytes - (len(rest) - bytes.LastIndexByte(part, '\n') - 1)
+			r.line, r.lines = r.line+r.lines+newlines, 0
+		}
+		if !quote {
+			return n, err
+		}
+		r.quoted, rest = !r.quoted, behind
+	}
 }
 
 // csvRow adds a record. It reports whether the file is to be read no further.
@@ -139,14 +185,15 @@ func (b *builder) csvRow(r *csv.Reader, record []string, words []string, keys []
 	return false
 }
 
-// failCSV reports an error of the CSV itself. It reports whether the file is to be read no further.
-func (b *builder) failCSV(r *csv.Reader, err error) (end bool) {
+// failCSV reports an error of the CSV itself, or of reading it, which is in the record that begins at line. It reports whether the file
+// is to be read no further.
+func (b *builder) failCSV(r *csv.Reader, line int, err error) (end bool) {
 	wrong, ok := errors.AsType[*csv.ParseError](err)
 	switch {
 	case errors.Is(err, io.EOF):
 		return b.fail(1, 1, "the file is empty; its first line must be a header, such as customer,requests_per_unit")
 	case !ok:
-		b.fail(b.lastLine()+1, 1, "%v", err)
+		b.fail(line, 1, "%v", err)
 		return true
 	case errors.Is(err, csv.ErrFieldCount):
 		return b.fail(wrong.Line, 1, "the row has another number of columns than the header, which has %d", r.FieldsPerRecord)

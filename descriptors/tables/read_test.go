@@ -82,6 +82,8 @@ func TestReadRejects(t *testing.T) {
 		"":                                       "t:1:1: error: the file is empty; its first line must be a header, such as customer,requests_per_unit",
 		"acme,500\n":                             `t:1:1: error: the header "acme,500" has no column requests_per_unit; its other columns are entries, such as customer, and unit, burst, unlimited, name`,
 		"customer,request_per_unit\n":            `t:1:1: error: the header "customer,request_per_unit" has no column requests_per_unit ("request_per_unit" is near); its other columns are entries, such as customer, and unit, burst, unlimited, name`,
+		"\xff\xfea\x00,\x00":                     "t:1:1: error: the file is UTF-16; write it as UTF-8",
+		"\xfe\xff\x00a\x00":                      "t:1:1: error: the file is UTF-16; write it as UTF-8",
 		"requests_per_unit\n5\n":                 "t:1:1: error: no column names an entry of the rule, such as customer",
 		"customer;requests_per_unit\nacme;5\n":   `t:1:1: error: the header "customer;requests_per_unit" is one column; separate columns by commas`,
 		"customer\trequests_per_unit\nacme\t5\n": `t:1:1: error: the header "customer\trequests_per_unit" is one column; separate columns by commas`,

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -14,6 +15,10 @@ import (
 // Registry has the tables that rules may name. A nil one has none. Any number of goroutines may use it once all are added.
 type Registry struct {
 	entries map[string]*Entry
+
+	// mu is held while rules or rows of files are activated, since the columns of tables must fit the rules.
+	mu       sync.Mutex
+	released func() // see OnRelease
 }
 
 // Entry is a table with where its rows come from.
@@ -24,14 +29,57 @@ type Entry struct {
 	Path string
 	// Journal keeps a table that is changed row by row. Nil for another, and until it is opened.
 	Journal *Journal
+
+	// claimed are the columns of changes that are being saved, whose number is claims.
+	claimed Columns
+	claims  int
 }
 
-// Columns are those that rules must fit, or nil for any: a table that is changed row by row and has no row may get others.
-func (e *Entry) Columns() *Columns {
-	if e.Path == "" && e.Rows().Len() == 0 {
-		return nil
+// ColumnsLocked returns the columns that rules must fit, or nil for any: a table that is changed row by row and has no row may
+// get others. The caller holds the lock of the registry, if there are other goroutines.
+func (e *Entry) ColumnsLocked() *Columns {
+	switch {
+	case e.Path != "" || e.Rows().Len() > 0:
+		return e.Rows().Columns()
+	case e.claims > 0:
+		return &e.claimed
 	}
-	return e.Rows().Columns()
+	return nil
+}
+
+// Lock has the caller alone activate rules or rows of files. Claims wait until Unlock.
+func (r *Registry) Lock() { r.mu.Lock() }
+
+// Unlock is the inverse of Lock.
+func (r *Registry) Unlock() { r.mu.Unlock() }
+
+// OnRelease has a function called, without the lock, when an empty table may get any columns again. It must be called before
+// the first Claim.
+func (r *Registry) OnRelease(released func()) { r.released = released }
+
+// Claim reserves the columns of a table for changes that are about to be saved, until release is called: rules that the columns
+// do not fit are not activated meanwhile. Fits returns why the active rules do not fit, or nil. An error says that the columns
+// cannot be reserved.
+func (r *Registry) Claim(e *Entry, columns []string, fits func() error) (release func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.claims > 0 && !slices.Equal(e.claimed, columns) {
+		return nil, fmt.Errorf("%w: a change with the columns %q is being saved", ErrColumns, e.claimed)
+	}
+	if err := fits(); err != nil {
+		return nil, err
+	}
+	e.claimed = columns
+	e.claims++
+	return func() {
+		r.mu.Lock()
+		e.claims--
+		free := e.ColumnsLocked() == nil
+		r.mu.Unlock()
+		if free && r.released != nil {
+			r.released()
+		}
+	}, nil
 }
 
 // tableNames are those that a table may have: they stand in URLs and are names of files.

@@ -69,6 +69,7 @@ func (s *Service) Begin(now limiter.Time, budget time.Duration, x *Exchange, req
 
 // planRequest makes x's batch the charges of its request.
 func (s *Service) planRequest(x *Exchange, global descriptors.Global, budget time.Duration) {
+	global.Rows = x.rules.rows
 	x.rules.set.Plan(&x.plan, &x.decoder.req, global)
 	b := &x.plan.Batch
 	b.Budget, b.Partition, b.Clock = max(0, budget), nil, s.now

@@ -50,15 +50,20 @@ func (s *Service) reviewCall(x *Exchange) {
 	r.giveBack()
 }
 
-// TablesChanged has leases reviewed after rows of tables have changed.
-func (s *Service) TablesChanged() {
+// TablesChanged has leases reviewed after single rows of tables have changed.
+func (s *Service) TablesChanged() { s.changeTables(func(*serving) {}) }
+
+// changeTables changes the active rows, and has leases reviewed.
+func (s *Service) changeTables(change func(*serving)) {
 	for {
 		old := s.rules.Load()
 		if old == nil {
 			return
 		}
 		// Requests that were planned before compare this pointer: see noteLeases.
-		if r := *old; s.rules.CompareAndSwap(old, &r) {
+		r := *old
+		change(&r)
+		if s.rules.CompareAndSwap(old, &r) {
 			s.reviewLeases(false)
 			return
 		}
@@ -83,7 +88,7 @@ func (r *review) checkLocked(l *lease) {
 	}
 	rules := r.service.rules.Load()
 	limit := r.read(l.origin)
-	rules.set.Plan(&r.plan, &r.request, descriptors.Global{Look: true})
+	rules.set.Plan(&r.plan, &r.request, descriptors.Global{Look: true, Rows: rules.rows})
 	l.partition = nil
 	if i := r.plan.DomainIndex; i >= 0 {
 		l.partition = rules.partitions[i]

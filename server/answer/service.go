@@ -44,7 +44,8 @@ type Service struct {
 // serving is a rule set with what requests need beside it.
 type serving struct {
 	set   *descriptors.Set
-	since time.Time // in force
+	rows  *descriptors.Snapshot // of tables that have their rows from files
+	since time.Time             // in force
 	// counters are those of set.Limits, in their order.
 	counters *telemetry.Configured
 	// partitions is parallel to set.Domains(); nil is the common partition.
@@ -75,9 +76,16 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	return s
 }
 
-// Serve puts a rule set in force at the time now for all requests that begin from then on. If the memory of
-// counters has no room for the set's max_counters, it returns an error and changes nothing.
+// Serve is [Service.Activate] for rules without rows.
 func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
+	return s.Activate(now, set, nil)
+}
+
+// Activate activates a rule set, together with rows of tables by the tables' names, at the time now and in one step: a request
+// that begins later has all of them, an earlier one has none. If the memory of counters has no room for the set's max_counters,
+// Activate returns an error and changes nothing. The rows must fit the set. It must not be called concurrently with itself or
+// with ActivateRows.
+func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[string]*tables.Rows) error {
 	bounds := map[string]int64{}
 	for _, domain := range set.Domains() {
 		bounds[domain] = set.MaxCounters(domain)
@@ -123,12 +131,27 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 		}
 	}
 	s.live.Tick(time.Unix(0, int64(now)))
-	s.rules.Store(&serving{set: set, since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
+	s.replaceRows(rows)
+	s.rules.Store(&serving{set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
 	s.reviewLeases(true)
 	if changed := s.onServe.Load(); changed != nil {
 		(*changed)()
 	}
 	return nil
+}
+
+// ActivateRows activates rows of tables by the tables' names, in one step for all tables. The rows must fit the active rules.
+func (s *Service) ActivateRows(rows map[string]*tables.Rows) {
+	s.replaceRows(rows)
+	s.changeTables(func(r *serving) { r.rows = r.set.Snapshot(s.settings.Tables) })
+}
+
+// replaceRows replaces the rows of tables. Requests see them with the next snapshot.
+func (s *Service) replaceRows(rows map[string]*tables.Rows) {
+	for name, r := range rows {
+		e, _ := s.settings.Tables.Table(name) // it has the name
+		e.Replace(r)
+	}
 }
 
 // limitLabel names a limit over loads, as metrics do.

@@ -1,0 +1,244 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
+)
+
+// grouped is a volume with rules and two tables, which are followed together.
+type grouped struct {
+	t       *testing.T
+	dir     string
+	group   *Group
+	rules   int // active versions
+	rows    [2]int
+	changes []Change
+}
+
+// volumeOf returns the files of a volume. The version -1 stands for files that do not load.
+func volumeOf(rules, first, second int) map[string]string {
+	files := map[string]string{"rules.yaml": rulesOf(rules), "0.csv": tableOf(first), "1.csv": tableOf(second)}
+	if rules < 0 {
+		files["rules.yaml"] = "domain: ["
+	}
+	return files
+}
+
+func newGrouped(t *testing.T, settle time.Duration, files map[string]string) *grouped {
+	t.Helper()
+	w := &grouped{t: t, dir: t.TempDir()}
+	w.mount(files)
+	member := func(name string) *TableFile {
+		return NewTableFile(TableOptions{Table: tables.New(name), Path: filepath.Join(w.dir, name+".csv")})
+	}
+	rules := NewFiles(Options{Paths: []string{filepath.Join(w.dir, "rules.yaml")}, Settle: settle, Poll: time.Hour})
+	w.group = NewGroup(rules, []*TableFile{member("0"), member("1")}, w.take)
+	return w
+}
+
+func (w *grouped) mount(files map[string]string) {
+	w.t.Helper()
+	if err := volumetest.Update(w.dir, files); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *grouped) take(c Change) error {
+	w.changes = append(w.changes, c)
+	if c.Rules != nil && c.Rules.Err == nil {
+		w.rules = versionOf(*c.Rules)
+	}
+	for _, u := range c.Tables {
+		if u.Err == nil {
+			row, _ := u.Rows.Get([]string{"a"})
+			w.rows[u.Table.Name()[0]-'0'] = int(row.RequestsPerUnit)
+		}
+	}
+	if c.Rules != nil {
+		return c.Rules.Err
+	}
+	return nil
+}
+
+// look calls next after the first glance.
+func (w *grouped) look(next func()) { w.group.look(w.t.Context(), &watcher{}, next) }
+
+func (w *grouped) want(when string, rules, first, second int) {
+	w.t.Helper()
+	if got, want := fmt.Sprint(w.rules, w.rows), fmt.Sprint(rules, [2]int{first, second}); got != want {
+		w.t.Errorf("%s: the versions of the rules and of the rows are %s, want %s", when, got, want)
+	}
+}
+
+// TestAVolumeIsOneChange replaces a volume at every point at which its files are looked at.
+func TestAVolumeIsOneChange(t *testing.T) {
+	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
+	if err := w.group.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.want("at first", 1, 1, 1)
+	for version := 2; version < 20; version++ {
+		steps := volumetest.Steps(w.dir, volumeOf(version, version, version), version%2 > 0)
+		for len(steps) > 0 {
+			w.look(func() {
+				if len(steps) > 0 {
+					if err := steps[0].Do(); err != nil {
+						t.Fatal(err)
+					}
+					steps = steps[1:]
+				}
+			})
+			if len(steps) > 0 { // that nothing had changed when look began
+				if err := steps[0].Do(); err != nil {
+					t.Fatal(err)
+				}
+				steps = steps[1:]
+			}
+			if w.rules != w.rows[0] || w.rules != w.rows[1] {
+				t.Fatalf("rules of version %d are active with rows of the versions %v", w.rules, w.rows)
+			}
+		}
+		w.look(func() {})
+		w.want("at the end", version, version, version)
+	}
+}
+
+// TestVolumesThatChangeAllTheTime replaces a volume while its files are read.
+func TestVolumesThatChangeAllTheTime(t *testing.T) {
+	const versions = 60
+	w := newGrouped(t, time.Millisecond, volumeOf(1, 1, 1))
+	replaced := make(chan struct{})
+	done := make(chan struct{})
+	w.group.onLoad = func(c Change) error {
+		err := w.take(c)
+		if w.rules != w.rows[0] || w.rules != w.rows[1] {
+			t.Errorf("rules of version %d are active with rows of the versions %v", w.rules, w.rows)
+		}
+		if w.rules == versions {
+			close(done)
+		}
+		return err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer close(replaced)
+		for v := 2; v <= versions; v++ {
+			if err := volumetest.Update(w.dir, volumeOf(v, v, v)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err := w.group.Load(t.Context()); err != nil {
+		t.Log("while the volume is replaced:", err) // it may change during each of several attempts
+	}
+	running.Go(func() { w.group.Run(ctx) })
+	<-replaced
+	select {
+	case <-done:
+	case <-time.After(3 * time.Minute):
+		t.Error("the last version is not active")
+	}
+	cancel()
+	running.Wait()
+}
+
+// TestFilesThatChangeAllTheTimeDelayOthers holds that they do so only for a number of settle times.
+func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
+	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
+	if err := w.group.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	busy := filepath.Join(w.dir, "0.csv")
+	write(t, rulesOf(2), w.dir, "rules.yaml")
+	write(t, tableOf(2), busy)
+	rounds := 0
+	ctx, cancel := context.WithCancel(t.Context())
+	w.group.look(ctx, &watcher{}, func() {
+		if rounds++; rounds > 2*mostRounds {
+			cancel()
+		}
+		write(t, tableOf(2)+fmt.Sprint("b,", rounds), busy)
+		if err := os.Truncate(busy, int64(len(tableOf(2))+rounds)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w.want("while a table is written", 2, 1, 1)
+	if len(w.changes) != 2 {
+		t.Errorf("%d changes are loaded, want the first and that of the rules", len(w.changes))
+	}
+	w.look(func() {})
+	if last := w.changes[len(w.changes)-1]; last.Rules != nil || len(last.Tables) != 1 {
+		t.Errorf("after the end of writing the change has rules %v and %d tables, want the table alone", last.Rules, len(last.Tables))
+	}
+}
+
+// TestAGroupSaysWhatHasChanged changes members one by one.
+func TestAGroupSaysWhatHasChanged(t *testing.T) {
+	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
+	if err := w.group.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range []struct {
+		change func()
+		rules  bool
+		tables []string
+		err    bool
+	}{
+		{func() { write(t, rulesOf(2), w.dir, "rules.yaml") }, true, nil, false},
+		{func() { write(t, tableOf(22), w.dir, "0.csv") }, false, []string{"0"}, false},
+		{func() { write(t, tableOf(-1), w.dir, "1.csv") }, false, []string{"1"}, true},
+		{func() { w.mount(volumeOf(-1, 3, 3)) }, true, []string{"0", "1"}, true},
+		{func() { _ = os.Remove(filepath.Join(w.dir, "1.csv")) }, false, []string{"1"}, true},
+		{func() { write(t, rulesOf(4), w.dir, "rules.yaml") }, true, nil, false}, // a table that is gone is reported once
+	} {
+		w.changes = nil
+		step.change()
+		w.look(func() {})
+		w.look(func() {})
+		if len(w.changes) != 1 {
+			t.Fatalf("step %d: %d changes, want one", i, len(w.changes))
+		}
+		c := w.changes[0]
+		failed := c.Rules != nil && c.Rules.Err != nil
+		var names []string
+		for _, u := range c.Tables {
+			names, failed = append(names, u.Table.Name()), failed || u.Err != nil
+		}
+		if (c.Rules != nil) != step.rules || !slices.Equal(names, step.tables) || failed != step.err {
+			t.Errorf("step %d: rules %v, tables %v, failed %v; want %v, %v, %v", i, c.Rules != nil, names, failed, step.rules, step.tables, step.err)
+		}
+	}
+}
+
+// TestRulesWaitForAnUnfinishedTable replaces a volume by one in which a table does not end with a newline.
+func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
+	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
+	if err := w.group.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	files := volumeOf(2, 2, 2)
+	files["0.csv"] = strings.TrimSuffix(files["0.csv"], "\n")
+	w.mount(files)
+	rounds := 0
+	w.look(func() {
+		w.want("while a table is unfinished", 1, 1, 1)
+		if rounds++; rounds > 2*mostRounds {
+			w.group.tables[0].unchanged = func() time.Duration { return unfinishedTime }
+		}
+	})
+	w.want("when it has not changed for long", 2, 2, 2)
+	if len(w.changes) != 2 {
+		t.Errorf("%d changes are loaded, want the first and one more", len(w.changes))
+	}
+}

@@ -1,0 +1,279 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+)
+
+// last fails the test unless there have been n updates. It returns the text of the last: its error, or its warnings.
+func (k *fakedTable) last(n int) string {
+	k.t.Helper()
+	if len(k.updates) != n {
+		k.t.Fatalf("%d updates, want %d: %+v", len(k.updates), n, k.updates)
+	}
+	u := k.updates[n-1]
+	if u.Err != nil {
+		return u.Err.Error()
+	}
+	var lines []string
+	for _, d := range u.Diagnostics {
+		lines = append(lines, d.String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// took calls f, and fails the test unless that took a time between least and most.
+func took(t *testing.T, least, most time.Duration, f func()) {
+	t.Helper()
+	start := time.Now() // fake time
+	if f(); time.Since(start) < least || time.Since(start) > most {
+		t.Errorf("it took %v, want %v to %v", time.Since(start), least, most)
+	}
+}
+
+const settled = 110 * time.Millisecond
+
+// TestUnfinishedTable has a writer that stops in the middle of a line: the file is taken after five seconds without a change, with a
+// warning that names the row.
+func TestUnfinishedTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		k := newFakedTable(t, dir)
+		write(t, tableOf(1), k.path)
+		took(t, 0, 0, func() { check(t, k.file.Load(t.Context())) })
+		cut := k.path + `:3:1: warning: the file does not end with a newline: the row of k="b" may be cut off`
+
+		write(t, tableOf(2)+"b,1", k.path)
+		took(t, unfinishedTime, unfinishedTime+settled, func() { k.look(nil) })
+		if got := k.last(2); !strings.HasPrefix(got, cut) {
+			t.Errorf("a file that ends within a line: %s", got)
+		}
+		if n, _ := k.number("b"); n != 1 {
+			t.Errorf("the row is %d", n)
+		}
+
+		// The writer goes on after a pause of four seconds.
+		start := time.Now()
+		write(t, tableOf(3)+"b,1", k.path)
+		finished := false
+		finish := func() {
+			if !finished && time.Since(start) >= 4*time.Second {
+				finished = true
+				write(t, tableOf(3)+"b,12\n", k.path)
+			}
+		}
+		took(t, 4*time.Second, 4*time.Second+3*settled, func() { k.look(finish) })
+		if n, _ := k.number("b"); k.last(3) != "" || n != 12 {
+			t.Errorf("a file that is completed: %s, the row is %d", k.last(3), n)
+		}
+
+		// It writes a part each second. Each ends within a line.
+		start = time.Now()
+		parts := 0
+		write(t, tableOf(4)+"b,1", k.path)
+		took(t, 19*time.Second, 20*time.Second+2*settled, func() {
+			k.look(func() {
+				if n := int(time.Since(start) / time.Second); n > parts && n <= 15 {
+					parts = n
+					write(t, tableOf(4)+strings.Repeat("\n", n)+"b,1", k.path)
+				}
+			})
+		})
+		if got := k.last(4); !strings.HasPrefix(got, strings.Replace(cut, ":3:", ":18:", 1)) {
+			t.Errorf("a file that was written in parts: %s", got)
+		}
+
+		// It empties the file, and waits before it writes.
+		write(t, "", k.path)
+		written := false
+		start = time.Now()
+		took(t, time.Second, time.Second+4*settled, func() {
+			k.look(func() {
+				if !written && time.Since(start) >= time.Second {
+					written = true
+					write(t, tableOf(4)+"b,77\n", k.path)
+				}
+			})
+		})
+		if n, _ := k.number("b"); k.last(5) != "" || n != 77 {
+			t.Errorf("a file that was emptied and written: %s, the row is %d", k.last(5), n)
+		}
+
+		// A bad row may be half of one, too.
+		write(t, tableOf(5)+"b,many", k.path)
+		took(t, unfinishedTime, unfinishedTime+settled, func() { k.look(nil) })
+		if got := k.last(6); !strings.HasPrefix(got, k.path+":3:3: error: requests_per_unit") {
+			t.Errorf("a bad row: %s", got)
+		}
+	})
+}
+
+// TestTableThatKeepsChanging has a file that is never finished: an error says so, once.
+func TestTableThatKeepsChanging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		k := newFakedTable(t, dir)
+		k.follow(TableOptions{Table: tables.New("t"), Settle: time.Second})
+		write(t, tableOf(1), k.path)
+		check(t, k.file.Load(t.Context()))
+		n := 0
+		for _, end := range []string{"b,1", "b,1\n"} {
+			next := func() {
+				n++
+				write(t, tableOf(2)+strings.Repeat("\n", n)+end, k.path)
+			}
+			next()
+			k.look(next)
+			if got := k.last(2); got != "read "+k.path+": the file keeps changing" {
+				t.Errorf("ends with %q: %s", end, got)
+			}
+		}
+		took(t, unfinishedTime, unfinishedTime+2*time.Second, func() { write(t, tableOf(3)+"b,1", k.path); k.look(nil) })
+		if n, _ := k.number("a"); n != 3 {
+			t.Errorf("the row is %d", n)
+		}
+	})
+}
+
+// TestUnfinishedTablesAtTheStart holds that a start waits for all tables together, and not for ever.
+func TestUnfinishedTablesAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []*fakedTable
+		for range 3 {
+			dir := t.TempDir()
+			write(t, tableOf(1)+"b,1", dir, "t.csv")
+			all = append(all, newFakedTable(t, dir))
+		}
+		took(t, unfinishedTime, unfinishedTime+settled, func() {
+			for _, k := range all {
+				check(t, k.file.Load(t.Context()))
+				if got := k.last(1); !strings.Contains(got, `:3:1: warning: the file does not end with a newline: the row of k="b"`) {
+					t.Errorf("a warning: %s", got)
+				}
+			}
+		})
+
+		k := all[0]
+		k.follow(TableOptions{Table: tables.New("t")})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		took(t, time.Second, time.Second, func() {
+			if err := k.file.Load(ctx); !errors.Is(err, context.Canceled) || len(k.updates) > 0 {
+				t.Errorf("the end of a start: %v, %+v", err, k.updates)
+			}
+		})
+
+		writes := 0
+		for _, k := range all {
+			k.fake = func(*fakedSource) { // whenever it is opened
+				writes++
+				write(t, tableOf(1)+strings.Repeat("\n", writes)+"b,1", k.path)
+			}
+			k.follow(TableOptions{Table: tables.New("t")})
+		}
+		took(t, startTime, startTime+settled, func() {
+			for _, k := range all {
+				if err := k.file.Load(t.Context()); !errors.Is(err, errUnfinished) || len(k.updates) != 1 {
+					t.Errorf("a file that keeps changing: %v, %+v", err, k.updates)
+				}
+			}
+		})
+	})
+}
+
+// tableOfRows returns a table of n rows.
+func tableOfRows(n int) string {
+	var b strings.Builder
+	b.WriteString("k,requests_per_unit\n")
+	for i := range n {
+		fmt.Fprintf(&b, "k%d,%d\n", i, i+1)
+	}
+	return b.String()
+}
+
+// TestTableThatLosesRows warns of the loss of more than half of the rows, and rejects that of all.
+func TestTableThatLosesRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		k := newFakedTable(t, dir)
+		for i, step := range []struct {
+			rows int
+			want string
+		}{
+			{0, "warning: the file has no rows: the numbers of the rules hold for all keys"},
+			{10, ""},
+			{5, ""},
+			{2, "warning: the file has 2 rows, and the table had 5: more than half are gone"},
+			{3, ""},
+			{1, "warning: the file has 1 row, and the table had 3: more than half are gone"},
+			{0, "error: the file has no rows, and the table has 1 row"},
+			{4, ""},
+			{0, "error: the file has no rows, and the table has 4 rows"},
+		} {
+			write(t, tableOfRows(step.rows), k.path)
+			k.look(nil)
+			if got := k.last(i + 1); got != step.want && got != k.path+": "+step.want {
+				t.Errorf("%d: %d rows: %s, want %s", i, step.rows, got, step.want)
+			}
+		}
+		if n := k.file.opt.Table.Rows().Len(); n != 4 {
+			t.Errorf("the table has %d rows, want those before the loss", n)
+		}
+		k.follow(TableOptions{Table: k.file.opt.Table, AllowEmpty: true})
+		k.look(nil)
+		if got := k.last(1); k.file.opt.Table.Rows().Len() != 0 || !strings.Contains(got, "warning: the file has no rows") {
+			t.Errorf("what is allowed: %s", got)
+		}
+	})
+}
+
+// TestEachPrefixOfATable cuts the file of a table at each byte: it is refused, or taken with a warning, or it ends between two rows
+// and has at least half of them.
+func TestEachPrefixOfATable(t *testing.T) {
+	for name, text := range map[string]string{
+		"CSV":  tableOfRows(60),
+		"JSON": "{\"k\":\"a\",\"requests_per_unit\":55}\n{\"k\":\"b\",\"requests_per_unit\":66}\r\n{\"k\":\"c\",\"requests_per_unit\":7}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				k := newFakedTable(t, dir)
+				write(t, text, k.path)
+				check(t, k.file.Load(t.Context()))
+				whole := k.file.opt.Table.Rows()
+				for cut := range text {
+					k.file.opt.Table.Replace(whole)
+					write(t, text[:cut], k.path)
+					start := time.Now()
+					k.look(nil)
+					u := k.updates[len(k.updates)-1]
+					waited := time.Since(start) >= unfinishedTime
+					if ends := cut > 0 && text[cut-1] == '\n'; waited == ends {
+						t.Errorf("%d bytes: it was taken after %v", cut, time.Since(start))
+					}
+					if u.Err != nil || waited && len(u.Diagnostics) > 0 {
+						continue
+					}
+					for values, row := range u.Rows.All() {
+						if want, ok := whole.Get(values); !ok || row != want {
+							t.Errorf("%d bytes: row %q is %v, want %v", cut, values, row, want)
+						}
+					}
+					if lost := 2*u.Rows.Len() < whole.Len(); lost != (len(u.Diagnostics) > 0) {
+						t.Errorf("%d bytes, %d rows of %d: warnings %v", cut, u.Rows.Len(), whole.Len(), u.Diagnostics)
+					}
+				}
+				if len(k.updates) != len(text)+1 {
+					t.Errorf("%d updates of %d files", len(k.updates), len(text)+1)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,275 @@
+package source
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+)
+
+// fakedTable is the file of a table, with what a test has its operations do, and all updates.
+type fakedTable struct {
+	t       *testing.T
+	path    string
+	file    *TableFile
+	fake    func(*fakedSource) // nil for none
+	updates []TableUpdate
+}
+
+// newFakedTable follows the file t.csv of a directory. Rows that are read are put in force.
+func newFakedTable(t *testing.T, dir string) *fakedTable {
+	t.Helper()
+	k := &fakedTable{t: t, path: filepath.Join(dir, "t.csv")}
+	k.follow(TableOptions{Table: tables.New("t")})
+	return k
+}
+
+// follow follows the file by other options.
+func (k *fakedTable) follow(opt TableOptions) {
+	k.updates = nil
+	opt.Path = k.path
+	opt.OnLoad = func(u TableUpdate) error {
+		k.updates = append(k.updates, u)
+		if u.Err == nil {
+			u.Table.Replace(u.Rows)
+		}
+		return u.Err
+	}
+	k.file = NewTableFile(opt)
+	k.file.open = func(path string) (tableSource, error) {
+		in, err := openTable(path)
+		if err != nil || k.fake == nil {
+			return in, err
+		}
+		f := &fakedSource{tableSource: in, read: in.Read, readAt: in.ReadAt, stat: in.Stat}
+		if k.fake(f); f.open != nil {
+			_ = in.Close()
+			return nil, f.open
+		}
+		return f, nil
+	}
+}
+
+// look looks at the file several times, as at the hints of several events. Next, if not nil, is called whenever it waits.
+func (k *fakedTable) look(next func()) {
+	if next == nil {
+		next = func() {}
+	}
+	for range 3 {
+		k.file.look(k.t.Context(), &watcher{}, next)
+	}
+}
+
+// fakedSource is an open file whose operations a test replaces.
+type fakedSource struct {
+	tableSource
+	open   error
+	read   func([]byte) (int, error)
+	readAt func([]byte, int64) (int, error)
+	stat   func() (fs.FileInfo, error)
+}
+
+func (f *fakedSource) Read(p []byte) (int, error) { return f.read(p) }
+
+func (f *fakedSource) ReadAt(p []byte, at int64) (int, error) { return f.readAt(p, at) }
+
+func (f *fakedSource) Stat() (fs.FileInfo, error) { return f.stat() }
+
+func failed(op string, number syscall.Errno) error {
+	return &fs.PathError{Op: op, Path: "t.csv", Err: number}
+}
+
+// number returns the number of a row of the table.
+func (k *fakedTable) number(key string) (n uint32, known bool) {
+	row, known := k.file.opt.Table.Rows().Get([]string{key})
+	return row.RequestsPerUnit, known
+}
+
+// TestFaultsOfATable has each operation on the file fail: the failure is reported once, however often the file is looked at, and the file
+// is read again as soon as it can be, though it has not changed.
+func TestFaultsOfATable(t *testing.T) {
+	long := "k,requests_per_unit\na,2\n" + strings.Repeat("\n", 1<<17)
+	for name, tt := range map[string]struct {
+		fake func(*fakedSource)
+		want string
+	}{
+		"no permission": {func(f *fakedSource) { f.open = withUser(failed("open", syscall.EACCES)) }, "permission denied: this process is user"},
+		"stale handle":  {func(f *fakedSource) { f.open = failed("open", syscall.ESTALE) }, "stale"},
+		"stat fails": {func(f *fakedSource) {
+			f.stat = func() (fs.FileInfo, error) { return nil, failed("stat", syscall.ESTALE) }
+		}, "stale"},
+		"stat fails after reading": {func(f *fakedSource) {
+			stat := f.stat
+			f.stat = func() (fs.FileInfo, error) {
+				f.stat = func() (fs.FileInfo, error) { return nil, failed("stat", syscall.EIO) }
+				return stat()
+			}
+		}, "input/output error"},
+		"nothing can be read": {func(f *fakedSource) {
+			f.read = func([]byte) (int, error) { return 0, failed("read", syscall.EIO) }
+			f.readAt = func([]byte, int64) (int, error) { return 0, failed("read", syscall.EIO) }
+		}, "input/output error"},
+		"half can be read": {func(f *fakedSource) {
+			read := io.LimitReader(f.tableSource, 1<<16).Read
+			f.read = func(p []byte) (int, error) {
+				n, err := read(p)
+				if errors.Is(err, io.EOF) {
+					err = failed("read", syscall.ESTALE)
+				}
+				return n, err
+			}
+		}, "stale"},
+		"half is there": {func(f *fakedSource) { f.read = io.LimitReader(f.tableSource, 1<<16).Read }, "unexpected EOF: 65536 bytes of"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				write(t, tableOf(1), dir, "t.csv")
+				k := newFakedTable(t, dir)
+				if err := k.file.Load(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				k.fake = tt.fake
+				write(t, long, k.path)
+				k.look(nil)
+				if n, _ := k.number("a"); len(k.updates) != 2 || k.updates[1].Err == nil || !strings.Contains(k.updates[1].Err.Error(), tt.want) || n != 1 {
+					t.Fatalf("%d updates, the row is %d; want one with %s", len(k.updates)-1, n, tt.want)
+				}
+				k.fake = nil
+				k.look(nil)
+				if n, _ := k.number("a"); len(k.updates) != 3 || k.updates[2].Err != nil || n != 2 {
+					t.Errorf("%+v, the row is %d; want that the file is read again", k.updates[2:], n)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatReplacesATable replaces the file by what is none: that is reported once, also if it changes, and the rows stay.
+func TestWhatReplacesATable(t *testing.T) {
+	for name, tt := range map[string]struct {
+		replace, change func(path string) error // nil for nothing
+		want            string
+	}{
+		"nothing": {nil, nil, "no such file"},
+		"a directory": {
+			func(path string) error { return os.Mkdir(path, 0o700) },
+			func(path string) error { return os.Mkdir(filepath.Join(path, "b"), 0o700) }, "not a regular file",
+		},
+		"a pipe":            {func(path string) error { return syscall.Mkfifo(path, 0o600) }, nil, "not a regular file"},
+		"a device":          {func(path string) error { return os.Symlink("/dev/zero", path) }, nil, "not a regular file"},
+		"a link to itself":  {func(path string) error { return os.Symlink(path, path) }, nil, "too many levels of symbolic links"},
+		"a link to nothing": {func(path string) error { return os.Symlink("nothing", path) }, nil, "no such file"},
+		"a link through a file": {
+			func(path string) error {
+				return errors.Join(os.WriteFile(path+"~", nil, 0o600), os.Symlink(path+"~/t.csv", path))
+			}, nil, "not a directory",
+		},
+		"links that lead in a loop": {
+			func(path string) error { return errors.Join(os.Symlink(path+"~", path), os.Symlink(path, path+"~")) },
+			nil, "too many levels of symbolic links",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				write(t, tableOf(1), dir, "t.csv")
+				k := newFakedTable(t, dir)
+				if err := k.file.Load(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				check(t, os.Remove(k.path))
+				for _, do := range []func(string) error{tt.replace, tt.change} {
+					if do != nil {
+						check(t, do(k.path))
+					}
+					k.look(nil)
+				}
+				if n, _ := k.number("a"); len(k.updates) != 2 || k.updates[1].Err == nil || !strings.Contains(k.updates[1].Err.Error(), tt.want) || n != 1 {
+					t.Fatalf("%d updates, the row is %d; want one with %s", len(k.updates)-1, n, tt.want)
+				}
+				check(t, os.RemoveAll(k.path))
+				write(t, tableOf(2), k.path)
+				k.look(nil)
+				if n, _ := k.number("a"); len(k.updates) != 3 || k.updates[2].Err != nil || n != 2 {
+					t.Errorf("%+v, the row is %d; want the rows of the new file", k.updates[2:], n)
+				}
+			})
+		})
+	}
+}
+
+// TestTableThatIsNotThereAtTheStart is reported once, and its rows are taken when it is there.
+func TestTableThatIsNotThereAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newFakedTable(t, t.TempDir())
+		if err := k.file.Load(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("no file: %v", err)
+		}
+		k.look(nil)
+		k.last(1)
+		write(t, tableOf(2), k.path)
+		k.look(nil)
+		if n, _ := k.number("a"); k.last(2) != "" || n != 2 {
+			t.Errorf("the row is %d", n)
+		}
+	})
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAPipeIsOpenedWithoutWaiting has a pipe in place of a file that was one a moment before.
+func TestAPipeIsOpenedWithoutWaiting(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	check(t, syscall.Mkfifo(path, 0o600))
+	if f, err := openAtOnce(path); f != nil || err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
+		t.Errorf("%v, %v", f, err)
+	}
+}
+
+// TestTableThatChangesWhileItIsRead holds that half of one file and half of another is never taken.
+func TestTableThatChangesWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		k := newFakedTable(t, dir)
+		write(t, tableOf(1), k.path)
+		rest := []string{tableOf(1) + "b,2\n", tableOf(3) + "b,2\nc,3\n"}
+		k.fake = func(f *fakedSource) {
+			f.read = func(p []byte) (int, error) {
+				n, err := f.tableSource.Read(p)
+				if len(rest) > 0 {
+					write(t, rest[0], k.path)
+					rest = rest[1:]
+				}
+				return n, err
+			}
+		}
+		k.look(nil)
+		if n, _ := k.number("a"); len(k.updates) != 1 || k.updates[0].Err != nil || n != 3 {
+			t.Errorf("%+v, the row is %d; want the last file alone", k.updates, n)
+		}
+		// At the start.
+		rest = []string{tableOf(4)}
+		write(t, tableOf(55), k.path)
+		k.follow(TableOptions{Table: tables.New("t"), Settle: time.Second})
+		if err := k.file.Load(t.Context()); err != nil || len(k.updates) != 1 {
+			t.Fatalf("%v, %+v", err, k.updates)
+		}
+		if n, _ := k.number("a"); n != 4 {
+			t.Errorf("the row is %d, want that of the last file", n)
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestBodiesThatAreCut has connections that end within the body of a request: nothing changes, though what has come is good by itself.
+func TestBodiesThatAreCut(t *testing.T) {
+	_, addr, all, _ := tablesServer(t, tableRules)
+	chunk := func(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
+	for _, target := range []struct{ method, path, body string }{
+		{http.MethodPost, "/users", "user,requests_per_unit\nal,12\nbo,1\n"},
+		{http.MethodPost, "/users", "{\"user\":\"al\",\"requests_per_unit\":12}\n"},
+		{http.MethodPut, "/users/al?columns=user", "requests_per_unit=12"},
+		{http.MethodPut, "/users/al?columns=user", `{"requests_per_unit":12}`},
+	} {
+		for name, body := range map[string]string{
+			"without the last chunk": "Transfer-Encoding: chunked\r\n\r\n" + chunk(target.body),
+			"within a chunk":         "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s", len(target.body)+2, target.body),
+			"before its length":      fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(target.body)+1, target.body),
+		} {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fmt.Fprintf(conn, "%s %s%s HTTP/1.1\r\nHost: %s\r\n%s", target.method, tablesPath, target.path, addr, body); err != nil {
+				t.Fatal(err)
+			}
+			tcp, _ := conn.(*net.TCPConn)
+			if err := tcp.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || response.StatusCode != http.StatusBadRequest {
+				t.Errorf("%s %s, cut %s: %v, %v, want 400", target.method, target.body, name, response, err)
+			}
+			conn.Close()
+		}
+	}
+	if e, _ := all.Table("users"); e.Rows().Len() != 0 {
+		t.Errorf("%d rows", e.Rows().Len())
+	}
+}
+
+// TestRowsOfACutFile has a complete body with a file that is cut: the answer and the log name the row.
+func TestRowsOfACutFile(t *testing.T) {
+	_, addr, _, logs := tablesServer(t, tableRules)
+	for text, want := range map[string]string{
+		"user,requests_per_unit\nal,12\nbo,1":   `rows:3:1: warning: the file does not end with a newline: the row of user=\"bo\" may be cut off`,
+		"user,requests_per_unit\nal,12\nbo,1\n": "",
+	} {
+		response, err := http.Post("http://"+addr+tablesPath+"/users", "text/csv", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(got), want) || strings.Contains(string(got), "warning") != (want != "") {
+			t.Errorf("%q: %s, %s, want %q", text, response.Status, got, want)
+		}
+	}
+	if n := logs.FilterMessageSnippet("does not end with a newline").Len(); n != 1 {
+		t.Errorf("%d warnings in the log, want one", n)
+	}
+}
