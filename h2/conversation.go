@@ -110,6 +110,11 @@ func (c *Conn) Finish(out []byte, id uint32, status Status, fields []Field) []by
 	return c.with(out, c.conversation(id), func(s *stream) { c.finishTalk(s, status, fields) })
 }
 
+// Abort resets a conversation at once, and cancels it: its messages that have not left never will.
+func (c *Conn) Abort(out []byte, id uint32) []byte {
+	return c.with(out, c.conversation(id), func(s *stream) { c.reset(s, CodeCancel) })
+}
+
 func (c *Conn) finishTalk(s *stream, status Status, fields []Field) {
 	t := s.talk
 	s.later = nil

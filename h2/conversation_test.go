@@ -233,6 +233,23 @@ func TestConversationsWait(t *testing.T) {
 	}
 }
 
+// TestConversationsAbort has a conversation end while a message waits for a window.
+func TestConversationsAbort(t *testing.T) {
+	c := begun(t)
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	c.call(1, "talk")
+	c.want("SETTINGS ACK")
+	c.out = c.conn.Send(c.out, 1, []byte("one"))
+	c.want("HEADERS 1")
+	c.out = c.conn.Abort(c.out, 1)
+	c.want("RST_STREAM 1 CANCEL")
+	c.out = c.conn.Abort(c.out, 1)
+	c.want()
+	if n := c.handler.talks[0].cancelled; n != 1 || c.conn.Parked() != 0 || c.conn.Open() != 0 {
+		t.Errorf("cancelled %d times, %d bytes are parked, %d streams are open", n, c.conn.Parked(), c.conn.Open())
+	}
+}
+
 // TestConversationsLeaveTheirTurns has more conversations bring large messages than there are turns.
 func TestConversationsLeaveTheirTurns(t *testing.T) {
 	c := begun(t)

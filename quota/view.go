@@ -62,7 +62,7 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 	return v, true
 }
 
-// Brief is what [Divider.Survey] says of a bucket.
+// Brief is the result of [Divider.Brief].
 type Brief struct {
 	Bucket Bucket
 	// Limit is the one that the bucket was reported with last.
@@ -70,25 +70,20 @@ type Brief struct {
 	// Rate and InForce are as in [View], Demand that of all holders.
 	Rate, InForce int64
 	Demand        float64
+	Shares        int // number of shares
 }
 
-// Survey calls f with buckets that are divided. It stops once it has looked at most buckets and shares, so it may miss buckets,
-// in no order. f must not call the divider's methods.
-func (d *Divider) Survey(now Time, most int, f func(Brief)) {
-	d.advance(now)
-	for key, b := range d.buckets {
-		if most -= 1 + len(b.shares); most < 0 {
-			return
-		}
-		if b.limit == nil || b.limit.Verdict != Divide {
-			continue
-		}
-		brief := Brief{Bucket: key, Limit: b.limit, Rate: b.limit.rate(), InForce: b.inForce()}
-		for i := range b.shares {
-			brief.Demand += float64(b.shares[i].demand)
-		}
-		f(brief)
+// Brief returns what is known of a bucket, in short. ok is false if the bucket is not divided.
+func (d *Divider) Brief(key Bucket) (brief Brief, ok bool) {
+	b := d.buckets[key]
+	if b == nil || b.limit == nil || b.limit.Verdict != Divide {
+		return Brief{}, false
 	}
+	brief = Brief{Bucket: key, Limit: b.limit, Rate: b.limit.rate(), InForce: b.inForce(), Shares: len(b.shares)}
+	for i := range b.shares {
+		brief.Demand += float64(b.shares[i].demand)
+	}
+	return brief, true
 }
 
 // Buckets goes through the buckets that are known.

@@ -43,7 +43,7 @@ func newQuota(r *registry) Quota {
 		Called:    r.counter("sluice_quota_called_total", "Descriptors of requests to the rate limit service that led to rules with quota: they are decided by counters of their own, beside what Envoys divide."),
 		Roles:     r.gauge("sluice_quota_roles", "Domains whose limits this sluice divides: all with quota, or of several sluices with a store those whose role is its own."),
 		Elsewhere: r.counter("sluice_quota_elsewhere_total", "Streams to the rate limit quota service that were ended because another sluice divides the domain."),
-		Refused:   r.counter("sluice_quota_refused_total", "Streams to the rate limit quota service that were ended with an error: the domain is not theirs to ask for, a report cannot be read, or there are too many."),
+		Refused:   r.counter("sluice_quota_refused_total", "Streams to the rate limit quota service that were ended with an error: the domain is not theirs to ask for, a report cannot be read or does not come in time, messages are not taken in, or there are too many streams."),
 	}
 }
 

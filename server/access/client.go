@@ -30,6 +30,9 @@ func (c *Client) May(domain []byte) bool {
 	return c.any || named
 }
 
+// MayAny reports whether c may ask for at least one domain.
+func (c *Client) MayAny() bool { return c != nil && (c.any || len(c.domains) > 0) }
+
 // DeniedError is the error of a request for a domain that its client may not ask for.
 type DeniedError struct {
 	client *Client
@@ -41,10 +44,16 @@ func Denied(c *Client, domain []byte) *DeniedError {
 	return &DeniedError{c, shortened(fmt.Sprintf("%q", domain), 120)}
 }
 
+// DeniedEverything returns the error of a client that may ask for no domain.
+func DeniedEverything(c *Client) *DeniedError { return &DeniedError{client: c} }
+
 // Error says what the client may not ask for, and names its certificate.
 func (e *DeniedError) Error() string {
 	if e.client == nil {
 		return "no client certificate: --grpc-allow grants no domain"
+	}
+	if e.domain == "" {
+		return fmt.Sprintf("the client certificate (%s) may ask for no domain: --grpc-allow grants it none", e.client.names)
 	}
 	return fmt.Sprintf("the client certificate (%s) may not ask for domain %s: --grpc-allow does not grant it", e.client.names, e.domain)
 }

@@ -3,6 +3,7 @@ package rlqs_test
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ const atOnce = 16 << 10
 // fleet is Envoys that report as many buckets each.
 type fleet struct {
 	passed  time.Duration
+	service *rlqs.Service
 	streams []*rlqs.Stream
 	reports [][]byte
 	out     []byte
@@ -33,9 +35,10 @@ func newFleet(tb testing.TB, envoys, buckets int) *fleet {
 		Count: func(*descriptors.Set, *descriptors.Rule, []descriptors.Entry, uint64, uint64, uint64) {},
 	})
 	tb.Cleanup(s.Close)
+	f.service = s
 	f.passed = time.Hour
 	for i := range envoys {
-		st, err := s.Open(rlqs.Peer{}, func() {})
+		st, err := s.Open(rlqs.Peer{Identity: strconv.Itoa(i)}, func() {})
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -93,20 +96,57 @@ func processorTime(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestBucketsTakeLittle holds what 100,000 buckets take.
+// heap returns the bytes in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestBucketsTakeLittle compares what 100,000 buckets take with what the service says that it holds.
 func TestBucketsTakeLittle(t *testing.T) {
-	var before, after runtime.MemStats
 	f := newFleet(t, 10, 10_000)
-	runtime.GC()
-	runtime.ReadMemStats(&before)
+	before := heap()
 	f.report(t)
 	f.report(t)
-	runtime.GC()
-	runtime.ReadMemStats(&after)
+	taken := heap() - before
+	if held := f.service.Held(); taken > held || held > rlqs.MostHeld {
+		t.Errorf("100,000 buckets take %d bytes, and %d are counted of %d", taken, held, rlqs.MostHeld)
+	}
+	t.Logf("100,000 buckets take %.1f MiB", float64(taken)/(1<<20))
 	runtime.KeepAlive(f)
-	if taken := float64(after.HeapAlloc-before.HeapAlloc) / (1 << 20); taken > 100 {
-		t.Errorf("100,000 buckets take %.1f MiB", taken)
-	} else {
-		t.Logf("100,000 buckets take %.1f MiB", taken)
+}
+
+// TestStreamsTakeLittle compares what streams take that have sent a part of a report with what the service says that it holds.
+func TestStreamsTakeLittle(t *testing.T) {
+	f, streams := newFleet(t, 0, 0), make([]*rlqs.Stream, rlqs.MostStreams/2)
+	before := heap()
+	for i := range streams {
+		var err error
+		if streams[i], err = f.service.Open(rlqs.Peer{Identity: "one"}, func() {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(kind string) {
+		t.Helper()
+		taken, held := heap()-before, f.service.Held()
+		if taken > held || held > rlqs.MostHeld {
+			t.Errorf("%s take %d bytes, and %d are counted", kind, taken, held)
+		}
+		t.Logf("%s take %d bytes each", kind, taken/int64(len(streams)))
+	}
+	check("streams without a report")
+	for _, st := range streams {
+		if err := st.Report([]byte("\x0a\x01d\x12\x7f"), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("streams with a part of a report")
+	for _, st := range streams {
+		st.Close()
+	}
+	if held := f.service.Held(); held != 0 {
+		t.Errorf("without streams %d bytes are counted", held)
 	}
 }

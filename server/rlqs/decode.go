@@ -61,9 +61,14 @@ type visitor interface {
 // bytes it does not look, a bucket is taken as it comes, before it is known whether the rest of the report is
 // valid, and groups, which proto3 has not, are refused.
 type decoder struct {
-	part []byte // a field that is not whole
+	part []byte // a field that is not whole, at most mostField bytes
 	skip uint64 // bytes of a field that are to be thrown away
 
+	scratch *decoderScratch
+}
+
+// decoderScratch is memory that decoders use in turn.
+type decoderScratch struct {
 	usage   usage
 	entries [mostEntries]entry
 }
@@ -89,6 +94,9 @@ func (d *decoder) feed(p []byte, last bool, v visitor) error {
 		case err != nil:
 			return err
 		case n == 0 || size <= mostField && size > uint64(len(p)):
+			if d.part == nil {
+				d.part = make([]byte, 0, mostField)
+			}
 			d.part = append(d.part, p...)
 			p = nil
 		case size > mostField:
@@ -193,8 +201,8 @@ func (d *decoder) tooLarge(tag byte, v visitor) error {
 	case 1<<3 | byte(protowire.BytesType):
 		return errMalformedDomain
 	case 2<<3 | byte(protowire.BytesType):
-		d.usage = usage{fault: faultSize}
-		v.bucket(&d.usage)
+		d.scratch.usage = usage{fault: faultSize}
+		v.bucket(&d.scratch.usage)
 	}
 	return nil
 }
@@ -213,12 +221,13 @@ func (d *decoder) field(b []byte, v visitor) error {
 		}
 		return v.domain(body)
 	case number == 2 && typ == protowire.BytesType:
-		d.usage = usage{entries: d.entries[:0]}
-		if !d.usage.read(body) {
+		u := &d.scratch.usage
+		*u = usage{entries: d.scratch.entries[:0]}
+		if !u.read(body) {
 			return errMalformed
 		}
-		d.usage.check()
-		v.bucket(&d.usage)
+		u.check()
+		v.bucket(u)
 	}
 	return nil
 }

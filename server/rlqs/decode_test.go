@@ -43,7 +43,7 @@ func (s *seen) bucket(u *usage) {
 
 // decodeIn feeds a report in pieces of a size.
 func decodeIn(report []byte, size int) (*seen, error) {
-	s, d := &seen{}, &decoder{}
+	s, d := &seen{}, &decoder{scratch: new(decoderScratch)}
 	for len(report) > size {
 		if err := d.feed(report[:size], false, s); err != nil {
 			return s, err
@@ -135,7 +135,7 @@ func TestDecodeText(t *testing.T) {
 // TestDecodeHoldsLittle has fields that are larger than any that is read: none of their bytes is kept.
 func TestDecodeHoldsLittle(t *testing.T) {
 	b := marshal(t, report(of(1, 0, 0, "k", strings.Repeat("x", 1<<20))))
-	s, d := &seen{}, &decoder{}
+	s, d := &seen{}, &decoder{scratch: new(decoderScratch)}
 	for len(b) > 0 {
 		n := min(len(b), 1000)
 		if err := d.feed(b[:n], n == len(b), s); err != nil {

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
@@ -79,7 +78,12 @@ func (s *Service) expect() {
 			s.left = append(s.left, domain)
 		}
 	}
+	begun := map[string]bool{}
+	for domain := range roles {
+		begun[domain] = s.roles[domain] == nil
+	}
 	s.roles = roles
+	s.endStreamsOf(begun)
 	s.count()
 }
 
@@ -108,13 +112,15 @@ func (s *Service) follow() {
 	}
 	defer s.pace.Reset(rolePace)
 	s.current()
+	lost := map[string]bool{}
 	for domain, r := range s.roles {
-		if !s.holds([]byte(domain)) {
-			r.until = 0
-			s.end(domain)
+		if !s.holds([]byte(domain)) && r.until > 0 {
+			r.until, lost[domain] = 0, true
 		}
 		s.report(domain, r)
 	}
+	s.endStreamsOf(lost)
+	s.count()
 	if s.asking || len(s.roles)+len(s.left) == 0 {
 		return
 	}
@@ -165,21 +171,27 @@ func (s *Service) heard(asked quota.Time, domain, before string) {
 		// It is ours anew. Who had it may believe so for a while yet, if the store has forgotten him. And so may we have:
 		// others had it in between, or might have.
 		r.until, r.since, r.other = asked+roleBelieved, now+roleBelieved, ""
-		s.end(domain)
-		s.limits = map[*descriptors.Rule]*quota.Limit{}
+		s.endStreamsOf(map[string]bool{domain: true})
+		s.forgetLimits()
+	case r.until > 0:
+		r.until = 0
+		s.endStreamsOf(map[string]bool{domain: true})
+		fallthrough
 	default:
-		r.until, r.other = 0, before
-		s.end(domain)
+		r.other = before
 	}
 	s.report(domain, r)
+	s.count()
 }
 
-// end ends the streams of a domain, whose Envoys then ask elsewhere. s.mu is held.
-func (s *Service) end(domain string) {
+// endStreamsOf ends the streams of domains, whose Envoys then ask elsewhere. s.mu is held.
+func (s *Service) endStreamsOf(domains map[string]bool) {
+	if len(domains) == 0 {
+		return
+	}
 	for _, st := range s.streams {
-		if string(st.name) == domain && st.err == nil {
-			st.err = s.elsewhere(st.name)
-			s.wakes = append(s.wakes, st.wake)
+		if domains[string(st.name)] && st.Ended() == nil {
+			s.end(st, s.elsewhere(st.name))
 		}
 	}
 }
@@ -188,7 +200,6 @@ func (s *Service) end(domain string) {
 func (s *Service) report(domain string, r *role) {
 	if n := (news{domain, r.other, s.options.Elapsed() < r.until}); n != r.told {
 		r.told = n
-		s.count()
 		s.news = append(s.news, n)
 	}
 }
@@ -203,18 +214,19 @@ func (s *Service) Resign() {
 	}
 	s.resigned = true
 	s.pace.Stop()
-	ours := s.left
+	left, all := s.left, map[string]bool{}
 	for domain, r := range s.roles {
 		if r.until > 0 {
-			ours = append(ours, domain)
+			left = append(left, domain)
 		}
-		r.until = 0
-		s.end(domain)
+		r.until, all[domain] = 0, true
 		s.report(domain, r)
 	}
+	s.endStreamsOf(all)
+	s.count()
 	s.tell()
 	s.asks.Wait() // what came to the store behind this would take the roles again
-	s.hold(0, ours, func(int, string) {})
+	s.hold(0, left, func(int, string) {})
 }
 
 // Serves returns the domains whose limits are divided, by this service or, where that is false, by another if any.

@@ -5,11 +5,10 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	_ "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3" // which reflection describes
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -23,9 +22,6 @@ const (
 	ServiceName = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"
 	MethodName  = "StreamRateLimitQuotas"
 )
-
-// MostStreams is how many streams may be open at once. Each Envoy has one for each domain.
-const MostStreams = 10_000
 
 // Options are a service's.
 type Options struct {
@@ -56,16 +52,26 @@ type Service struct {
 	options Options
 	hasher  identity.Hasher
 
+	// mu is never held for longer than a bounded amount of work takes, so that rules, metrics and states need not wait.
 	mu      sync.Mutex
 	divider *quota.Divider
 	streams map[quota.Holder]*Stream
+	slots   slots
+	waits   waits
 	newest  quota.Holder
 	set     *descriptors.Set                   // of which limits are
 	limits  map[*descriptors.Rule]*quota.Limit // of the rules that were asked for
+	ruleOf  map[*quota.Limit]*descriptors.Rule // is the inverse of limits
 	ready   []quota.Holder
 	due     *time.Timer
-	survey  survey
+	scratch scratch
+	parts   int // bytes that streams keep of their reports
 	closed  bool
+
+	held atomic.Int64 // see Held
+
+	surveying sync.Mutex // guards surveyed; mu may be locked under it
+	surveyed  survey
 
 	// What follows is for roles.
 	holder           string
@@ -78,11 +84,19 @@ type Service struct {
 	news             []news   // that nobody was told of
 }
 
+// scratch is memory that all streams use in turn.
+type scratch struct {
+	decoder decoderScratch
+	entries [mostEntries]descriptors.Entry
+	id      []byte
+	actions []quota.Action
+}
+
 // New returns a service. Whoever makes it closes it.
 func New(o Options) *Service {
 	s := &Service{
-		options: o, hasher: identity.NewKey().Hasher(), streams: map[quota.Holder]*Stream{},
-		divider: quota.New(o.Elapsed(), quota.Options{}),
+		options: o, hasher: identity.NewKey().Hasher(), streams: map[quota.Holder]*Stream{}, slots: newSlots(),
+		divider: quota.New(o.Elapsed(), quota.Options{MaxBytes: mostBucketBytes}),
 	}
 	s.due = time.AfterFunc(time.Hour, s.tick)
 	s.due.Stop()
@@ -117,18 +131,14 @@ func (s *Service) tick() {
 	s.divide()
 }
 
-// divide has the divider divide what events have changed. s.mu is held.
+// divide does a bounded part of the work that is due, and plans the next part. s.mu is held.
 func (s *Service) divide() {
 	if s.closed {
 		return
 	}
 	now := s.options.Elapsed()
-	next := s.divider.Tick(now)
-	m, counts := &s.options.Metrics.Quota, s.divider.Counts()
-	m.Streams.Set(float64(len(s.streams)))
-	m.Buckets.Set(float64(counts.Buckets))
-	m.Shares.Set(float64(counts.Shares))
-	if len(s.streams) > 0 || counts.Buckets > 0 {
+	next := min(s.divider.Tick(now), s.endLate(now))
+	if s.measure().Buckets > 0 || len(s.streams) > 0 {
 		s.due.Reset(max(next-now, time.Millisecond))
 	}
 }
@@ -171,7 +181,7 @@ func (s *Service) limit(r *descriptors.Rule) *quota.Limit {
 		if ours := s.roles[r.Domain()]; ours != nil {
 			l.Since = ours.since
 		}
-		s.limits[r] = l
+		s.limits[r], s.ruleOf[l] = l, r
 	}
 	return l
 }
@@ -179,46 +189,53 @@ func (s *Service) limit(r *descriptors.Rule) *quota.Limit {
 // current returns the rules in force. s.mu is held.
 func (s *Service) current() *descriptors.Set {
 	if set := s.options.Rules(); set != s.set || s.limits == nil {
-		s.set, s.limits = set, map[*descriptors.Rule]*quota.Limit{}
-		if set != nil && set.Divides() { // so that the first bucket that no rule matches is an increase
-			for _, l := range set.Limits {
-				if l.Rule.Divided() != nil {
-					s.options.Metrics.Quota.Unmatched.WithLabelValues(descriptors.MetricDomain(l.Rule.Domain()))
-				}
-			}
+		s.set = set
+		s.forgetLimits()
+		for _, domain := range set.Divided() { // so that the first bucket that no rule matches is an increase
+			s.options.Metrics.Quota.Unmatched.WithLabelValues(descriptors.MetricDomain(domain))
 		}
 		s.expect()
 	}
 	return s.set
 }
 
-// RulesChanged has the rules in force divide all buckets, at once. Streams wait for each other's buckets, not for all.
+// forgetLimits has the limits of all rules made again. s.mu is held.
+func (s *Service) forgetLimits() {
+	s.limits, s.ruleOf = map[*descriptors.Rule]*quota.Limit{}, map[*quota.Limit]*descriptors.Rule{}
+}
+
+// rematchedAtOnce is how many buckets of a stream get their rule again before others may go on.
+const rematchedAtOnce = 512
+
+// RulesChanged applies the active rules to all buckets before it returns. It releases the lock now and then.
 func (s *Service) RulesChanged() {
 	s.mu.Lock()
 	s.current()
 	holders := slices.Collect(maps.Keys(s.streams))
-	s.mu.Unlock()
+	s.tell()
 	for _, h := range holders {
-		s.rematch(h)
+		for left := math.MaxInt; left > 0; {
+			left = s.rematch(h, left)
+		}
 	}
 	if s.options.Roles != nil {
 		s.follow()
 	}
 }
 
-// rematch has the rules in force divide the buckets of a stream.
-func (s *Service) rematch(h quota.Holder) {
+// rematch applies the active rules to some of the buckets of a stream: see [quota.Divider.Each].
+func (s *Service) rematch(h quota.Holder, left int) int {
 	s.mu.Lock()
 	defer s.tell()
 	st := s.streams[h]
 	if st == nil {
-		return
+		return 0
 	}
 	set, now := s.current(), s.options.Elapsed()
-	s.divider.Each(h, math.MaxInt, math.MaxInt, func(key quota.Bucket, id string) {
-		st.id = append(st.id[:0], id...)
-		u := usage{entries: st.decoder.entries[:0]}
-		u.readID(st.id) // it is ours
+	left = s.divider.Each(h, left, rematchedAtOnce, func(key quota.Bucket, id string) {
+		s.scratch.id = append(s.scratch.id[:0], id...)
+		u := usage{entries: s.scratch.decoder.entries[:0]}
+		u.readID(s.scratch.id) // it is ours
 		var limit *quota.Limit
 		if rule, _ := (*reader)(st).match(set, &u); rule != nil {
 			limit = s.limit(rule)
@@ -226,7 +243,5 @@ func (s *Service) rematch(h quota.Holder) {
 		s.divider.Relimit(now, key, limit)
 	})
 	s.divide()
+	return left
 }
-
-// errManyStreams is the answer to a stream for which there is no place.
-var errManyStreams = status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", MethodName, MostStreams)

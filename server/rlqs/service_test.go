@@ -1,6 +1,7 @@
 package rlqs_test
 
 import (
+	"crypto/x509"
 	"fmt"
 	"math"
 	"runtime"
@@ -45,6 +46,7 @@ type stage struct {
 	metrics *telemetry.Metrics
 	counted []string
 	paused  atomic.Int64 // for how many nanoseconds its process has
+	asked   atomic.Int64 // how often the service asked for the rules
 }
 
 // play runs a test with a service, at a time of its own, past the time in which a predecessor's assignments may act.
@@ -57,8 +59,11 @@ func play(t *testing.T, allow *access.AllowList, test func(s *stage)) {
 		s.set.Store(set)
 		s.Service = rlqs.New(rlqs.Options{
 			Elapsed: func() time.Duration { return time.Since(begun) },
-			Rules:   func() *descriptors.Set { return s.set.Load() },
-			Allow:   allow, Metrics: metrics,
+			Rules: func() *descriptors.Set {
+				s.asked.Add(1)
+				return s.set.Load()
+			},
+			Allow: allow, Metrics: metrics,
 			Count: func(_ *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64) {
 				text := fmt.Sprintf("%s %s %d %d", r.Path(), entries[0].Value, allowed, denied)
 				if beyond > 0 {
@@ -83,12 +88,23 @@ type envoy struct {
 
 func (s *stage) envoy() *envoy {
 	s.t.Helper()
-	e := &envoy{s: s, told: map[string]string{}}
-	var err error
-	if e.Stream, err = s.Open(rlqs.Peer{}, func() { e.wakes.Add(1) }); err != nil {
+	return s.open(rlqs.Peer{})
+}
+
+// open opens a stream of a client.
+func (s *stage) open(p rlqs.Peer) *envoy {
+	s.t.Helper()
+	e, err := s.tryOpen(p)
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	return e
+}
+
+func (s *stage) tryOpen(p rlqs.Peer) (e *envoy, err error) {
+	e = &envoy{s: s, told: map[string]string{}}
+	e.Stream, err = s.Open(p, func() { e.wakes.Add(1) })
+	return e, err
 }
 
 // usage is an element of a report. The id is pairs of keys and values.
@@ -346,7 +362,7 @@ func TestErrorsEndTheStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, tc.allow, func(s *stage) {
-				e := s.envoy()
+				e := s.open(rlqs.Peer{Client: named(allow, "a")})
 				for range 2 {
 					if err := e.Report([]byte(tc.piece), true); status.Code(err) != tc.code {
 						t.Errorf("Report = %v, want %v", err, tc.code)
@@ -358,18 +374,9 @@ func TestErrorsEndTheStream(t *testing.T) {
 	}
 }
 
-func TestStreamsAreBounded(t *testing.T) {
-	play(t, nil, func(s *stage) {
-		var e *envoy
-		for range rlqs.MostStreams {
-			e = s.envoy()
-		}
-		if _, err := s.Open(rlqs.Peer{}, nil); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("Open = %v, want RESOURCE_EXHAUSTED", err)
-		}
-		e.Close()
-		s.envoy()
-	})
+// named returns a client by the name in its certificate.
+func named(allow *access.AllowList, name string) *access.Client {
+	return allow.Client(&x509.Certificate{DNSNames: []string{name}})
 }
 
 // TestDomainsWithoutRules has a client open stream after stream, each for another domain that no rules are for: nothing of

@@ -3,6 +3,7 @@ package rlqs
 import (
 	"bytes"
 	"hash/maphash"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -12,10 +13,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
-// Peer is who opens a stream.
+// Peer is the client that opens a stream.
 type Peer struct {
 	// Client is nil if it has shown no certificate.
 	Client *access.Client
+	// Identity names the client: see [access.IdentityOf].
+	Identity string
 	// Address is that of its machine. It is empty if others may have the same, as behind a socket.
 	Address string
 }
@@ -24,36 +27,64 @@ type Peer struct {
 type Stream struct {
 	service *Service
 	peer    Peer
+	id      uint64 // of the client
 	wake    func()
 	holder  quota.Holder
+	slot    slot
+	wait    wait
 
+	reported bool // a report has come
 	periodic bool // the report that comes has a bucket that was reported before
-	// seq is the number of the newest message, and reported what it was at the last such report: see ConfirmByReports.
-	seq, reported uint64
+	// seq is the number of the newest message, and confirmable what it was at the last such report: see ConfirmByReports.
+	seq, confirmable uint64
 
 	decoder decoder
 	name    []byte // the domain, nil until the first report
-	err     error
-	entries [mostEntries]descriptors.Entry
-	id      []byte
-	actions []quota.Action
+	ended   atomic.Pointer[error]
 }
+
+var clientSeed = maphash.MakeSeed()
 
 // Open begins a stream. Wake is called when there may be something to take; it must return at once, and may be called
 // by any goroutine.
 func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
+	st := &Stream{service: s, peer: p, id: maphash.String(clientSeed, p.Identity), wake: wake}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.options.Metrics.Calls.Method(MethodName).Requests.Inc()
-	if len(s.streams) >= MostStreams {
-		s.options.Metrics.Quota.Refused.Inc()
-		return nil, errManyStreams
+	defer s.tell()
+	m := s.options.Metrics
+	m.Calls.Method(MethodName).Requests.Inc()
+	if s.options.Allow != nil && !p.Client.MayAny() {
+		m.Quota.Refused.Inc()
+		return nil, status.Error(codes.PermissionDenied, access.DeniedEverything(p.Client).Error())
+	}
+	evicted, ok := s.slots.take(st, st.id)
+	if !ok {
+		m.Quota.Refused.Inc()
+		return nil, errNoSlot
+	}
+	if evicted != nil {
+		m.Quota.Refused.Inc()
+		s.end(evicted, errEvicted)
 	}
 	s.newest++
-	st := &Stream{service: s, peer: p, wake: wake, holder: s.newest}
+	st.holder = s.newest
+	st.decoder.scratch = &s.scratch.decoder
 	s.streams[st.holder] = st
+	now := s.options.Elapsed()
+	s.await(st, &s.waits.unreported, now)
+	if s.waits.unreported.Len() == 1 && !s.closed {
+		s.due.Reset(0)
+	}
+	s.measure()
 	return st, nil
 }
+
+// The errors of streams that are over, or for which there is no slot.
+var (
+	errClosed  = status.Error(codes.Canceled, "the stream has ended")
+	errNoSlot  = status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once, of which a client has no more than are free", MethodName, MostStreams)
+	errEvicted = status.Errorf(codes.ResourceExhausted, "%s is in use: this client has the most streams, and another needs one", MethodName)
+)
 
 // Close says that the stream has ended. It may be called again.
 func (st *Stream) Close() {
@@ -64,8 +95,32 @@ func (st *Stream) Close() {
 		return
 	}
 	delete(s.streams, st.holder)
+	st.ended.CompareAndSwap(nil, &errClosed) // no report that is still on its way counts
+	s.release(st)
 	s.divider.Closed(s.options.Elapsed(), st.holder)
 	s.divide()
+	s.measure()
+}
+
+// release frees what the stream has except its shares. s.mu is held.
+func (s *Service) release(st *Stream) {
+	s.slots.leave(st)
+	s.waits.leave(st)
+	s.dropPart(st)
+}
+
+// dropPart frees what a stream keeps of a report. s.mu is held.
+func (s *Service) dropPart(st *Stream) {
+	s.parts -= cap(st.decoder.part)
+	st.decoder.part = nil
+}
+
+// end has the stream end with an error, unless it ends already. s.mu is held.
+func (s *Service) end(st *Stream, err error) {
+	if st.ended.CompareAndSwap(nil, &err) {
+		s.release(st)
+		s.wakes = append(s.wakes, st.wake)
+	}
 }
 
 // Report brings the next piece of a report. Last says that the report ends with it. An error ends the stream.
@@ -73,29 +128,51 @@ func (st *Stream) Report(p []byte, last bool) error {
 	s := st.service
 	s.mu.Lock()
 	defer s.tell()
-	if st.err != nil {
-		return st.err
+	if err := st.Ended(); err != nil {
+		return err
 	}
-	if err := st.decoder.feed(p, last, (*reader)(st)); err != nil {
+	before := cap(st.decoder.part)
+	err := st.decoder.feed(p, last, (*reader)(st))
+	if more := cap(st.decoder.part) - before; more > 0 {
+		s.parts += more
+		s.measure()
+	}
+	if err != nil {
 		if _, ok := status.FromError(err); !ok {
 			err = status.Error(codes.InvalidArgument, err.Error())
 		}
-		st.err = err
 		s.options.Metrics.Quota.Refused.Inc()
+		s.end(st, err)
 		return err
 	}
 	if last {
 		s.options.Metrics.Quota.Reports.Inc()
+		s.reported(st)
 		s.divide()
 	}
 	return nil
 }
 
+// reported notes a report of the stream. s.mu is held.
+func (s *Service) reported(st *Stream) {
+	s.dropPart(st)
+	if st.reported || st.name == nil {
+		return
+	}
+	st.reported = true
+	s.slots.report(st)
+	s.waits.leave(st)
+	if st.seq > 0 { // it took actions about the buckets that came first
+		s.await(st, &s.waits.unconfirmed, s.options.Elapsed())
+	}
+}
+
 // Ended returns why the stream is to end, nil while it is not. It is to be looked at whenever the stream is woken.
 func (st *Stream) Ended() error {
-	st.service.mu.Lock()
-	defer st.service.mu.Unlock()
-	return st.err
+	if err := st.ended.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // mostHits bounds what a report says of a bucket's requests, more than an Envoy has in five seconds. So no sum wraps around, and
@@ -104,8 +181,6 @@ const mostHits = 1 << 32
 
 // reader takes what is in reports. The service's lock is held.
 type reader Stream
-
-var addressSeed = maphash.MakeSeed()
 
 // domain implements [visitor].
 func (r *reader) domain(name []byte) error {
@@ -130,12 +205,12 @@ func (r *reader) domain(name []byte) error {
 	peer := uint64(0)
 	if r.peer.Address != "" && set != nil && set.Knows(name) { // who asks for any domain leaves nothing behind
 		var h maphash.Hash
-		h.SetSeed(addressSeed)
+		h.SetSeed(clientSeed)
 		_, _ = h.WriteString(r.peer.Address) // it never fails
 		_, _ = h.Write(append([]byte{0}, name...))
 		peer = h.Sum64()
 	}
-	s.divider.Opened(s.options.Elapsed(), r.holder, peer, 0)
+	s.divider.Opened(s.options.Elapsed(), r.holder, peer, r.id)
 	return nil
 }
 
@@ -157,8 +232,9 @@ func (r *reader) bucket(u *usage) {
 	u.allowed, u.denied = min(u.allowed, mostHits), min(u.denied, mostHits)
 	set := s.current()
 	rule, entries := r.match(set, u)
-	r.id = appendID(r.id[:0], u.entries)
-	report := quota.Report{Bucket: s.bucketOf(r.name, r.id), ID: r.id, Allowed: u.allowed, Denied: u.denied, Elapsed: u.elapsed}
+	id := appendID(s.scratch.id[:0], u.entries)
+	s.scratch.id = id
+	report := quota.Report{Bucket: s.bucketOf(r.name, id), ID: id, Allowed: u.allowed, Denied: u.denied, Elapsed: u.elapsed}
 	if rule != nil {
 		report.Limit = s.limit(rule)
 	}
@@ -199,7 +275,7 @@ func (r *reader) unmatched(set *descriptors.Set) {
 // match returns the rule of a bucket, or nil, and the entries of its descriptor. Their order is what the entry OrderKey
 // says, which names all others.
 func (r *reader) match(set *descriptors.Set, u *usage) (*descriptors.Rule, []descriptors.Entry) {
-	entries := r.entries[:0]
+	entries := r.service.scratch.entries[:0]
 	order, found := u.find([]byte(OrderKey))
 	for found && len(entries) < len(u.entries) {
 		var name []byte
@@ -253,22 +329,26 @@ func (st *Stream) Take(b []byte) (message []byte, seq uint64, more bool) {
 	s := st.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.streams[st.holder] != st || st.err != nil || !s.holds(st.name) {
+	if s.streams[st.holder] != st || st.Ended() != nil || !s.holds(st.name) {
 		return b, 0, false
 	}
-	now, begun := s.options.Elapsed(), len(b)
+	now, begun, actions := s.options.Elapsed(), len(b), s.scratch.actions
 	for {
 		var n uint64
-		st.actions, n, more = s.divider.Take(now, st.holder, st.actions[:0], mostActions)
+		actions, n, more = s.divider.Take(now, st.holder, actions[:0], mostActions)
 		if n == 0 {
 			return b, seq, false
 		}
 		seq, st.seq = n, n
-		for i := range st.actions {
-			b = appendAction(b, &st.actions[i])
-			s.told(st.actions[i].Kind)
+		if st.reported && st.wait.place == nil {
+			s.await(st, &s.waits.unconfirmed, now)
 		}
-		clear(st.actions)
+		for i := range actions {
+			b = appendAction(b, &actions[i])
+			s.told(actions[i].Kind)
+		}
+		clear(actions)
+		s.scratch.actions = actions
 		if !more || len(b)-begun >= mostMessage/2 {
 			return b, seq, more
 		}
@@ -298,17 +378,27 @@ func (st *Stream) Confirmed(seq uint64) {
 	if s.streams[st.holder] != st {
 		return
 	}
-	s.divider.Confirmed(s.options.Elapsed(), st.holder, seq)
+	now := s.options.Elapsed()
+	s.progress(st, seq, now)
+	s.divider.Confirmed(now, st.holder, seq)
 	s.divide()
+}
+
+// Sent says that a transport which cannot tell that messages have arrived has sent all up to a number.
+func (st *Stream) Sent(seq uint64) {
+	s := st.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress(st, seq, s.options.Elapsed())
 }
 
 // ConfirmByReports is called after each report where a transport cannot tell that messages have arrived. Envoy reports
 // all buckets every five seconds: what was sent before the last such report has arrived when another comes.
 func (st *Stream) ConfirmByReports() {
 	st.service.mu.Lock()
-	seq, periodic := st.reported, st.periodic
+	seq, periodic := st.confirmable, st.periodic
 	if st.periodic = false; periodic {
-		st.reported = st.seq
+		st.confirmable = st.seq
 	}
 	st.service.mu.Unlock()
 	if periodic && seq > 0 {

@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -10,9 +11,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// The bounds on what is looked at: a survey holds up reports.
+// The bounds on a survey, which is one of all buckets unless it takes too long.
 const (
-	mostSurveyed = 100_000
+	surveyedAtOnce = 2048 // buckets and shares, while the service is locked
+	surveyTime     = 100 * time.Millisecond
 	// MostViews is how many buckets [Service.Largest] returns at most.
 	MostViews = 20
 )
@@ -33,6 +35,7 @@ type survey struct {
 	next    time.Duration // when it is old
 	set     *descriptors.Set
 	largest []ranked
+	rates   map[*descriptors.Rule]int64
 	inForce map[*descriptors.Rule]float64
 }
 
@@ -42,56 +45,78 @@ type ranked struct {
 	domain string
 }
 
-// surveyed returns a survey that is a second old at most, or a little more where there are many buckets. s.mu is held.
-func (s *Service) surveyed() *survey {
+// surveyLocked returns a survey that is a second old at most, or a little more where there are many buckets. s.surveying is
+// held. s.mu is locked for a few buckets at a time, and released for others in between.
+func (s *Service) surveyLocked() *survey {
+	begun, set := s.options.Elapsed(), s.options.Rules()
+	if begun < s.surveyed.next && set == s.surveyed.set {
+		return &s.surveyed
+	}
+	found := survey{set: set, rates: map[*descriptors.Rule]int64{}, inForce: map[*descriptors.Rule]float64{}}
+	next, stop := iter.Pull(s.divider.Buckets())
+	defer stop()
+	for more := true; more && s.options.Elapsed()-begun < surveyTime; {
+		more = s.surveySome(&found, next)
+	}
+	for r, rate := range found.rates {
+		found.inForce[r] /= float64(max(rate, 1))
+	}
 	now := s.options.Elapsed()
-	set := s.current()
-	if now < s.survey.next && set == s.survey.set {
-		return &s.survey
-	}
-	ruleOf := make(map[*quota.Limit]*descriptors.Rule, len(s.limits))
-	for r, l := range s.limits {
-		ruleOf[l] = r
-	}
-	rates := map[*descriptors.Rule]int64{}
-	found := survey{set: set, inForce: map[*descriptors.Rule]float64{}, next: now + time.Second + time.Duration(min(s.divider.Counts().Buckets, mostSurveyed))*50*time.Microsecond}
-	s.divider.Survey(now, mostSurveyed, func(b quota.Brief) {
-		r := ruleOf[b.Limit]
-		if r == nil {
-			return // of rules that are no longer in force
+	found.next = now + max(time.Second, 20*(now-begun))
+	s.surveyed = found
+	return &s.surveyed
+}
+
+// surveySome adds some buckets to a survey. It reports whether there may be more.
+func (s *Service) surveySome(found *survey, next func() (quota.Bucket, bool)) (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current()
+	for looked := 0; looked < surveyedAtOnce; {
+		key, ok := next()
+		if !ok {
+			return false
 		}
-		rates[r] += b.Rate
+		b, ok := s.divider.Brief(key)
+		looked += 1 + b.Shares
+		r := s.ruleOf[b.Limit]
+		if !ok || r == nil {
+			continue // not divided, or of rules that are no longer active
+		}
+		found.rates[r] += b.Rate
 		found.inForce[r] += float64(b.InForce)
 		if len(found.largest) < MostViews || b.Demand > found.largest[MostViews-1].Demand {
 			at, _ := slices.BinarySearchFunc(found.largest, b.Demand, func(a ranked, demand float64) int { return cmp.Compare(demand, a.Demand) })
 			found.largest = slices.Insert(found.largest[:min(len(found.largest), MostViews-1)], at, ranked{b, r.Domain()})
 		}
-	})
-	for r, rate := range rates {
-		found.inForce[r] /= float64(max(rate, 1))
 	}
-	s.survey = found
-	return &s.survey
+	return true
 }
 
 // InForce returns the part that may be in force of each limit that is divided now: of a rule with several buckets, of all of
 // their limits together.
 func (s *Service) InForce() map[*descriptors.Rule]float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.surveyed().inForce // which nobody changes
+	s.surveying.Lock()
+	defer s.surveying.Unlock()
+	return s.surveyLocked().inForce // which nobody changes
 }
 
 // Largest returns the buckets with the most demand, the greatest first, at most [MostViews], and how many streams and buckets there
 // are.
 func (s *Service) Largest() (views []View, streams, buckets int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.surveyed().largest {
-		if v, ok := s.view(b.Bucket, b.domain); ok {
+	s.surveying.Lock()
+	largest := s.surveyLocked().largest // which nobody changes
+	s.surveying.Unlock()
+	for _, b := range largest {
+		s.mu.Lock()
+		v, ok := s.view(b.Bucket, b.domain)
+		s.mu.Unlock()
+		if ok {
 			views = append(views, v)
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return views, len(s.streams), s.divider.Counts().Buckets
 }
 
@@ -126,6 +151,7 @@ func (s *Service) view(key quota.Bucket, domain string) (View, bool) {
 	}
 	u := usage{entries: make([]entry, 0, mostEntries)}
 	u.readID([]byte(v.ID))
-	v.Rule, v.Entries = (&reader{name: []byte(domain)}).match(s.current(), &u)
+	rule, entries := (&reader{service: s, name: []byte(domain)}).match(s.current(), &u)
+	v.Rule, v.Entries = rule, slices.Clone(entries) // whose values are in v.ID
 	return v, v.Rule != nil
 }

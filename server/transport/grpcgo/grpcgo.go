@@ -21,6 +21,7 @@ func New(c transport.Config) transport.Transport {
 		Memory:          m.Ended.Memory,
 		Windows:         m.Ended.Windows,
 		Logger:          c.Handler.Rare,
+		Reserved:        c.Quotas.Held,
 	})
 	options := append(grpcOptions(c.Limits),
 		grpc.Creds(guarding.Credentials(greeting{c.Creds, &c})),
@@ -45,7 +46,7 @@ func New(c transport.Config) transport.Transport {
 	server := grpc.NewServer(options...)
 	server.RegisterService(&serviceDesc, c.Handler)
 	if c.Quotas != nil {
-		server.RegisterService(&quotaDesc, quotaStreams{c.Quotas})
+		server.RegisterService(&quotaDesc, quotaStreams{c.Quotas, others})
 	}
 	if c.Register != nil {
 		c.Register(server, server)

@@ -20,7 +20,10 @@ type quotaBytes struct{ bytes []byte }
 // quotaStreams answers the rate limit quota service. grpc-go takes no report beyond its bound on messages, and cannot send
 // a PING behind a message: so what a client was told counts as confirmed by its second report of all buckets after
 // that, which is 5 to 10 seconds later.
-type quotaStreams struct{ *rlqs.Service }
+type quotaStreams struct {
+	*rlqs.Service
+	others *transport.Others
+}
 
 // quotaServer is what the handler needs.
 type quotaServer interface {
@@ -47,12 +50,13 @@ var quotaDesc = grpc.ServiceDesc{
 // isQuotas reports whether a method is that of the rate limit quota service, which counts its streams by itself.
 func isQuotas(method string) bool { return method == "/"+rlqs.ServiceName+"/"+rlqs.MethodName }
 
-// stream carries a stream until it ends.
+// stream carries a stream until it ends. It may end while its client does not read: the goroutines that send and receive
+// end with the stream.
 func (q quotaStreams) stream(stream grpc.ServerStream) error {
 	wakes := make(chan struct{}, 1)
 	who := rlqs.Peer{Client: access.ClientOf(stream.Context())}
 	if p, ok := peer.FromContext(stream.Context()); ok {
-		who.Address = transport.MachineOf(p.Addr)
+		who.Identity, who.Address = access.IdentityOf(p.AuthInfo, p.Addr), transport.MachineOf(p.Addr)
 	}
 	st, err := q.Open(who, func() {
 		select {
@@ -64,11 +68,18 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 		return err
 	}
 	defer st.Close()
-	received := make(chan error, 1)
-	go func() { received <- receive(stream, st) }()
+	over, ready := make(chan error, 2), make(chan struct{}, 1)
+	part := func(carry func() error) {
+		var err error
+		defer func() { over <- err }()
+		defer q.others.Recover(&err)
+		err = carry()
+	}
+	go part(func() error { return receive(stream, st) })
+	go part(func() error { return send(stream, st, ready) })
 	for {
 		select {
-		case err := <-received:
+		case err := <-over:
 			return err
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
@@ -76,6 +87,21 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 		}
 		if err := st.Ended(); err != nil {
 			return err
+		}
+		select {
+		case ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// send sends messages whenever there may be some, until the stream ends.
+func send(stream grpc.ServerStream, st *rlqs.Stream, ready <-chan struct{}) error {
+	for {
+		select {
+		case <-stream.Context().Done():
+			return status.FromContextError(stream.Context().Err()).Err()
+		case <-ready:
 		}
 		for more := true; more; {
 			var seq uint64
@@ -86,6 +112,7 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 			if err := stream.SendMsg(m); err != nil {
 				return err
 			}
+			st.Sent(seq)
 		}
 	}
 }

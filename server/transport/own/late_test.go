@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,7 +102,7 @@ func TestResetsThatCrossADrainGiveBack(t *testing.T) {
 	}
 	server := New(transport.Config{
 		Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials(),
-		Quotas: quotasOf(t, s), Draining: draining,
+		Quotas: quotasOf(t, s, new(atomic.Int64)), Draining: draining,
 	})
 	server.lingering = time.Hour
 	done := make(chan error, 1)

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// mostParked is what requests on their way may hold in all, as over grpc-go.
+// mostParked is what requests on their way may hold in all, as over grpc-go, together with the quota service.
 const mostParked = 96 << 20
 
 // parked counts the bytes that all connections hold of what is on its way. If they are more than they may be,
@@ -13,6 +13,7 @@ const mostParked = 96 << 20
 // it pass.
 type parked struct {
 	bytes    atomic.Int64
+	reserved func() int64 // bytes of mostParked that the quota service holds
 	all      func() []*share
 	shedding sync.Mutex
 }
@@ -26,14 +27,22 @@ type share struct {
 // set says how many bytes a connection holds.
 func (p *parked) set(s *share, bytes int64) {
 	grown := bytes - s.bytes.Swap(bytes)
-	if grown == 0 || p.bytes.Add(grown) <= mostParked || grown < 0 {
+	if grown == 0 || p.bytes.Add(grown) <= mostParked-p.reserved() || grown < 0 {
+		return
+	}
+	p.shed()
+}
+
+// shed closes connections until the others hold no more than they may.
+func (p *parked) shed() {
+	if p.bytes.Load() <= mostParked-p.reserved() {
 		return
 	}
 	// Of two goroutines, the second must see what the first has freed. Otherwise it would close
 	// one connection more than is needed.
 	p.shedding.Lock()
 	defer p.shedding.Unlock()
-	for p.bytes.Load() > mostParked {
+	for p.bytes.Load() > mostParked-p.reserved() {
 		var worst *share
 		for _, s := range p.all() {
 			if worst == nil || s.bytes.Load() > worst.bytes.Load() {

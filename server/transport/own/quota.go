@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/h2"
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
@@ -31,7 +32,6 @@ type quotaStream struct {
 	posted atomic.Bool // it is in the connection's inbox
 
 	// What follows is guarded by conn.turnMu.
-	out    []byte
 	ahead  int // bytes of messages that have not left
 	more   bool
 	seq    uint64     // of the newest message
@@ -51,7 +51,8 @@ func (c *calls) openQuotas(call *h2.Call) (h2.Conversation, h2.Status) {
 		return nil, statusOf(errDraining)
 	}
 	q := &quotaStream{conn: (*connection)(c), stream: call.Stream}
-	stream, err := c.Quotas.Open(rlqs.Peer{Client: c.client, Address: transport.MachineOf(c.raw.RemoteAddr())}, q.post)
+	addr := c.raw.RemoteAddr()
+	stream, err := c.Quotas.Open(rlqs.Peer{Client: c.client, Identity: access.IdentityOf(c.info, addr), Address: transport.MachineOf(addr)}, q.post)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -78,6 +79,7 @@ func (q *quotaStream) Piece(p []byte, follow int) {
 	if err := q.quota.Report(p, follow == 0); err != nil {
 		q.end(statusOf(err))
 	}
+	q.conn.shared.parked.shed() // the service may hold more now
 }
 
 // Receive implements [h2.Conversation]. It is never called.
@@ -131,6 +133,9 @@ func (q *quotaStream) sendLocked() {
 	switch {
 	case q.over:
 		return
+	case q.status != nil && q.ahead > 0: // the client does not read, so it could take long to end the stream in order
+		c.out.bytes = c.h2.Abort(c.out.bytes, q.stream)
+		return
 	case q.status != nil:
 		q.close()
 		c.out.bytes = c.h2.Finish(c.out.bytes, q.stream, *q.status, nil)
@@ -139,16 +144,15 @@ func (q *quotaStream) sendLocked() {
 		q.more = true
 		return
 	}
+	message := takeOutput()
+	defer message.release()
 	var seq uint64
-	if q.out, seq, q.more = q.quota.Take(q.out[:0]); seq == 0 {
+	if message.bytes, seq, q.more = q.quota.Take(message.bytes); seq == 0 {
 		return
 	}
-	q.seq, q.ahead = seq, messagePrefix+len(q.out)
-	c.out.bytes = c.h2.Send(c.out.bytes, q.stream, q.out)
+	q.seq, q.ahead = seq, messagePrefix+len(message.bytes)
+	c.out.bytes = c.h2.Send(c.out.bytes, q.stream, message.bytes)
 	c.out.bytes = c.h2.Mark(c.out.bytes, q.stream, uint32(seq)) //nolint:gosec // the end of it
-	if cap(q.out) > mostOutputKept {
-		q.out = nil
-	}
 }
 
 // dropLocked implements [finisher]. Cancel comes, too.

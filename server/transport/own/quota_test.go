@@ -30,10 +30,9 @@ descriptors:
 `
 
 // quotasOf returns the quota service of a server that has run for long enough for a predecessor's assignments to have
-// expired.
-func quotasOf(t *testing.T, s *answer.Service) *rlqs.Service {
+// expired. passed is added to the time of its clock.
+func quotasOf(t *testing.T, s *answer.Service, passed *atomic.Int64) *rlqs.Service {
 	t.Helper()
-	var passed atomic.Int64
 	now := clock.New()
 	q := rlqs.New(rlqs.Options{
 		Elapsed: func() time.Duration { return now.Elapsed() + time.Duration(passed.Load()) },

@@ -2,6 +2,7 @@ package own
 
 import (
 	"net"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -79,6 +80,7 @@ type running struct {
 	logs *observer.ObservedLogs // from info on
 	// draining is closed by drain.
 	draining chan struct{}
+	passed   atomic.Int64 // is added to the time of the quota service
 }
 
 // serve runs a transport until the test ends.
@@ -90,10 +92,11 @@ func serve(t *testing.T, s *answer.Service, o options) *running {
 		t.Fatal(err)
 	}
 	draining := make(chan struct{})
-	r := &running{addr: l.Addr().String(), logs: logs, draining: draining, grpc: start(o.Transport, transport.Config{
+	r := &running{addr: l.Addr().String(), logs: logs, draining: draining}
+	r.grpc = start(o.Transport, transport.Config{
 		Limits: fillLimits(o.Limits), Handler: answer.NewHandler(s, zap.New(core), nil, false), Creds: insecure.NewCredentials(),
-		Quotas: quotasOf(t, s), Draining: draining,
-	})}
+		Quotas: quotasOf(t, s, &r.passed), Draining: draining,
+	})
 	done := make(chan error, 1)
 	go func() { done <- r.grpc.Serve(l) }()
 	t.Cleanup(func() {

@@ -113,7 +113,7 @@ func (c *conn) received(p []byte, now func() time.Time) error {
 	case err != nil:
 		return err
 	}
-	if grown && c.guard.parked.Load() > c.guard.options.ParkedBytes {
+	if grown && c.guard.full() {
 		c.guard.shed()
 	}
 	if release {

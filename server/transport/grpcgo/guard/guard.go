@@ -30,6 +30,8 @@ type Options struct {
 	// ParkedBytes bounds the memory of requests that are on their way, of all connections
 	// together. 0 means 96 MiB.
 	ParkedBytes int64
+	// Reserved returns the bytes of ParkedBytes that are held for other purposes. Optional.
+	Reserved func() int64
 	// MaxStreams is how many streams a connection may have open.
 	MaxStreams int
 	// HeaderListBytes is the most that grpc-go decodes of a call's headers, its
@@ -122,10 +124,19 @@ func (g *Guard) remove(c *conn) {
 	g.mu.Unlock()
 }
 
+// full reports whether the connections hold more than they may.
+func (g *Guard) full() bool {
+	most := g.options.ParkedBytes
+	if g.options.Reserved != nil {
+		most -= g.options.Reserved()
+	}
+	return g.parked.Load() > most
+}
+
 // shed closes the connections that hold the most until the others together hold no more than is
 // allowed. The caller must hold no lock.
 func (g *Guard) shed() {
-	for g.parked.Load() > g.options.ParkedBytes {
+	for g.full() {
 		worst := g.leaveWorst()
 		if worst == nil {
 			return // others have done it
@@ -141,7 +152,7 @@ func (g *Guard) leaveWorst() *conn {
 	// one connection more than is needed.
 	g.shedding.Lock()
 	defer g.shedding.Unlock()
-	for g.parked.Load() > g.options.ParkedBytes {
+	for g.full() {
 		worst := g.worst()
 		if worst == nil || worst.leave(errParked) {
 			return worst

@@ -45,6 +45,21 @@ func TestTheWorstConnectionIsClosed(t *testing.T) {
 	}
 }
 
+// TestReservedMemory has a part of the bound held for other purposes.
+func TestReservedMemory(t *testing.T) {
+	reserved := int64(0)
+	g := newGuard(Options{ParkedBytes: 64 << 10, Reserved: func() int64 { return reserved }})
+	c := converse(t, g)
+	c.begin(1)
+	c.data(1, false, 16<<10)
+	c.mustBeWell()
+	reserved = 40 << 10
+	c.begin(3)
+	if c.data(3, false, 16<<10); c.well() && !c.out.closed {
+		t.Error("the connection goes on")
+	}
+}
+
 // TestUnfinishedHeadersAreCounted bounds the header blocks that many connections leave
 // without an end, by what they may become when decoded.
 func TestUnfinishedHeadersAreCounted(t *testing.T) {

@@ -1,0 +1,54 @@
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// TestIdentityOf compares clients: those of one address are one, and so are those of one name.
+func TestIdentityOf(t *testing.T) {
+	tcp := func(ip string, port int) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: port} }
+	shown := func(c *x509.Certificate) credentials.TLSInfo {
+		return credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}}}
+	}
+	one, two := certificate(t, "spiffe://a/one"), certificate(t, "spiffe://a/two", "two.example.com")
+	nameless := &x509.Certificate{RawSubject: []byte("CN=one")}
+	seen := map[string]int{}
+	for i, clients := range [][]string{
+		{IdentityOf(nil, tcp("10.0.0.1", 1)), IdentityOf(nil, tcp("10.0.0.1", 2)), IdentityOf(nil, tcp("::ffff:10.0.0.1", 1)), IdentityOf(credentials.TLSInfo{}, tcp("10.0.0.1", 1))},
+		{IdentityOf(nil, tcp("10.0.0.2", 1))},
+		{IdentityOf(nil, tcp("127.0.0.1", 1))},
+		{IdentityOf(nil, tcp("fd00::1", 1)), IdentityOf(nil, tcp("fd00::1", 2))},
+		{IdentityOf(nil, &net.UnixAddr{Net: "unix", Name: "a"}), IdentityOf(nil, &net.UnixAddr{Net: "unix"})},
+		{IdentityOf(shown(one), tcp("10.0.0.1", 1)), IdentityOf(shown(one), tcp("10.0.0.2", 1)), IdentityOf(clientIdentity{shown(one), nil}, tcp("10.0.0.2", 1))},
+		{IdentityOf(shown(two), tcp("10.0.0.1", 1))},
+		{IdentityOf(shown(nameless), tcp("10.0.0.1", 1))},
+		{IdentityOf(shown(&x509.Certificate{RawSubject: []byte("CN=two")}), tcp("10.0.0.1", 1))},
+	} {
+		for _, identity := range clients {
+			if j, ok := seen[identity]; ok && j != i {
+				t.Errorf("client %d is taken for client %d: %q", i, j, identity)
+			}
+			if seen[identity] = i; identity != clients[0] {
+				t.Errorf("client %d has the identities %q and %q", i, clients[0], identity)
+			}
+		}
+	}
+}
+
+// TestMayAny has clients that may ask for a domain, for any, and for none.
+func TestMayAny(t *testing.T) {
+	a := allowList(t, "a.example.com=d", "b.example.com=*")
+	for name, want := range map[string]bool{"a.example.com": true, "b.example.com": true, "c.example.com": false} {
+		if got := a.Client(certificate(t, name)).MayAny(); got != want {
+			t.Errorf("%s may ask for a domain: %v", name, got)
+		}
+	}
+	if (*Client)(nil).MayAny() {
+		t.Error("a client without a certificate may ask for a domain")
+	}
+}

@@ -1,0 +1,7 @@
+package rlqs
+
+// What a lock is held for, for tests.
+const (
+	RematchedAtOnce = rematchedAtOnce
+	SurveyedAtOnce  = surveyedAtOnce
+)

@@ -1,0 +1,127 @@
+package rlqs_test
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/rlqs"
+)
+
+// openAll opens streams of a client until there is no slot for one, or all slots are taken.
+func (s *stage) openAll(client string) (all []*envoy) {
+	s.t.Helper()
+	for free := rlqs.MostStreams - int(s.metric("sluice_quota_streams")); len(all) < free; {
+		e, err := s.tryOpen(rlqs.Peer{Identity: client})
+		if status.Code(err) == codes.ResourceExhausted {
+			return all
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// reportsAll has streams report, so that each has made its first report.
+func (s *stage) reportsAll(all []*envoy) {
+	s.t.Helper()
+	for _, e := range all {
+		if err := e.Report([]byte("\x0a\x01d"), true); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// TestOneClientLeavesSlots has one client after another open all the streams that it may: each leaves slots.
+func TestOneClientLeavesSlots(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		left := rlqs.MostStreams
+		for i := range 5 {
+			all := s.openAll(fmt.Sprint("client ", i))
+			if len(all) != (left+1)/2 { // as many as are free then
+				t.Errorf("client %d gets %d streams of %d", i, len(all), left)
+			}
+			s.reportsAll(all)
+			left -= len(all)
+		}
+		if n := s.metric("sluice_quota_streams"); n != float64(rlqs.MostStreams-left) {
+			t.Errorf("%g streams are counted", n)
+		}
+		e := s.open(rlqs.Peer{Identity: "another"})
+		e.Close()
+		e.Close()
+		if n := len(s.openAll("another")); n != (left+1)/2 {
+			t.Errorf("after it closed a stream a client gets %d more", n)
+		}
+	})
+}
+
+// TestGreediestLosesSlots has clients take all slots. Another client gets the slot of the oldest stream without a report of the
+// client with the most streams, and then that of its newest one.
+func TestGreediestLosesSlots(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		var first []*envoy
+		for free := rlqs.MostStreams; free > 0; free /= 2 {
+			var all []*envoy
+			for range (free + 1) / 2 {
+				all = append(all, s.open(rlqs.Peer{Identity: fmt.Sprint("client ", free)}))
+			}
+			if first == nil {
+				first, all = all, all[3:]
+			}
+			s.reportsAll(all)
+		}
+		if n := s.metric("sluice_quota_streams"); n != rlqs.MostStreams {
+			t.Fatalf("%g streams are open", n)
+		}
+		for i, loser := range []*envoy{first[0], first[1], first[2], first[len(first)-1], first[len(first)-2]} {
+			woken := loser.wakes.Load()
+			e := s.open(rlqs.Peer{Identity: fmt.Sprint("late ", i)})
+			s.reportsAll([]*envoy{e})
+			if err := loser.Ended(); status.Code(err) != codes.ResourceExhausted || loser.wakes.Load() == woken {
+				t.Errorf("late client %d: the stream that is to lose its slot ends with %v", i, err)
+			}
+		}
+		ended := 0
+		for _, e := range first {
+			if e.Ended() != nil {
+				ended++
+			}
+		}
+		if ended != 5 {
+			t.Errorf("%d streams lost their slots", ended)
+		}
+		if _, err := s.tryOpen(rlqs.Peer{Identity: fmt.Sprint("client ", rlqs.MostStreams)}); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("the client with the most streams gets another: %v", err)
+		}
+	})
+}
+
+// TestNoDomainNoSlot has a client that may ask for no domain: it gets no stream, however many it tries to open.
+func TestNoDomainNoSlot(t *testing.T) {
+	allow, err := access.ParseAllowList([]string{"a=d", "b=*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	play(t, allow, func(s *stage) {
+		for _, c := range []*access.Client{nil, named(allow, "stranger")} {
+			if _, err := s.tryOpen(rlqs.Peer{Client: c}); status.Code(err) != codes.PermissionDenied {
+				t.Errorf("Open = %v, want PERMISSION_DENIED", err)
+			}
+		}
+		if n := s.metric("sluice_quota_streams"); n != 0 {
+			t.Errorf("%g streams are open", n)
+		}
+		for _, name := range []string{"a", "b"} {
+			s.reportsAll([]*envoy{s.open(rlqs.Peer{Client: named(allow, name)})})
+		}
+		if n := s.metric("sluice_quota_refused_total"); n != 2 {
+			t.Errorf("%g streams are refused", n)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package rlqs_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/server/servertest"
+)
+
+// passes lets time pass, and what is due in it be done.
+func passes(d time.Duration) {
+	time.Sleep(d) // of the test's own clock
+	synctest.Wait()
+}
+
+// TestFirstReportHasATime has streams without a report, and with the first half of one: both end, and others do not.
+func TestFirstReportHasATime(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		empty, half, nothing, reported := s.envoy(), s.envoy(), s.envoy(), s.envoy()
+		if n := s.metric("sluice_quota_streams"); n != 4 {
+			t.Errorf("%g streams are counted", n)
+		}
+		if err := half.Report([]byte("\x0a\x01d\x12"), false); err != nil {
+			t.Fatal(err)
+		}
+		if err := nothing.Report(nil, true); err != nil { // which says nothing of a domain
+			t.Fatal(err)
+		}
+		passes(9 * time.Second)
+		reported.reports(user(1, 0, "al"))
+		if empty.Ended() != nil || half.Ended() != nil {
+			t.Error("after 9 s a stream has ended")
+		}
+		passes(time.Second)
+		for name, e := range map[string]*envoy{"without a report": empty, "with half a report": half, "with an empty report": nothing} {
+			if err := e.Ended(); status.Code(err) != codes.DeadlineExceeded || e.wakes.Load() == 0 {
+				t.Errorf("a stream %s ends with %v", name, err)
+			}
+			e.Close()
+		}
+		passes(time.Hour)
+		if err := reported.Ended(); err != nil {
+			t.Errorf("a stream that has reported ends with %v", err)
+		}
+		if n := s.metric("sluice_quota_streams"); n != 1 {
+			t.Errorf("%g streams are counted", n)
+		}
+		late := s.envoy()
+		if passes(10 * time.Second); late.Ended() == nil {
+			t.Error("a stream that begins later does not end")
+		}
+	})
+}
+
+// TestNothingCountsAfterTheEnd has a report come behind the end of its stream, as a transport with goroutines may bring it.
+func TestNothingCountsAfterTheEnd(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		e := s.envoy()
+		e.reports(user(1, 0, "al"))
+		e.Close()
+		m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "bo")}}
+		if err := e.Report(servertest.Marshal(t, m), true); status.Code(err) != codes.Canceled {
+			t.Errorf("Report = %v, want CANCELLED", err)
+		}
+		if passes(time.Minute); s.metric("sluice_quota_buckets") != 0 || s.Held() != 0 {
+			t.Errorf("%g buckets and %d bytes are left", s.metric("sluice_quota_buckets"), s.Held())
+		}
+	})
+}
+
+// TestMessagesHaveATime has clients that take in no message, one after another, or each a little late.
+func TestMessagesHaveATime(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		sends := func(e *envoy, name string) uint64 {
+			t.Helper()
+			if err := e.Report(servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{
+				Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, name)},
+			}), true); err != nil {
+				t.Fatal(err)
+			}
+			_, seq, _ := e.Take(nil)
+			return seq
+		}
+		deaf, late := s.envoy(), s.envoy()
+		for range 2 {
+			sends(deaf, "al")
+			seq := sends(late, "bo")
+			passes(29 * time.Second)
+			if err := deaf.Ended(); err != nil {
+				t.Fatalf("after 29 s the stream ends with %v", err)
+			}
+			late.Confirmed(seq)
+			deaf.Confirmed(1) // the second time, no more than before
+		}
+		sent := s.envoy()
+		sends(sent, "cy")
+		sent.Sent(1) // what a transport that sees no acknowledgements says
+		seq := sends(late, "bo")
+		passes(time.Second)
+		sends(late, "bo")
+		late.Confirmed(seq) // a part of what it was sent
+		passes(29 * time.Second)
+		if err := deaf.Ended(); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("the stream of who takes in nothing ends with %v", err)
+		}
+		if err := late.Ended(); err != nil {
+			t.Errorf("the stream of who is late ends with %v", err)
+		}
+		if passes(time.Second); late.Ended() == nil {
+			t.Error("who takes in no more is not ended")
+		}
+		if passes(time.Hour); sent.Ended() != nil {
+			t.Errorf("a stream without acknowledgements ends with %v", sent.Ended())
+		}
+	})
+}
