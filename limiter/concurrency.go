@@ -102,7 +102,7 @@ func (concurrency) empty(Time, *Policy, state) state { return state{} }
 func (concurrency) load(v *view, at Time, p *Policy) bool {
 	ps := v.places(p)
 	pause(beforeCellLoad)
-	v.newer, v.head = ps.held(at.stamp(), p.window()), math.MinInt64
+	v.newer, v.head = ps.held(at.stamp()), math.MinInt64
 	if v.state = (state{past: v.newer}); p.wide && v.newer > 0 {
 		v.past = ps.sum(at.stamp())
 	}
@@ -157,7 +157,7 @@ func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision)
 // store writes what changes. Cells keep their numbers if the counter moves.
 func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	s.fetch(index)
-	now, ps := v.at.stamp(), places{first: maxStamp, end: -maxStamp, width: p.width()}
+	now, ps := v.at.stamp(), places{first: maxStamp, end: -maxStamp, width: p.width(), longest: longestOf(p)}
 	if held := v.held(); held > 0 {
 		if ps = v.places(p); s != v.class {
 			to := s.cellsOf(index)
@@ -192,7 +192,7 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	switch {
 	case ps.count == 0:
 		ps.high, ps.hint, ps.first, ps.end = 0, 0, now, now
-	case now >= ps.first:
+	case ps.changed(now):
 		ps.review(now) // and no sooner: decide has chosen among the cells as they were
 	}
 	note := s.note(index)

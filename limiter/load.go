@@ -116,7 +116,7 @@ func (l *loader) end() error {
 	case more:
 		return fmt.Errorf("%w: something follows its end", ErrDamaged)
 	}
-	l.table.raiseHorizon(horizon)
+	l.table.raiseHorizon(horizon, horizon)
 	l.table.growth.Lock()
 	defer l.table.growth.Unlock()
 	l.table.retireLocked(l.saved.At)
