@@ -12,7 +12,7 @@ type places struct {
 	// high is above the number of each place that is in use, and count is how many were held when the
 	// word was written. hint is where to look for a free one.
 	high, count, hint uint64
-	nonce             uint64 // of the newest lease
+	given             uint64 // how many leases have been given, modulo 2^16
 	first, end        int64  // stamps: no place is free by itself before first, and all are at end
 	// longest is for how many milliseconds a place is held at most: if longer, it began ahead of the clock.
 	longest int64
@@ -24,7 +24,7 @@ func (v *view) places(p *Policy) places {
 	note := v.class.note(v.index)
 	past, payload := note.past.Load(), v.word&payloadMask
 	ps := places{
-		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), nonce: past & nonceMask,
+		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), given: past & nonceMask,
 		count: payload & placeMask, first: -maxStamp, longest: longestOf(p),
 	}
 	if before := past >> (placeBits + nonceBits); before < mostBefore {
@@ -114,12 +114,11 @@ func (ps *places) free(now int64, nth uint64) uint64 {
 	return ps.high + nth - 1
 }
 
-// take takes a place and returns the number of its cell. The cells are held by this goroutine.
-func (ps *places) take(now, window int64) (cell uint64) {
+// take takes a place for a lease with the nonce, and returns the number of its cell. The cells are held by this goroutine.
+func (ps *places) take(now, window int64, nonce uint64) (cell uint64) {
 	i := min(ps.free(now, 1), ps.fit(uint64(len(ps.cells)))-1) // a snapshot may say that fewer are held than are
 	end := -floorDiv(-now-window, int64(time.Millisecond))
-	ps.nonce++
-	ps.cell(i).Store(uint64(end)<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits
+	ps.cell(i).Store(uint64(end)<<nonceBits | nonce) //nolint:gosec // bits
 	ps.high, ps.hint, ps.count = max(ps.high, i+1), i+1, ps.count+1
 	end *= int64(time.Millisecond)
 	ps.first, ps.end = min(ps.first, end), max(ps.end, end)
