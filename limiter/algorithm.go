@@ -115,6 +115,7 @@ type view struct {
 	mirrors bool       // its table is a mirror
 	found   *State     // what a store told of the counter; valid if class is outside
 	at      Time       // the instant of the view
+	salt    uint64     // of the nonces of leases that are taken
 	state              // what all that means at the instant of the view
 }
 

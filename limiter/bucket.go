@@ -23,18 +23,18 @@ import (
 // T is rounded up to a whole unit, so the rate falls short by at most one unit a
 // hit. Policies whose T is below 1024 ns use the fine unit; a change of limit
 // across that border keeps the counter, since the word says its unit. What lies
-// ahead of now by more than any level is taken to have passed, so a word must not
-// lie untouched for 98 years, or 8 if it is fine.
+// ahead of now by more than its highest level and an hour is taken to have passed: see
+// begunAhead. A word must not lie untouched for 99 years, or 9 if it is fine.
 const (
 	fineBit   = 1 << 62
 	tatMask   = fineBit - 1
 	fineBelow = 10 // 2^10 ns
 
-	// The highest levels, in their units. A coarse one is a bucket of 2^60 ns in debt by
-	// the longest window, seen by a caller a year late; a fine one 2^32 hits and their
-	// debt, and as late.
-	highestCoarse = ticks(maxFull) + ticks(MaxWindow) + ticks(maxLateNanos)
-	highestFine   = ticks(2<<(32+fineBelow)+maxLateNanos) << fine
+	// The highest levels of any bucket, in their units, seen by a caller who is an hour late. A
+	// coarse one is a bucket of 2^60 ns in debt by the longest window; a fine one 2^32 hits and
+	// their debt.
+	highestCoarse = ticks(maxFull) + ticks(MaxWindow) + ticks(mostAheadNanos)
+	highestFine   = ticks(2<<(32+fineBelow)+mostAheadNanos) << fine
 
 	// maxHold is the longest [Policy.MaxWait].
 	maxHold = 60 * time.Second
@@ -80,6 +80,7 @@ type bucket struct {
 	step ticks  // T; 0 if the limit is 0
 	full ticks  // the level of a full bucket
 	hold ticks  // what hits may wait beyond that
+	most ticks  // the highest level: it is higher only if the clock was set back since the last hit
 	part uint64 // 2^(64+down)/T, rounded up, so that a division is a multiplication; see over
 	down uint8
 	unit unit
@@ -89,10 +90,11 @@ func (p *Policy) bucket() bucket {
 	if p.isPrepared() {
 		return p.ready.bucket
 	}
-	if p.Limit == 0 || p.Window <= 0 || p.Window > MaxWindow {
-		return bucket{}
-	}
 	k := bucket{}
+	if p.Limit == 0 || p.Window <= 0 || p.Window > MaxWindow {
+		k.most = highestCoarse // a limit of before may have been any
+		return k
+	}
 	limit := ticks(p.Limit)
 	if ticks(p.Window) < limit<<fineBelow {
 		k.unit = fine
@@ -110,7 +112,16 @@ func (p *Policy) bucket() bucket {
 	if p.holds() {
 		k.hold = min(k.unit.of(min(p.MaxWait, maxHold)), k.need(uint64(p.MaxWaiting)))
 	}
+	k.most = k.highest(p)
 	return k
+}
+
+// debt is by how much hits that are denied and count may exceed the level of a full bucket.
+func (k *bucket) debt(p *Policy) ticks { return max(k.hold, k.unit.of(time.Duration(p.window()))) }
+
+// highest returns the level that a bucket has if it began an hour ago, as begunAhead has it.
+func (k *bucket) highest(p *Policy) ticks {
+	return k.full + k.debt(p) + k.unit.of(time.Duration(mostAheadNanos))
 }
 
 // holds reports whether hits may have to wait.
@@ -159,15 +170,23 @@ func (k *bucket) need(hits uint64) ticks {
 
 // level returns the level of the state at a time, in k's unit.
 func (k *bucket) level(st state, at Time) ticks {
-	level, u := levelOf(uint64(st.num), at) //nolint:gosec // bits
-	switch {
-	case u > k.unit:
-		return ticks(u.nanos(level)) //nolint:gosec // not negative
-	case u < k.unit:
-		return min(level, highestFine>>fine) << fine
-	default:
-		return level
+	level := ticks(uint64(st.num)-uint64(at)<<(k.unit&63)) & tatMask //nolint:gosec // modulo 2^62
+	if uint64(st.num)>>60&4 != uint64(k.unit) {                      //nolint:gosec // the fine bit, as a unit
+		level = k.converted(st, at)
 	}
+	if level > k.most {
+		return 0
+	}
+	return level
+}
+
+// converted is level for a state in another unit.
+func (k *bucket) converted(st state, at Time) ticks {
+	level, u := levelOf(uint64(st.num), at) //nolint:gosec // bits
+	if u > k.unit {
+		return ticks(u.nanos(level)) //nolint:gosec // not negative
+	}
+	return min(level, highestFine>>fine) << fine
 }
 
 // at returns the state of a level at a time.
@@ -190,6 +209,8 @@ type Bucket struct {
 	Hold uint64
 	// Debt is by how much hits may exceed Full that count though they are denied.
 	Debt uint64
+	// Most is the highest level there is. One that is higher by over an hour is of a clock that was set back.
+	Most uint64
 	// Fine says what the unit is.
 	Fine bool
 }
@@ -199,7 +220,7 @@ func (p *Policy) Bucket() Bucket {
 	k := p.bucket()
 	return Bucket{
 		Step: uint64(k.step), Full: uint64(k.full), Hold: uint64(k.hold),
-		Debt: uint64(max(k.hold, k.unit.of(p.Window))), Fine: k.unit == fine,
+		Debt: uint64(k.debt(p)), Most: uint64(k.most - k.unit.of(time.Duration(mostAheadNanos))), Fine: k.unit == fine,
 	}
 }
 

@@ -196,7 +196,7 @@ func TestBuckets(t *testing.T) {
 			steps: []step{
 				{now: 1_700_000_000 * sec, hits: 1152921504, charged: 1152921504, reset: 1152921504 * time.Second},
 				{now: 1_700_000_000 * sec, hits: 9, before: 1152921504, charged: 1, over: true, reset: 10 * time.Second, retry: 10 * time.Second},
-				{now: (1_700_000_000 - 3600*24*364) * sec, hits: 1, before: 1152921505 + 3600*24*364, over: true, reset: (3600*24*364 + 2) * time.Second, retry: (3600*24*364 + 2) * time.Second},
+				{now: (1_700_000_000 - 3600) * sec, hits: 1, before: 1152921505 + 3600, over: true, reset: 3602 * time.Second, retry: 3602 * time.Second},
 				{now: 2_852_921_504 * sec, hits: 1, before: 1, charged: 1, remaining: 1152921502, reset: 2 * time.Second},
 			},
 		},

@@ -89,6 +89,12 @@ func (c *Calendar) end(at Time) int64 {
 	return e.starts[i+1]
 }
 
+// before returns the beginning of the window that ends at the Unix second end, or that this lies in.
+func (c *Calendar) before(end int64) int64 {
+	e, i := c.then(end - 1)
+	return e.starts[i]
+}
+
 // Edges are what is remembered of a calendar: some windows that follow each other, of which the one in the
 // middle was the present one. They never change, and any two that hold a time agree on it, so that callers
 // whose clocks differ share them. Few instants need others.
@@ -249,9 +255,4 @@ func (c *Calendar) partStart(number, k int64) int64 {
 		start, end = c.start(window), c.start(window+1)
 	}
 	return (start + part*(end-start)/k) * int64(time.Second)
-}
-
-// perYear returns how many windows a year has at most.
-func (c *Calendar) perYear() int64 {
-	return [...]int64{Days: 366, Weeks: 53, Months: 12, Years: 1}[c.unit]
 }

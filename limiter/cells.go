@@ -23,11 +23,21 @@ const (
 	payloadMask = versionOne - 1
 )
 
-// A time that is later than another by more comes after a clock that was set back.
+// mostAhead is how far in the future the beginning of a counter may lie. It is further in the future only if the clock
+// has been set back since.
 const (
-	maxLate      = 365 * 24 * 3600
-	maxLateNanos = maxLate * int64(time.Second)
+	mostAhead      = 3600 // seconds
+	mostAheadNanos = mostAhead * int64(time.Second)
 )
+
+// begunAhead reports whether a counter begins again, because it began more than an hour after now: so a counter lasts for
+// its window and an hour at most, whatever the clock has been. Every algorithm goes by this rule. A counter begins with its
+// window, with its newest sub-window, with the newest hit of a log, with a place, with a penalty; a bucket begins when it was
+// full and in debt by as much as it can be. Where the policy is not known, that is the longest window before the end. The
+// scripts of package store have the same rule.
+func begunAhead(began, now int64) bool {
+	return began > now && uint64(began)-uint64(now) > uint64(mostAheadNanos) //nolint:gosec // began is later
+}
 
 // maxStamp is what a stamp is below, and above its negative.
 const maxStamp = 1 << 62
@@ -84,5 +94,5 @@ type celled struct{ counting }
 
 func (celled) expiry(s *sizeClass, index, _ uint64, at Time) (end Time, live bool) {
 	end = Time(s.note(index).end.Load())
-	return end, end > at
+	return end, end > at && !begunAhead(int64(end)-2*int64(MaxWindow), int64(at)) // a sub-window lasts that long
 }

@@ -86,6 +86,32 @@ type witness struct {
 	level time.Duration
 }
 
+// tooFar reports whether what the witness knows began so far ahead of o that it is forgotten.
+func (w *witness) tooFar(o op) bool {
+	p, began := o.policy, int64(w.newest)
+	switch p.Algorithm {
+	case limiter.FixedWindow:
+		began = int64(w.end) - int64(p.Window)
+	case limiter.SlidingWindow:
+		began -= began % (int64(p.Window) / int64(p.SubWindows))
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		size, debt := bucketSize(p)
+		began += int64(w.level - size - debt)
+	case limiter.SlidingLog, limiter.Concurrency:
+	}
+	return tooFar(began, int64(o.now))
+}
+
+// bucketSize returns how much time a full bucket stands for, and its highest debt.
+func bucketSize(p *limiter.Policy) (size, debt time.Duration) {
+	interval := p.Window / time.Duration(p.Limit)
+	if p.Algorithm == limiter.TokenBucket {
+		return time.Duration(p.Burst) * interval, p.Window
+	}
+	hold := min(p.MaxWait, time.Duration(p.MaxWaiting)*interval)
+	return time.Duration(p.Slack+1) * interval, max(p.Window, hold)
+}
+
 // check notes what was decided at a time, or says what is wrong with it.
 func (w *witness) check(o op, a answer) string {
 	p := o.policy
@@ -94,6 +120,12 @@ func (w *witness) check(o op, a answer) string {
 	}
 	if a.charged == 0 {
 		return ""
+	}
+	if w.tooFar(o) {
+		maps.DeleteFunc(w.places, func(_ uint64, end limiter.Time) bool {
+			return end <= w.newest || tooFar(int64(end)-int64(p.Window+time.Millisecond), int64(o.now))
+		})
+		w.newest, w.end, w.level, w.hits = o.now, -1<<62, 0, nil
 	}
 	passed := o.hits
 	if a.over {

@@ -60,7 +60,9 @@ func (h *byHand) notBeforeChanges(now Time, b *Batch) Time {
 	for i := range b.Charges {
 		if b.Charges[i].Policy.Algorithm == SlidingLog {
 			(&Batch{table: h.tab, Charges: b.Charges, Partition: b.Partition}).read(now, i, &v)
-			now = max(now, Time(v.num))
+			if now = max(now, Time(v.num)); v.slot != nil { // also if that began too far ahead
+				now = max(now, Time(v.class.note(v.index).end.Load()-b.Charges[i].Policy.window()))
+			}
 		}
 	}
 	return now

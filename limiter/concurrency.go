@@ -14,7 +14,7 @@ import (
 //	cell     time 48, in milliseconds since the Unix epoch; nonce 16. What is reserved has a cell more: its hits
 //	payload  cells that may be in use 13, places held 13
 //	note     end: when the last place is free by itself
-//	         past: by how many milliseconds the first is before, or more 35; cell to look at first 13; last nonce 16
+//	         past: by how many milliseconds the first is before, or more 35; cell to look at first 13; leases given 16
 //
 // Until the first place is free by itself, the payload says how many are held. From then on the cells do, which
 // are counted anew by whoever writes them. A cell that is not held has no time, so a caller who is late finds as
@@ -102,7 +102,7 @@ func (concurrency) empty(Time, *Policy, state) state { return state{} }
 func (concurrency) load(v *view, at Time, p *Policy) bool {
 	ps := v.places(p)
 	pause(beforeCellLoad)
-	v.newer, v.head = ps.held(at.stamp(), p.window()), math.MinInt64
+	v.newer, v.head = ps.held(at.stamp()), math.MinInt64
 	if v.state = (state{past: v.newer}); p.wide && v.newer > 0 {
 		v.past = ps.sum(at.stamp())
 	}
@@ -157,7 +157,7 @@ func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision)
 // store writes what changes. Cells keep their numbers if the counter moves.
 func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	s.fetch(index)
-	now, ps := v.at.stamp(), places{first: maxStamp, end: -maxStamp, width: p.width()}
+	now, ps := v.at.stamp(), places{first: maxStamp, end: -maxStamp, width: p.width(), longest: longestOf(p)}
 	if held := v.held(); held > 0 {
 		if ps = v.places(p); s != v.class {
 			to := s.cellsOf(index)
@@ -167,20 +167,22 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 		}
 		ps.count = held
 	} else if v.slot != nil {
-		ps.nonce = v.places(p).nonce
+		ps.given = v.places(p).given
 	}
 	ps.cells = s.cellsOf(index)
+	take := func() (cell uint64) {
+		ps.given++
+		return ps.take(now, p.window(), s.nonces.nonce(v.salt, ps.given))
+	}
 	switch {
 	case after.used > 0 && p.wide:
 		if after.past == 0 { // it takes the place of all
 			ps.high, ps.hint, ps.count, ps.first, ps.end = 0, 0, 0, maxStamp, -maxStamp
 		}
-		ps.nonce = uint64(after.num) - 1 //nolint:gosec // what is beyond a nonce is cut off
-		ps.cells[ps.take(now, p.window())+1].Store(after.used)
+		ps.cells[take()+1].Store(after.used)
 	case after.used > 0:
-		ps.nonce = uint64(after.num) - after.used //nolint:gosec // as above
 		for range after.used {
-			ps.take(now, p.window())
+			take()
 		}
 	case after.num > 0:
 		ps.give(uint64(after.num))
@@ -192,12 +194,12 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	switch {
 	case ps.count == 0:
 		ps.high, ps.hint, ps.first, ps.end = 0, 0, now, now
-	case now >= ps.first:
+	case ps.changed(now):
 		ps.review(now) // and no sooner: decide has chosen among the cells as they were
 	}
 	note := s.note(index)
 	note.end.Store(ps.end)
-	note.past.Store(ps.before()<<(placeBits+nonceBits) | ps.hint<<nonceBits | ps.nonce&nonceMask)
+	note.past.Store(ps.before()<<(placeBits+nonceBits) | ps.hint<<nonceBits | ps.given&nonceMask)
 	return ps.high<<placeBits | ps.count
 }
 
@@ -267,16 +269,16 @@ func (v *view) lease(c *Charge, at Time, nth uint64) int64 {
 	}
 	var ps places
 	cell := nth - 1
-	if v.slot == nil {
-		// Another process, or an earlier use of the slot, hardly began with the same nonce.
-		ps.nonce = (uint64(at) ^ c.ID.Lo) * 0x9e3779b97f4a7c15 >> (64 - nonceBits) //nolint:gosec // bits
-	} else if ps = v.places(c.Policy); v.held() > 0 {
-		pause(beforeCellLoad)
-		ps.count = v.held()
-		cell = ps.free(at.stamp(), nth)
+	if v.slot != nil {
+		if ps = v.places(c.Policy); v.held() > 0 {
+			pause(beforeCellLoad)
+			ps.count = v.held()
+			cell = ps.free(at.stamp(), nth)
+		}
 	}
+	v.salt = v.class.nonces.salt(c.ID, at)
 	// It may be a cell that v's slot does not have, if the counter is about to move.
-	return int64(FirstLease + min(cell, MaxLog-1)<<nonceBits + (ps.nonce+nth)&nonceMask)
+	return int64(FirstLease + min(cell, MaxLog-1)<<nonceBits + v.class.nonces.nonce(v.salt, ps.given+nth)) //nolint:gosec // small
 }
 
 // cellOf returns the number of the place that a lease names.

@@ -39,7 +39,7 @@
 //	sliding log     lock 1, version 30, next cell and number    end              times of hits
 //	                of hits 33
 //	concurrency     lock 1, version 30, cells that may be in    end, first end,  ends of places and
-//	                use 13, places held 13                      nonce            nonces of leases
+//	                use 13, places held 13                      leases given     nonces of leases
 //
 // Hits that are reserved are held by a second counter under the same ID, one of concurrency whose places
 // have a cell more, for their hits. A penalty is a second counter too, of one word: see penalty.go.
@@ -80,13 +80,13 @@
 //   - A window of a counter admits at most the limit, whatever the order of the
 //     times and however many goroutines ask, unless the counter was evicted.
 //   - A counter never goes back to an older window. A late hit is counted in the newer
-//     one, also if the counter was reclaimed and comes anew. Late means up to a year;
-//     beyond that the clock is taken to have been set back.
+//     one, also if the counter was reclaimed and comes anew. Late means up to an hour:
+//     a counter that began later than that was charged by a clock that was set back, and begins again; see begunAhead.
 //   - A counter has at most one slot, and a slot's hits are those of its tag.
 //   - A denied group leaves no charge, but for limits that count denied hits. A request of which any group is
 //     denied holds no place and reserves nothing.
-//   - A lease is known once, until its end, to the counter that gave it. One that is 65,536 leases of the
-//     counter old may be taken for a newer one of the same place.
+//   - A lease is known once, until its end, to the counter that gave it. No other lease tells it, and one that has
+//     ended is taken for a newer one of the same place with a chance of one in 65,536.
 //   - What is used and reserved of a counter is within its limit whenever a reservation is admitted.
 //   - A peek, a denied charge that does not count, and a refund of an absent
 //     counter write nothing and take no slot.
@@ -128,6 +128,6 @@
 //
 // It does not share counters with other processes. [Table.Save] and [Load] let them outlive
 // theirs, and what is held under leases if [Options.Leases] is set. It does not make batches atomic to onlookers: another goroutine may see one counter charged and
-// the next not yet. A clock that runs ahead takes counters with it until it is reached
-// again.
+// the next not yet. A clock that runs ahead takes counters with it, by an hour at most when it
+// is back.
 package limiter

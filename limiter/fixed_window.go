@@ -11,13 +11,13 @@ import "time"
 // The end says by itself whether the word has expired, whatever the window's
 // length is, and a count may exceed the greatest limit, 2^32-1. Seconds are
 // compared modulo 2^30, 34 years: an end up to liveSpan ahead of now (a window of
-// ten years, seen by a caller a year late) is one that is to come, any other has
-// passed. So a word must not lie untouched for 23 years.
+// ten years that begins in an hour) is one that is to come, any other has
+// passed. So a word must not lie untouched for 24 years.
 const (
 	windowShift = 33
 	windowCount = 1<<windowShift - 1
 	endMask     = 1<<30 - 1
-	liveSpan    = uint64(MaxWindow/time.Second) + maxLate
+	liveSpan    = uint64(MaxWindow/time.Second) + mostAhead
 
 	// MaxCount is the greatest number of hits that a fixed window counts. It is above the
 	// greatest limit.
@@ -34,7 +34,11 @@ func (fixedWindow) cells(*Policy) int { return 0 }
 func (fixedWindow) fresh(_, from Time, p *Policy) state { return state{num: windowEnd(p, from)} }
 
 func (fixedWindow) load(v *view, at Time, p *Policy) bool {
-	if left, live := windowLeft(v.word, at); live {
+	left, live := windowLeft(v.word, at)
+	if left*int64(time.Second) > int64(p.Window) { // it has not begun, or it is one of a calendar
+		live = !begunAhead(p.windowOf(at.seconds()+left)*int64(time.Second), int64(at))
+	}
+	if live {
 		v.state = state{used: v.word & windowCount, num: at.seconds() + left}
 	} else {
 		v.state = state{num: windowEnd(p, at)}
@@ -107,6 +111,14 @@ func windowLeft(word uint64, at Time) (int64, bool) {
 		return int64(left), true
 	}
 	return int64(left) - (endMask+1)*int64(min(left, 1)), false
+}
+
+// windowOf returns the beginning of the window that ends at the Unix second end, in Unix seconds.
+func (p *Policy) windowOf(end int64) int64 {
+	if p.Calendar != nil {
+		return p.Calendar.before(end)
+	}
+	return end - p.window()/int64(time.Second)
 }
 
 // WindowStart returns the beginning of the [FixedWindow] that the time lies in.

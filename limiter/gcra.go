@@ -102,7 +102,7 @@ func (k *bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, 
 	}
 	need := k.need(hits)
 	if p.CountRefused {
-		most := max(level, k.full+max(k.hold, k.unit.of(p.Window)))
+		most := max(level, k.full+k.debt(p))
 		if d.Charged = hits; need > most-level {
 			d.Charged = uint64((most - level) / k.step)
 		}
@@ -173,19 +173,21 @@ func (gcra) found(v *view, at Time, p *Policy) {
 	}
 	level := ticks(s.Time) - ticks(at) //nolint:gosec // the difference, which is not negative
 	switch rest := ticks(s.Sixteenths & 15); {
-	case level > highestCoarse: // the clock was set back
-		level = 0
 	case k.unit == fine:
 		level = min(level, highestFine>>fine)<<fine + rest
 	case rest > 0:
 		level++
 	}
+	if level > k.most {
+		level = 0
+	}
 	v.state = k.at(at, level)
 }
 
-func (gcra) tell(_ *view, at Time, _ *Policy, st state, s *State) {
-	if level, u := levelOf(uint64(st.num), at); level > 0 { //nolint:gosec // bits
-		s.Time = at + Time(level>>u) //nolint:gosec // below 2^62
+func (gcra) tell(_ *view, at Time, p *Policy, st state, s *State) {
+	if k := p.bucket(); k.level(st, at) > 0 {
+		level, u := levelOf(uint64(st.num), at) //nolint:gosec // bits
+		s.Time = at + Time(level>>u)            //nolint:gosec // below 2^62
 		s.Sixteenths = uint8(level & (1<<u - 1) & 15)
 	}
 }

@@ -15,6 +15,9 @@ type model func(state []int64, o op) ([]int64, answer)
 
 func fits(used, hits, limit int64) bool { return used+hits <= limit }
 
+// tooFar reports whether a counter that began at a time begins again.
+func tooFar(began, now int64) bool { return began > now+int64(time.Hour) }
+
 // floor divides a time, which may be before 1970, and rounds down.
 func floor(t limiter.Time, unit time.Duration) int64 {
 	n := int64(t) / int64(unit)
@@ -29,7 +32,7 @@ func fixedWindow(s []int64, o op) ([]int64, answer) {
 	p, now, hits := o.policy, int64(o.now), int64(o.hits)
 	limit := int64(p.Limit)
 	end, used := (floor(o.now, p.Window)+1)*int64(p.Window), int64(0)
-	if s != nil && s[0] > now {
+	if s != nil && s[0] > now && !tooFar(s[0]-int64(p.Window), now) {
 		end, used = s[0], s[1]
 	}
 	a := answer{before: uint64(used), reset: time.Duration(end - now)}
@@ -67,12 +70,15 @@ func slidingWindow(s []int64, o op) ([]int64, answer) {
 	limit, k := int64(p.Limit), int64(p.SubWindows)
 	sub := p.Window / time.Duration(k)
 	epoch := floor(o.now, sub)
-	if n := len(s); n > 0 {
+	n := len(s)
+	if n > 0 && tooFar(s[n-2]*int64(sub), int64(o.now)) {
+		n = 0
+	} else if n > 0 {
 		epoch = max(epoch, s[n-2])
 	}
 	var live []int64
 	used := int64(0)
-	for i := 0; i < len(s); i += 2 {
+	for i := 0; i < n; i += 2 {
 		if s[i] >= epoch-k {
 			live = append(live, s[i], s[i+1])
 			used += s[i+1]
@@ -147,7 +153,7 @@ func slidingLog(s []int64, o op) ([]int64, answer) {
 	p, now, hits := o.policy, int64(o.now), int64(o.hits)
 	limit := int64(p.Limit)
 	var all []int64
-	if s != nil {
+	if s != nil && !tooFar(s[0], now) {
 		now, all = max(now, s[0]), slices.Clone(s[1:])
 	}
 	live := slices.DeleteFunc(all, func(t int64) bool { return t <= now-int64(p.Window) })
@@ -215,7 +221,8 @@ func bucket(s []int64, o op) ([]int64, answer) {
 	}
 	tau := size * interval
 	tat := now
-	if s != nil {
+	debt := max(int64(p.Window), min(int64(p.MaxWait), int64(p.MaxWaiting)*interval))
+	if s != nil && !tooFar(s[0]-tau-debt, now) {
 		tat = max(now, s[0])
 	}
 	a := answer{before: uint64((tat - now + interval - 1) / interval)}
@@ -270,7 +277,7 @@ func places(s []int64, o op) ([]int64, answer) {
 	const ms = time.Millisecond // to which ends are rounded up
 	var held []int64
 	for i := 0; i < len(s); i += 2 {
-		if s[i+1] > int64(o.now) {
+		if s[i+1] > int64(o.now) && !tooFar(s[i+1]-int64(o.policy.Window+ms), int64(o.now)) {
 			held = append(held, s[i], s[i+1])
 		}
 	}

@@ -175,7 +175,7 @@ func (t *Table) loses(sc *sizeClass, tag, index, word uint64, at Time) bool {
 	owner := algorithmOf(tag)
 	end, live := owner.expiry(sc, index, word, at)
 	if !live {
-		t.raiseHorizon(min(end, at))
+		t.raiseHorizon(min(end, at), at)
 	}
 	return live && owner.weight(sc, index, word) > 0
 }
@@ -362,21 +362,21 @@ func nearest(m uint8, from uint64) uint64 {
 }
 
 // notLate returns at, or the horizon if that is later: a late caller must
-// not find an empty counter in a window whose counter has been reclaimed. Over a
-// year late is not late: the clock was set back.
+// not find an empty counter in a window whose counter has been reclaimed. A counter
+// that began at a horizon of a clock that was set back would begin again at its next hit.
 func (t *Table) notLate(at Time) Time {
 	h := Time(t.horizon.Load())
-	if late := uint64(h) - uint64(at); h > at && late <= uint64(maxLateNanos) { //nolint:gosec // h is later
+	if h > at && !begunAhead(int64(h), int64(at)) {
 		return h
 	}
 	return at
 }
 
-// raiseHorizon makes the horizon at least end.
-func (t *Table) raiseHorizon(end Time) {
+// raiseHorizon makes the horizon at least end, at the time at. One that is of a clock that was set back is forgotten.
+func (t *Table) raiseHorizon(end, at Time) {
 	for {
 		h := t.horizon.Load()
-		if Time(h) >= end || t.horizon.CompareAndSwap(h, int64(end)) {
+		if Time(h) >= end && !begunAhead(h, int64(at)) || t.horizon.CompareAndSwap(h, int64(end)) {
 			return
 		}
 	}

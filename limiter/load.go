@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"io"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -116,7 +115,7 @@ func (l *loader) end() error {
 	case more:
 		return fmt.Errorf("%w: something follows its end", ErrDamaged)
 	}
-	l.table.raiseHorizon(horizon)
+	l.table.raiseHorizon(horizon, horizon)
 	l.table.growth.Lock()
 	defer l.table.growth.Unlock()
 	l.table.retireLocked(l.saved.At)
@@ -251,11 +250,7 @@ func (l *loader) put(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 	if s.size > 0 {
 		note := s.note(index)
 		note.end.Store(int64(binary.LittleEndian.Uint64(b[16:]))) //nolint:gosec // bits
-		past := binary.LittleEndian.Uint64(b[24:])
-		if places { // the leases that were given since would be given again, and free the places of others
-			past = past&^nonceMask | rand.Uint64()&nonceMask //nolint:gosec // as hard to guess as other nonces
-		}
-		note.past.Store(past)
+		note.past.Store(binary.LittleEndian.Uint64(b[24:]))
 		cells := s.cellsOf(index)
 		for i := range cells {
 			cells[i].Store(binary.LittleEndian.Uint64(b[32+8*i:]))

@@ -43,7 +43,7 @@ func quotient(a, b int64) int64 {
 func (m model) at(now Time, c Charge) modelCounter {
 	sec, length := quotient(int64(now), 1e9), int64(c.Policy.Window/time.Second)
 	have, ok := m[modelKey{c.ID, c.Policy.Algorithm}]
-	if ok && have.end > sec {
+	if ok && have.end > sec && (have.end-sec <= length || !tooFar(begins(c.Policy, have.end), now)) {
 		return have
 	}
 	if p := c.Policy.Calendar; p != nil && p.zone != time.UTC {
@@ -51,6 +51,17 @@ func (m model) at(now Time, c Charge) modelCounter {
 	}
 	return modelCounter{end: (quotient(sec, length) + 1) * length}
 }
+
+// begins returns when the fixed window of p begins that ends at a Unix second.
+func begins(p *Policy, end int64) Time {
+	if c := p.Calendar; c != nil && c.zone != time.UTC {
+		return Time(plain(c).starts[plain(c).window(end-1)]) * sec
+	}
+	return Time(end)*sec - Time(p.Window)
+}
+
+// tooFar reports whether a counter that began at a time begins again.
+func tooFar(began, now Time) bool { return began > now+3600*sec }
 
 func (m model) put(c Charge, n modelCounter) { m[modelKey{c.ID, c.Policy.Algorithm}] = n }
 

@@ -64,7 +64,8 @@ type ringOracle struct {
 	newest int64
 }
 
-func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) Decision {
+func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
+	was := o
 	p, k := c.Policy, int64(c.Policy.SubWindows)
 	length := (int64(p.Window) + k - 1) / k
 	number, begins := quotient(int64(now), length), func(x int64) Time { return Time(x * length) }
@@ -75,6 +76,15 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 		o.hits, o.newest = map[int64]uint64{}, math.MinInt64
 	}
 	at := max(number, o.newest)
+	if at > number && tooFar(begins(at), now) {
+		at = number
+		o = &ringOracle{hits: map[int64]uint64{}} // forgotten, but for decisions that change nothing
+		defer func() {
+			if d.Charged > 0 {
+				*was = *o
+			}
+		}()
+	}
 	sum := func(at int64) (n uint64) {
 		for x, hits := range o.hits {
 			if x >= at-k && x <= at {
@@ -83,7 +93,8 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 		}
 		return n
 	}
-	limit, d := uint64(p.Limit), Decision{Before: sum(at)}
+	limit := uint64(p.Limit)
+	d.Before = sum(at)
 	put := func(n uint64) { o.hits[at], o.newest, d.Charged = n, at, max(n, o.hits[at])-min(n, o.hits[at]) }
 	switch {
 	case c.Refund:
@@ -125,12 +136,21 @@ type logOracle struct {
 	changed Time
 }
 
-func (o *logOracle) decide(now Time, c Charge, _ time.Duration) Decision {
+func (o *logOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
+	was := o
 	p, limit, at := c.Policy, uint64(c.Policy.Limit), max(now, o.changed)
+	if tooFar(at, now) {
+		o, at = &logOracle{}, now
+		defer func() {
+			if d.Charged > 0 {
+				*was = *o
+			}
+		}()
+	}
 	live := slices.DeleteFunc(slices.Clone(o.times), func(t Time) bool { return t <= at-Time(p.Window) })
 	live = live[max(0, len(live)-int(limit)):]
 	used := uint64(len(live))
-	d := Decision{Before: used}
+	d.Before = used
 	put := func(n uint64) {
 		for range min(n, limit) {
 			live = append(live, at)
@@ -175,10 +195,9 @@ type placesOracle struct{ ends []Time }
 
 func (o *placesOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	p, limit := c.Policy, uint64(c.Policy.Limit)
-	live := slices.DeleteFunc(slices.Clone(o.ends), func(end Time) bool { return end <= now })
-	if len(live) > 0 && slices.Max(live)-now > Time(p.Window)+maxLate*sec+Time(time.Millisecond) {
-		live = nil // the clock was set back
-	}
+	live := slices.DeleteFunc(slices.Clone(o.ends), func(end Time) bool {
+		return end <= now || tooFar(end-Time(p.Window)-Time(time.Millisecond), now)
+	})
 	d := Decision{Before: uint64(len(live)), Reset: time.Second}
 	switch {
 	case c.Refund:
@@ -218,12 +237,18 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 	duration := func(x *big.Int) time.Duration { return time.Duration(ceil(x, sixteen).Int64()) }
 
 	p := c.Policy
+	at := mul(n(int64(now)), sixteen)
+	within := func(most *big.Int) bool { // or the clock was set back
+		most = add(most, mul(n(int64(time.Hour)), sixteen))
+		return o.tat != nil && o.tat.Cmp(at) > 0 && sub(o.tat, at).Cmp(most) <= 0
+	}
+	window := mul(n(int64(p.Window)), sixteen)
 	if p.Limit == 0 {
 		if c.Hits > 0 && !c.Refund {
 			return Decision{Over: true, RetryAfter: Never, Reset: p.Window}
 		}
 		d := Decision{Reset: 1}
-		if at := mul(n(int64(now)), sixteen); o.tat != nil && o.tat.Cmp(at) > 0 {
+		if o.tat != nil && o.tat.Cmp(at) > 0 {
 			d.Reset = duration(sub(o.tat, at))
 		}
 		return d
@@ -241,9 +266,12 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 		held = least(hold, mul(n(int64(max(0, budget))), sixteen))
 	}
 	full := mul(n(size), interval)
-	at := mul(n(int64(now)), sixteen)
+	debt := window
+	if hold.Cmp(debt) > 0 {
+		debt = hold
+	}
 	lag := n(0)
-	if o.tat != nil && o.tat.Cmp(at) > 0 {
+	if within(add(full, debt)) {
 		lag = sub(o.tat, at)
 	}
 	before := lag
@@ -272,11 +300,7 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 	default:
 		d.Over, d.RetryAfter = true, Never
 		if p.CountRefused {
-			most := mul(n(int64(p.Window)), sixteen)
-			if hold.Cmp(most) > 0 {
-				most = hold
-			}
-			after := least(add(lag, need), add(full, most))
+			after := least(add(lag, need), add(full, debt))
 			if after.Cmp(lag) > 0 {
 				put(after)
 			}

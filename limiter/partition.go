@@ -145,7 +145,7 @@ func (p *Partition) makeLocked(c int, start uint64) *sizeClass {
 	t, each := p.table, int64(slotBytes(sizes[c]))*ways
 	s := newSizeClass(sizes[c], start, max(start, uint64(t.bytes/each))) //nolint:gosec // positive
 	t.classes++
-	s.order = t.classes
+	s.order, s.nonces = t.classes, &t.nonces
 	t.spare.Add(-s.bytes())
 	p.classes[c].Store(s)
 	t.listDonorsLocked()

@@ -72,9 +72,8 @@ const (
 	levelShift    = 59
 	forgottenMask = 1<<levelShift - 1
 
-	// longestMemory is how far ahead of the time a penalty may be forgotten. What is further is of a clock that was
-	// set back.
-	longestMemory = int64(MaxPenalty+MaxWindow) + maxLateNanos
+	// longestMemory is for how long the longest penalty of all is remembered.
+	longestMemory = int64(MaxPenalty + MaxWindow)
 )
 
 // besidePolicy is that of all counters of penalties.
@@ -93,7 +92,7 @@ func (penalty) empty(Time, *Policy, state) state { return state{} }
 // offence returns what a word means at a time: its level and, in milliseconds, when it is forgotten; neither if it is.
 func offence(word uint64, at Time) (level uint64, forgotten int64) {
 	forgotten = int64(word<<(64-levelShift)) >> (64 - levelShift) //nolint:gosec // bits
-	if left := forgotten*int64(time.Millisecond) - at.stamp(); left <= 0 || left > longestMemory {
+	if until := forgotten * int64(time.Millisecond); until <= at.stamp() || begunAhead(until-longestMemory, at.stamp()) {
 		return 0, forgotten
 	}
 	return word &^ generationBit >> levelShift, forgotten
@@ -131,7 +130,7 @@ func (penalty) weighs() bool { return false }
 
 func (penalty) found(v *view, at Time, _ *Policy) {
 	v.state = state{}
-	if left := v.found.Penalty.stamp() - at.stamp(); v.found.Level > 0 && left > 0 && left <= longestMemory {
+	if v.found.Level > 0 && v.found.Penalty > at {
 		v.state = state{used: min(uint64(v.found.Level), MaxPenalties), num: millis(v.found.Penalty)}
 	}
 }
@@ -188,6 +187,7 @@ func (b *Batch) serves(at Time, i int) bool {
 
 // offender reads what is remembered beside the counter of charge i.
 func (b *Batch) offender(at Time, i int) (*Batch, state) {
+	p := b.Charges[i].Policy
 	a := b.beside(Charge{ID: b.Charges[i].ID, Policy: besidePolicy})
 	if b.table == nil {
 		a.view = view{class: &outside, found: b.told(i), at: at}
@@ -195,7 +195,15 @@ func (b *Batch) offender(at Time, i int) (*Batch, state) {
 	} else {
 		a.read(at, 0, &a.view)
 	}
+	if st := a.view.state; st.used > 0 && begunAhead(int64(p.endOf(st))-int64(p.Penalty.step(st.used)), int64(at)) {
+		a.view.state = state{}
+	}
 	return a, a.view.state
+}
+
+// step returns the step of a level, from 1 on.
+func (y *Penalty) step(level uint64) time.Duration {
+	return y.steps[min(level, uint64(len(y.steps)))-1]
 }
 
 // serve decides charge i, which a penalty denies. Of its counter it only tells.
@@ -293,15 +301,13 @@ func (b *Batch) dropSetOff(at Time) {
 // holds.
 func (b *Batch) convict(at Time, i int) (s sentence, began bool) {
 	p := b.Charges[i].Policy
-	steps := p.Penalty.steps
 	for {
 		a, st := b.offender(at, i)
 		if end := p.endOf(st); end > at {
 			return sentence{st.used, end}, false
 		}
-		level := min(st.used+1, MaxPenalties)
-		step := steps[min(int(level), len(steps))-1]
-		after := state{used: min(level, uint64(len(steps))), num: millis(at+Time(step)) + p.window()/int64(time.Millisecond)}
+		level := min(st.used+1, uint64(len(p.Penalty.steps)), MaxPenalties)
+		after := state{used: level, num: millis(at+Time(p.Penalty.step(level))) + p.window()/int64(time.Millisecond)}
 		if b.table == nil {
 			penalty{}.tell(nil, at, nil, after, b.told(i))
 		} else {

@@ -12,8 +12,10 @@ type places struct {
 	// high is above the number of each place that is in use, and count is how many were held when the
 	// word was written. hint is where to look for a free one.
 	high, count, hint uint64
-	nonce             uint64 // of the newest lease
+	given             uint64 // how many leases have been given, modulo 2^16
 	first, end        int64  // stamps: no place is free by itself before first, and all are at end
+	// longest is for how many milliseconds a place is held at most: if longer, it began ahead of the clock.
+	longest int64
 }
 
 // places returns those of v's slot. Numbers that are out of range, of a word that was read while the slot changed
@@ -22,8 +24,8 @@ func (v *view) places(p *Policy) places {
 	note := v.class.note(v.index)
 	past, payload := note.past.Load(), v.word&payloadMask
 	ps := places{
-		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), nonce: past & nonceMask,
-		count: payload & placeMask, first: -maxStamp,
+		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), given: past & nonceMask,
+		count: payload & placeMask, first: -maxStamp, longest: longestOf(p),
 	}
 	if before := past >> (placeBits + nonceBits); before < mostBefore {
 		ps.first = ps.end - int64(before)*int64(time.Millisecond)
@@ -47,16 +49,32 @@ func (ps *places) cell(i uint64) *atomic.Uint64 { return &ps.cells[i*ps.width] }
 // expiry returns when a place is free by itself, in milliseconds.
 func (ps *places) expiry(i uint64) int64 { return int64(ps.cell(i).Load()) >> nonceBits } //nolint:gosec // bits
 
+// longestOf returns for how many milliseconds a place that began an hour ahead is held, as begunAhead has it. Ends are
+// rounded up.
+func longestOf(p *Policy) int64 {
+	if p.isPrepared() {
+		return p.ready.longest
+	}
+	return (max(p.window(), int64(p.longest))+mostAheadNanos)/int64(time.Millisecond) + 1
+}
+
 func (ps *places) live(i uint64, now int64) bool {
-	return ps.expiry(i) > floorDiv(now, int64(time.Millisecond))
+	left := ps.expiry(i) - floorDiv(now, int64(time.Millisecond))
+	return left > 0 && left <= ps.longest
+}
+
+// changed reports whether a place may be free that was not when the word was written: by itself, or because the clock was
+// set back.
+func (ps *places) changed(now int64) bool {
+	return now >= ps.first || ps.end-now > ps.longest*int64(time.Millisecond)
 }
 
 // held returns how many places are held.
-func (ps *places) held(now, window int64) (n uint64) {
+func (ps *places) held(now int64) (n uint64) {
 	switch {
-	case ps.end <= now || ps.end-now > window+maxLateNanos+int64(time.Millisecond): // or the clock was set back
+	case ps.end <= now:
 		return 0
-	case now < ps.first:
+	case !ps.changed(now):
 		return ps.count
 	}
 	for i := range ps.high {
@@ -96,12 +114,11 @@ func (ps *places) free(now int64, nth uint64) uint64 {
 	return ps.high + nth - 1
 }
 
-// take takes a place and returns the number of its cell. The cells are held by this goroutine.
-func (ps *places) take(now, window int64) (cell uint64) {
+// take takes a place for a lease with the nonce, and returns the number of its cell. The cells are held by this goroutine.
+func (ps *places) take(now, window int64, nonce uint64) (cell uint64) {
 	i := min(ps.free(now, 1), ps.fit(uint64(len(ps.cells)))-1) // a snapshot may say that fewer are held than are
 	end := -floorDiv(-now-window, int64(time.Millisecond))
-	ps.nonce++
-	ps.cell(i).Store(uint64(end)<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits
+	ps.cell(i).Store(uint64(end)<<nonceBits | nonce) //nolint:gosec // bits
 	ps.high, ps.hint, ps.count = max(ps.high, i+1), i+1, ps.count+1
 	end *= int64(time.Millisecond)
 	ps.first, ps.end = min(ps.first, end), max(ps.end, end)

@@ -33,7 +33,7 @@ var (
 func (v *view) poison() {
 	*v = view{
 		slot: &garbageSlot, index: garbage, word: garbage, head: garbageInt, newer: garbage, moves: true, mirrors: true,
-		found: &garbageFound, at: garbageInt, state: garbageState,
+		found: &garbageFound, at: garbageInt, salt: garbage, state: garbageState,
 	}
 }
 

@@ -37,6 +37,16 @@ func (r *Reserve) Set(reservations uint32, life time.Duration, release bool) {
 	r.hold.Prepare()
 }
 
+// SetLongest says for how long reservations on the same counter are held at most under any other rule that it may have had.
+// Those that a rule of before has made go on for that long, whatever the life is now.
+func (r *Reserve) SetLongest(longest time.Duration) {
+	r.hold.longest = longest
+	r.hold.Prepare()
+}
+
+// Longest returns the longest life of a reservation under any rule of the counter.
+func (r *Reserve) Longest() time.Duration { return max(r.hold.longest, r.hold.Window) }
+
 // Life returns for how long a reservation is held at most.
 func (r *Reserve) Life() time.Duration { return r.hold.Window }
 

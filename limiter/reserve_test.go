@@ -36,11 +36,7 @@ func newBudget(t *testing.T, p *Policy) *budget {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	table, err := New(Options{Bytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &budget{table, identity.ID{Hi: 5 << 40, Lo: 77}, p}
+	return &budget{newTable(t, 1<<20), identity.ID{Hi: 5 << 40, Lo: 77}, p}
 }
 
 // reserve returns the lease of so many hits, or 0.

@@ -233,13 +233,14 @@ func newKeyed(tb testing.TB, bytes int64) *Table {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	t.nonces = testNonces
 	return t
 }
 
 // TestReadSetsAllOfAView reads counters into a view that was another counter's and into a new one.
 func TestReadSetsAllOfAView(t *testing.T) {
 	used := view{
-		class: &sizeClass{}, slot: &slot{}, index: 1, word: 2, head: 3, newer: 4, moves: true, mirrors: true, found: &State{}, at: 5,
+		class: &sizeClass{}, slot: &slot{}, index: 1, word: 2, head: 3, newer: 4, moves: true, mirrors: true, found: &State{}, at: 5, salt: 6,
 		state: state{6, 7, 8},
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(used)) {

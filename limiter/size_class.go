@@ -73,6 +73,8 @@ type sizeClass struct {
 	resizing sync.Mutex
 	// memory is what is mapped beside Go's heap, or nil.
 	memory []byte
+	// nonces are the table's.
+	nonces *nonceKey
 	// order is the class's place among all of the table, for those who lock two.
 	order uint64
 	// vain is how many counters that find no room need not look for any, because there

@@ -40,7 +40,7 @@ func (slidingLog) load(v *view, at Time, p *Policy) bool {
 	count, window := min(v.word&logCountMask, v.class.stride()), p.window()
 	pause(beforeCellLoad)
 	written := v.class.note(v.index).end.Load() - window
-	if written-now <= window+maxLateNanos { // else the clock was set back
+	if !begunAhead(written, now) {
 		v.num = max(now, written)
 		v.past = v.log().within(min(count, logLimit(p)), v.num-window)
 	}
@@ -140,7 +140,7 @@ func (slidingLog) weight(_ *sizeClass, _, word uint64) uint64 { return word & lo
 func (slidingLog) found(v *view, at Time, p *Policy) {
 	now, newest := at.stamp(), v.found.Time.stamp()
 	v.state, v.head, v.newer = state{num: now}, math.MinInt64, 0
-	if v.found.Hits > 0 && newest-now <= p.window()+maxLateNanos { // else the clock was set back
+	if v.found.Hits > 0 && !begunAhead(newest, now) {
 		v.num, v.past = max(now, newest), min(v.found.Hits, logLimit(p))
 	}
 }

@@ -199,6 +199,14 @@ func (r Ring) number(stamp int64) int64 {
 	return floorDiv(stamp, r.length)
 }
 
+// start returns when a sub-window begins.
+func (r Ring) start(number int64) int64 {
+	if r.calendar != nil {
+		return r.calendar.partStart(number, r.k)
+	}
+	return number * r.length
+}
+
 // end returns when hits of a sub-window cease to count.
 func (r Ring) end(number int64) int64 {
 	if number += r.k + 1; r.calendar != nil {
@@ -209,10 +217,7 @@ func (r Ring) end(number int64) int64 {
 
 // setBack reports whether a sub-window that was hit is so far ahead of the current one that the clock was set back.
 func (r Ring) setBack(head, current, now int64) bool {
-	if r.calendar != nil {
-		return head-current > r.MostAhead()
-	}
-	return head > current && head*r.length-now > maxLateNanos
+	return head > current && begunAhead(r.start(head), now)
 }
 
 // Length returns how long a sub-window is. Without meaning if there is a [Ring.Calendar].
@@ -226,9 +231,6 @@ func (r Ring) K() int64 { return r.k }
 
 // Number returns the sub-window that the time lies in.
 func (r Ring) Number(at Time) int64 { return r.number(at.stamp()) }
-
-// MostAhead returns how many sub-windows ahead of the current one another can be, of a calendar: those of a year.
-func (r Ring) MostAhead() int64 { return r.k * r.calendar.perYear() }
 
 // SetBack reports whether a sub-window that was hit is so far ahead of the time that the clock was set back.
 func (r Ring) SetBack(head int64, at Time) bool {

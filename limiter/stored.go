@@ -74,7 +74,7 @@ func (s Stored) Left(now Time, i int, left *State) {
 // it has this TAT, a charge that waits is the newest, and can be cancelled.
 func (s Stored) Turn(now Time, i int) State {
 	var turn State
-	gcra{}.tell(nil, now, nil, state{num: s.b.marks[i]}, &turn)
+	gcra{}.tell(nil, now, s.b.Charges[i].Policy, state{num: s.b.marks[i]}, &turn)
 	return turn
 }
 

@@ -42,6 +42,7 @@ type Table struct {
 	moving [stripes]moveLock
 
 	key    identity.Key
+	nonces nonceKey
 	mirror bool // see Mirror
 	// saves is held while the counters are saved.
 	saves sync.Mutex
@@ -80,7 +81,7 @@ func New(opt Options) (*Table, error) {
 	if size < MinBytes || size > MaxBytes {
 		return nil, fmt.Errorf("counter memory of %d bytes: must be %d to %d", size, MinBytes, MaxBytes)
 	}
-	t := &Table{bytes: size, key: opt.Key, partitions: map[string]*Partition{}}
+	t := &Table{bytes: size, key: opt.Key, nonces: newNonceKey(), partitions: map[string]*Partition{}}
 	if t.key == (identity.Key{}) {
 		t.key = identity.NewKey()
 	}

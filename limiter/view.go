@@ -22,7 +22,7 @@ func (b *Batch) read(at Time, i int, v *view) {
 		v.poison()
 		// v has been that of other counters, or of one that is gone by now, so each field is set below. One assignment of
 		// all would cost 2 % of a decision.
-		v.head, v.newer, v.found, v.at, v.mirrors = 0, 0, nil, at, t.mirror
+		v.head, v.newer, v.found, v.at, v.salt, v.mirrors = 0, 0, nil, at, 0, t.mirror
 		s, moves := partition.class(p), uint64(0)
 		strays := partition.strays(a)
 		if strays {

@@ -48,14 +48,19 @@ func trials() []trial {
 		all = append(all, trial{name: name + ": " + k.name, policy: k.policy, run: run})
 	}
 	for _, k := range everyKind() {
-		add("reclaim storm", k, reclaimStorm)
-		add("saturated", k, saturate)
+		// Where windows are a day, callers would be hours late: the clock was set back for these.
+		if k.policy.Calendar == nil {
+			add("reclaim storm", k, reclaimStorm)
+			add("saturated", k, saturate)
+		}
 		add("flood", k, flood)
 		add("refunds", k, refunds)
 		small := k
 		small.policy.Limit, small.policy.Burst, small.policy.Slack, small.policy.MaxWaiting = 4, 4, 3, 0
 		add("groups", small, groups)
-		add("groups in time", small, passingGroups)
+		if k.policy.Calendar == nil {
+			add("groups in time", small, passingGroups)
+		}
 	}
 	add("waiting", holding(), waiting)
 	add("leases", kind{name: "concurrency of changing limits", policy: *atOnce()[0]}, leases)

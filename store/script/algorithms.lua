@@ -121,7 +121,7 @@ function make.l()
       c.b = c.len
       if c.len == 0 then return end
       local known
-      c.ls, c.ln, known = read_newest(c.key, x.window)
+      c.ls, c.ln, known = read_newest(c.key)
       c.foreign = not known
       if not c.ls then
         c.a = c.len
@@ -204,13 +204,14 @@ function make.b()
   end
 
   return {
-    args = 7,
+    args = 9,
     read = function(x, i)
       x.fine, x.ns, x.nn = ARGV[i] == '1', tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
       x.cs, x.cn, x.ms, x.mn = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]), tonumber(ARGV[i + 6])
+      x.hs, x.hn = tonumber(ARGV[i + 7]), tonumber(ARGV[i + 8])
     end,
-    load = function(c)
-      local ts, tn = read_tat(read(c, 'GET'))
+    load = function(c, x)
+      local ts, tn = read_tat(read(c, 'GET'), x.hs, x.hn)
       c.foreign = c.foreign or not ts
       c.a, c.b = minus(ts or 0, tn or 0, s, n)
       if c.a < 0 then c.a, c.b = 0, 0 end
@@ -289,12 +290,12 @@ function make.p()
       local newest = read(c, 'ZRANGE', -1, -1, 'WITHSCORES')
       if not newest or not newest[1] then return end
       c.foreign = c.foreign or not is_lease(newest[1])
-      c.a, c.void = read_places(c.key, tonumber(newest[2]), x.window)
+      c.a, c.ahead = read_places(c.key, tonumber(newest[2]), x.window)
     end,
     tell = function(c) emit(c.a) end,
     decide = function(c, x)
       if x.act == 'u' then
-        if x.hits == 0 or c.void then return true end
+        if x.hits == 0 then return true end
         if free(c.key, x.hits, x.window) then c.a, x.lease = max(c.a - 1, 0), x.hits end
         c.changed = true
         return true
@@ -309,11 +310,10 @@ function make.p()
       return true
     end,
     place = function(c, x)
-      if c.void then call('DEL', c.key) end
-      x.lease, c.void, c.changed = take(c.key, x.nonce, x.seal, x.window), false, true
+      x.lease, c.changed = take(c.key, x.nonce, x.seal, x.window), true
     end,
     save = function(c)
-      if c.changed then write_places(c.key, c.window) end
+      if c.changed then write_places(c.key, c.window, c.ahead) end
     end,
   }
 end

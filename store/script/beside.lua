@@ -8,13 +8,14 @@ local function reserving(x, id)
   x.places, x.ttl, x.keep, x.brought = number(1), number(2), ARGV[pos + 3] == '1', ARGV[pos + 4]
   x.nonce, x.seal, x.ls, x.ln = number(5), number(6), number(7), number(8)
   if x.act == 'h' then x.hits = number(9) end
-  pos = pos + 10
+  x.longest = number(10)
+  pos = pos + 11
   local h = holdings[key]
   if not h then
     h = {key = KEYS[tonumber(key)], sum = 0, many = 0, first = 9007199254740992, ended = {}, buried = 0, ttl = x.ttl}
     local summary = read(h, 'HGET', 's')
     if summary then
-      h.sum, h.many, h.first, h.ended, h.buried = read_held(h.key, summary, call('HLEN', h.key) - 1)
+      h.sum, h.many, h.first, h.ended, h.buried = read_held(h.key, summary, call('HLEN', h.key) - 1, x.longest)
     end
     h.foreign = h.foreign or not h.sum
     holdings[key] = h
@@ -28,7 +29,14 @@ end
 -- window, how many steps, and these; all in seconds.
 local function make_penalty()
   local ms, p = s * 1000 + floor(n / 1e6), {}
-  local function remembered(y) return y.level > 0 and y.forgotten > ms and y.forgotten <= ms + 4380 * 86400000 end
+
+  local function step(x, level) return tonumber(ARGV[x.steps + min(level, x.many)]) * 1000 end
+
+  local function remembered(x)
+    local y = x.y
+    if y.level == 0 or y.forgotten <= ms then return false end
+    return y.forgotten - x.lasts - step(x, y.level) <= ms + AHEAD * 1000
+  end
 
   function p.read(x)
     local id, y = ARGV[pos], penalties[ARGV[pos]]
@@ -46,7 +54,7 @@ local function make_penalty()
       foreign, y.level, y.forgotten = id, 0, 0
     end
     x.y, x.lasts, x.steps, x.many = y, tonumber(ARGV[pos + 1]) * 1000, pos + 2, tonumber(ARGV[pos + 2])
-    x.level, x.forgotten, x.serves = y.level, y.forgotten, remembered(y) and y.forgotten - x.lasts > ms
+    x.level, x.forgotten, x.serves = y.level, y.forgotten, remembered(x) and y.forgotten - x.lasts > ms
     pos = pos + 3 + x.many
   end
 
@@ -64,10 +72,10 @@ local function make_penalty()
   -- begin begins a penalty for x, which was denied, unless another charge has.
   function p.begin(x)
     local y = x.y
-    local known = remembered(y)
+    local known = remembered(x)
     if known and y.forgotten - x.lasts > ms then return end
     y.level = min((known and y.level or 0) + 1, x.many)
-    y.forgotten = ms + tonumber(ARGV[x.steps + y.level]) * 1000 + x.lasts
+    y.forgotten = ms + step(x, y.level) + x.lasts
     call('SET', y.key, format('%.0f %.0f', y.level, y.forgotten), 'EXAT', floor(y.forgotten / 1000) + 1)
   end
 
@@ -99,7 +107,7 @@ local function settle(x, xs)
   if x.brought == '0' then return end
   local h = x.h
   local hits, buried = 0, h.buried
-  hits, h.first, h.buried = drop_lease(h.key, x.brought, call('HGET', h.key, x.brought), x.ttl, h.first, buried)
+  hits, h.first, h.buried = drop_lease(h.key, x.brought, call('HGET', h.key, x.brought), x.ttl, h.first, buried, x.longest)
   h.changed = h.changed or h.buried > buried
   if hits == 0 then return end
   x.settled, x.lease = hits, tonumber(x.brought)

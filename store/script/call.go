@@ -155,13 +155,13 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 }
 
 // ring appends what sub-windows are: their length as seconds and nanoseconds, or the windows of a calendar and 0, then how
-// many count beside the newest, and how many seconds the key lives. Windows are the number of the first, how far ahead of
-// the time a sub-window is at most, and when they begin and the last one ends.
+// many count beside the newest, and how many seconds the key lives. Windows are the number of the first, and when they
+// begin and the last one ends.
 func (c *Call) ring(now limiter.Time, r limiter.Ring) {
 	if r.Calendar() != nil {
 		first, starts := r.Calendar().Around(now)
 		start, second := len(c.buf), int64(now)/int64(time.Second)
-		c.buf = strconv.AppendInt(append(strconv.AppendInt(c.buf, first, 10), ' '), r.MostAhead(), 10)
+		c.buf = strconv.AppendInt(c.buf, first, 10)
 		for _, edge := range starts {
 			c.buf = strconv.AppendInt(append(c.buf, ' '), edge, 10)
 		}
@@ -204,7 +204,7 @@ func (c *Call) counts(hits uint64, limit uint32) {
 }
 
 // bucket appends the numbers of a bucket: whether it has sixteenths, what the hits cost, the
-// level that they may leave, and the level that debt ends at, or from which on hits wait.
+// level that they may leave, the level that debt ends at, or from which on hits wait, and the highest that there is.
 func (c *Call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	p, k := from.Policy, from.Policy.Bucket()
 	leaky := p.Algorithm == limiter.LeakyBucket
@@ -235,6 +235,7 @@ func (c *Call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	c.span(int64(k.Need(hits)), k.Fine) //nolint:gosec // at most 2^63-1
 	c.span(most, k.Fine)
 	c.span(mark, k.Fine)
+	c.span(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
 }
 
 // Cancel makes c what gives back the turn of charge i, which waits.
@@ -248,6 +249,7 @@ func (c *Call) Cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 	c.span(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1
 	c.amount(instant(turn.Time, turn.Sixteenths&15))
 	c.args = append(c.args, "0", "0")
+	c.span(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
 }
 
 // span appends seconds and nanoseconds of ticks, of 1/16 ns each if fine is set.

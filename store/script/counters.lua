@@ -5,7 +5,7 @@
 -- or '' and '' for the server's own.
 local call, floor, min, max, format = redis.call, math.floor, math.min, math.max, string.format
 local MOST = 8589934590 -- a fixed window's greatest count
-local LATE = 31536000 -- seconds: beyond a year the clock was set back
+local AHEAD = 3600 -- seconds: what began further ahead begins again, since the clock was set back: see limiter/cells.go
 
 local s, n = tonumber(ARGV[1]), tonumber(ARGV[2])
 if not s then
@@ -14,6 +14,13 @@ if not s then
 end
 
 local function later(as, an, bs, bn) return as > bs or as == bs and an > bn end
+
+-- begun_ahead reports whether a counter that began at (bs, bn) begins again.
+local function begun_ahead(bs, bn) return later(bs, bn, s + AHEAD, n) end
+
+-- latest returns when a place or a reservation of some seconds ends at the latest, if it did not begin ahead: in milliseconds,
+-- to which ends are rounded up.
+local function latest(seconds) return (s + seconds + AHEAD) * 1000 + floor(n / 1e6) + 1 end
 
 local function plus(as, an, bs, bn)
   as, an = as + bs, an + bn
@@ -79,15 +86,14 @@ end
 
 -- bucket returns how buckets are read and written.
 local function bucket()
-  -- read_tat returns the TAT of a bucket, 0 and 0 of an empty one, and of one whose clock was set back.
-  local function read_tat(value)
+  -- read_tat returns the TAT of a bucket, 0 and 0 of an empty one, and of one that begins again. (hs, hn) is its highest level.
+  local function read_tat(value, hs, hn)
     if not value then return 0, 0 end
     if #value > 24 or not value:find('^%d+%.?%d*$') then return end
     local dot = value:find('.', 1, true) or #value + 1
     local ts, tn = tonumber(value:sub(1, dot - 10)), tonumber(value:sub(dot - 9))
     if not ts or not tn then return end
-    local ls, ln = minus(ts, tn, s, n)
-    if later(ls, ln, 1499825504, 606846976) then return 0, 0 end
+    if begun_ahead(minus(ts, tn, hs, hn)) then return 0, 0 end
     return ts, tn
   end
 
@@ -104,30 +110,34 @@ local function ring()
   local function layout(k) return '<d' .. ('I4'):rep(k + 1) end
 
   -- present returns the number of the sub-window that the time is in. (ls, ln) is how long one is; or ls are windows of a
-  -- calendar, each with k of them, as call.go has it. Then it also returns by how many a number is ahead at most.
+  -- calendar, each with k of them, as call.go has it. Then it also returns these.
   local function present(k, ls, ln)
     if tonumber(ls) then return current(tonumber(ls), ln) end
-    local w, i = {}, 3
+    local w, i = {}, 2
     for word in ls:gmatch('%S+') do w[#w + 1] = tonumber(word) end
     while i < #w - 1 and w[i + 1] <= s do i = i + 1 end
     local part = floor(((s - w[i] + 1) * k - 1) / (w[i + 1] - w[i]))
-    return (w[1] + i - 3) * k + max(0, min(part, k - 1)), w[2]
+    return (w[1] + i - 2) * k + max(0, min(part, k - 1)), w
+  end
+
+  -- start returns when a sub-window begins. w are windows of a calendar, or nothing; after them is as far ahead as need be.
+  local function start(h, k, ls, ln, w)
+    if not w then return times(h, tonumber(ls), ln) end
+    local i = floor(h / k) - w[1] + 2
+    if i >= #w then return math.huge, 0 end
+    return w[i] + floor(h % k * (w[i + 1] - w[i]) / k), 0
   end
 
   -- read_ring returns the number of the sub-window that the time is in, and, if they count yet, that of the one that was
   -- hit last, and the counts, the first of which is the second of the table.
   local function read_ring(raw, k, ls, ln)
-    local now, ahead = present(k, ls, ln)
+    local now, windows = present(k, ls, ln)
     if not raw then return now end
     if #raw ~= 12 + 4 * k then return end
     local counts = {struct.unpack(layout(k), raw)}
     local h = counts[1]
     if h ~= floor(h) or h < 0 or h > 9007199254740992 then return end
-    if now - h > k or ahead and h - now > ahead then return now end
-    if h > now and not ahead then
-      local ps, pn = times(h, tonumber(ls), ln)
-      if later(ps, pn, s + LATE, n) then return now end
-    end
+    if now - h > k or h > now and begun_ahead(start(h, k, ls, ln, windows)) then return now end
     return now, h, counts
   end
 
@@ -142,7 +152,7 @@ local function ring()
 
   local function write_ring(key, k, t, newest, now, span)
     local text = struct.pack(layout(k), newest, unpack(t))
-    call('SET', key, text, 'EXAT', s + span + (newest > now and LATE or 0))
+    call('SET', key, text, 'EXAT', s + span + (newest > now and AHEAD or 0))
     return text
   end
 
@@ -151,13 +161,13 @@ end
 
 -- log returns how the newest hit of a log is read, and which hits do not count any more.
 local function log()
-  -- read_newest returns the time of the newest hit of a log that has some, nothing in its place if the clock was set back,
+  -- read_newest returns the time of the newest hit of a log that has some, nothing in its place if it begins again,
   -- and whether it is a log's.
-  local function read_newest(key, window)
+  local function read_newest(key)
     local last = call('LINDEX', key, -1)
     if #last < 10 or #last > 19 or not last:find('^%d+$') then return nil, nil, false end
     local ls, ln = stamp(last)
-    if later(ls, ln, s + window + LATE, n) then return nil, nil, true end
+    if begun_ahead(ls, ln) then return nil, nil, true end
     return ls, ln, true
   end
 
@@ -206,18 +216,19 @@ local function reservations()
   local function text(a, b) return format('%.0f %.0f', a, b) end
 
   -- read_held returns the hits that are held, in how many reservations, when the first ends, those that have ended, and how
-  -- many leases are buried. It is given how many leases there are.
-  local function read_held(key, summary, many)
+  -- many leases are buried. It is given how many leases there are, and for how many seconds one is held at most. Those that
+  -- began ahead of the first are found when that ends.
+  local function read_held(key, summary, many, longest)
     local sum, first = pair(summary:match('^(%d+ %d+) ?%d*$'))
     if not sum then return end
     local buried, ended = tonumber(summary:match('^%d+ %d+ (%d+)$') or 0), {}
-    if first > now then return sum, many - buried, first, ended, buried end
+    if first > now and (sum == 0 or first <= latest(longest)) then return sum, many - buried, first, ended, buried end
     local all = call('HGETALL', key)
     sum, many, first, buried = 0, 0, 9007199254740992, 0
     for i = 1, #all, 2 do
       local ends, hits = pair(all[i + 1])
       if all[i] == 's' then
-      elseif not ends or ends <= now then
+      elseif not ends or ends <= now or hits > 0 and ends > latest(longest) then
         ended[#ended + 1] = all[i]
       elseif hits == 0 then
         buried, first = buried + 1, min(first, ends)
@@ -230,9 +241,9 @@ local function reservations()
 
   -- drop drops a lease, of which a value is there or none. It buries one that a replica may yet say to hold, until one of few
   -- moments, since all is read at each. It returns the hits that were held, when the first lease ends, and how many are buried.
-  local function drop(key, lease, value, ttl, first, buried)
+  local function drop(key, lease, value, ttl, first, buried, longest)
     local ends, hits = pair(value or '')
-    if value and (not ends or ends <= now or hits == 0) then return 0, first, buried end
+    if value and (not ends or ends <= now or hits == 0 or ends > latest(longest)) then return 0, first, buried end
     if value then call('HDEL', key, lease) end
     local by_replica = floor((lease - 536870912) / 256) % 2 == 1 -- its nonce is odd
     if by_replica and buried < 1024 then
@@ -266,13 +277,12 @@ local function places()
 
   local function is_lease(member) return #member == 9 and member:find('^[5-8]%d*$') ~= nil end
 
-  local function count(key) return call('ZCOUNT', key, '(' .. text(now), '+inf') end
+  local function count(key, window) return call('ZCOUNT', key, '(' .. text(now), text(latest(window))) end
 
-  -- read_places returns how many are held, if newest is free last, and whether none is because the clock was set back.
+  -- read_places returns how many are held, and whether there are some that began ahead. newest is free last.
   local function read_places(key, newest, window)
     if newest <= now then return 0, false end
-    if newest > ends(window) + LATE * 1000 then return 0, true end
-    return count(key), false
+    return count(key, window), newest > latest(window)
   end
 
   -- take holds a place under a lease that is not in use, and returns that.
@@ -296,19 +306,23 @@ local function places()
   -- so later, or once more because it did not hear that it had been told.
   local function free(key, lease, window)
     local score = tonumber(call('ZSCORE', key, text(lease)) or 0)
-    if score > now then call('ZREM', key, text(lease)) end
+    local held = score > now and score <= latest(window)
+    if held then call('ZREM', key, text(lease)) end
     local by_replica = floor((lease - 536870912) / 256) % 2 == 1 -- its nonce is odd
-    if by_replica and (score > now or score == 0) then
+    if by_replica and (held or score == 0) then
       local buried = call('ZCOUNT', key, '-inf', '(0')
-      if buried >= 4096 then call('ZREMRANGEBYRANK', key, buried - 1, buried - 1) end -- the oldest of them
+      if buried >= 4096 and call('ZREMRANGEBYSCORE', key, '-inf', '(' .. text(-latest(window))) == 0 then -- none that began ahead
+        call('ZREMRANGEBYRANK', key, buried - 1, buried - 1) -- the oldest of them
+      end
       call('ZADD', key, -ends(window), text(lease))
     end
-    return score > now
+    return held
   end
 
-  -- write_places drops what was free by itself, and says when all will be.
-  local function write_places(key, window)
+  -- write_places drops what was free by itself and, if there are some, places that began ahead. It says when all will be free.
+  local function write_places(key, window, ahead)
     call('ZREMRANGEBYSCORE', key, -now, now)
+    if ahead then call('ZREMRANGEBYSCORE', key, '(' .. text(latest(window)), '+inf') end
     call('EXPIREAT', key, s + window + 2)
   end
 

@@ -206,6 +206,7 @@ func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
 		c.amount(d.cost)
 		c.amount(d.tat)
 		c.amount(amountOf(min(k.Full+k.Debt, alwaysRoom), k.Fine))
+		c.span(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
 	case limiter.SlidingWindow:
 		at.ring = p.Ring()
 		c.args = append(c.args, "r", "")

@@ -1,7 +1,9 @@
 package script
 
 import (
-	"math/rand/v2"
+	"crypto/rand"
+	"encoding/binary"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -12,12 +14,13 @@ import (
 
 // A lease of a store is limiter.FirstLease, a nonce of 20 bits, and a seal of 8 bits that depends on the nonce and on the
 // name of the counter. The nonce is odd if a replica that was without the store gave the lease. A process gives each nonce
-// once before it gives one again, from a random one on. By the seal every replica tells a lease of the counter from one of
+// once before it gives one again, in an order that is secret: so a lease tells nothing of others. By the seal every replica tells a lease of the counter from one of
 // another, without asking: a descriptor with several limits brings the lease of each to all of them. The script makes leases
 // too, if one is in use: see counters.lua.
 const (
-	nonces   = 1 << 20
-	sealBits = 8
+	nonceBits = 20
+	nonces    = 1 << nonceBits
+	sealBits  = 8
 )
 
 // sealOf returns what makes the seals of a counter's leases.
@@ -37,15 +40,41 @@ func leaseOf(seal, nonce uint64) uint64 {
 
 // The leases that this process gives.
 var (
-	firstNonce = rand.Uint64() //nolint:gosec // no secret
-	given      atomic.Uint64
+	order = newNonceOrder()
+	given atomic.Uint64
 )
+
+// A nonceOrder is a secret order of all numbers of 19 bits, which are the nonces of either kind: a Feistel network, whose
+// rounds have keys of their own.
+type nonceOrder [8][2]uint64
+
+func newNonceOrder() (o nonceOrder) {
+	_ = binary.Read(rand.Reader, binary.LittleEndian, &o) // which never fails
+	return o
+}
+
+// nth returns the nth number of the order, modulo 2^19.
+func (o *nonceOrder) nth(n uint64) uint64 {
+	const low, high = 9, nonceBits - 1 - 9 // bits of the halves
+	l, r := n&(1<<low-1), n>>low&(1<<high-1)
+	for i := 0; i < len(o); i += 2 {
+		l ^= fold(r, &o[i]) & (1<<low - 1)
+		r ^= fold(l, &o[i+1]) & (1<<high - 1)
+	}
+	return r<<low | l
+}
+
+// fold returns bits that depend on all bits of a number and of a key.
+func fold(n uint64, key *[2]uint64) uint64 {
+	hi, lo := bits.Mul64(n^key[0], key[1])
+	hi, lo = bits.Mul64(hi^lo, key[0]^key[1])
+	return hi ^ lo
+}
 
 // NewLease returns a lease for the counter of a name, which hardly ever is in use. It is one that the store gives, or, if
 // local is 1, one that a replica gives without it.
 func NewLease[N string | []byte](name N, local uint64) uint64 {
-	const step = 648055 // odd, so that all nonces come; those of processes do not follow each other
-	return leaseOf(sealOf(name), (firstNonce+step*given.Add(1))%(nonces/2)*2+local)
+	return leaseOf(sealOf(name), order.nth(given.Add(1))*2+local)
 }
 
 // IsLease reports whether a lease may be of the counter of a name. One of another counter hardly ever is.

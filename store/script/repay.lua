@@ -21,11 +21,11 @@ ops.f = function(key, i)
   return {is}
 end
 
--- A bucket: what the hits cost, the TAT that they led to, and the highest level. Hits that came while
+-- A bucket: what the hits cost, the TAT that they led to, the highest level, and that of a bucket that did not begin ahead. Hits that came while
 -- the bucket was not empty add their cost to its TAT; in an empty one they led to theirs.
 ops.b = function(key, i)
   local read_tat, write_tat = bucket()
-  local xs, xn = read_tat(call('GET', key))
+  local xs, xn = read_tat(call('GET', key), number(i + 6), number(i + 7))
   if not xs then return end
   local ts, tn = number(i + 2), number(i + 3)
   local us, un = plus(xs, xn, number(i), number(i + 1))
@@ -65,7 +65,7 @@ ops.l = function(key, i)
   local read_newest, expired = log()
   local len, ns, nn, known = call('LLEN', key), 0, 0, true
   if len > 0 then
-    ns, nn, known = read_newest(key, window)
+    ns, nn, known = read_newest(key)
     if not known then return end
     if not ns then
       call('DEL', key)
@@ -99,8 +99,8 @@ ops.p = function(key, i)
   local window, taken = number(i), i + 3 + 2 * number(i + 1)
   for j = i + 3, taken - 1, 2 do hold(key, ARGV[j], number(j + 1)) end
   for j = taken, taken + number(i + 2) - 1 do free(key, number(j), window) end
-  write_places(key, window)
-  return {count(key)}
+  write_places(key, window, true)
+  return {count(key, window)}
 end
 
 -- Reservations: for how long they hold, how many leases were taken without the store and how many given back, the taken
@@ -110,7 +110,7 @@ ops.h = function(key, i)
   local sum, many, first, ended, buried = 0, 0, 9007199254740992, {}, 0
   local summary, ttl, taken = call('HGET', key, 's'), number(i), i + 3 + 3 * number(i + 1)
   if summary then
-    sum, many, first, ended, buried = read_held(key, summary, 0)
+    sum, many, first, ended, buried = read_held(key, summary, 0, math.huge)
     if not sum then return end
   end
   for j = i + 3, taken - 1, 3 do
@@ -122,7 +122,7 @@ ops.h = function(key, i)
   end
   for j = taken, taken + number(i + 2) - 1 do
     local hits
-    hits, first, buried = drop(key, ARGV[j], call('HGET', key, ARGV[j]), ttl, first, buried)
+    hits, first, buried = drop(key, ARGV[j], call('HGET', key, ARGV[j]), ttl, first, buried, math.huge)
     sum = max(sum - hits, 0)
   end
   if summary or sum > 0 or buried > 0 then write_held(key, sum, first, ended, ttl, buried) end
@@ -132,7 +132,7 @@ end
 -- The arguments of a counter that has a list of them end with it.
 local function length(letter, i)
   if letter == 'f' then return 2 end
-  if letter == 'b' then return 6 end
+  if letter == 'b' then return 8 end
   if letter == 'h' then return 3 + 3 * number(i + 1) + number(i + 2) end
   if letter == 'p' then return 3 + 2 * number(i + 1) + number(i + 2) end
   if letter == 'r' then return 5 + 2 * number(i + 4) end

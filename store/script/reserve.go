@@ -11,7 +11,8 @@ import (
 
 // reserve appends the numbers of a charge that reserves, or that brings a lease back: the key of what is held, how many
 // reservations there may be, for how long each, whether one without a cost is charged, the lease that is brought back,
-// what a new one is made of, what a hit of a bucket costs, and the hits.
+// what a new one is made of, what a hit of a bucket costs, the hits, and for how long a reservation is held
+// at most under any rule.
 func (c *Call) reserve(at *charge, from *limiter.Charge, name []byte) {
 	start := len(c.buf)
 	c.buf = append(append(c.buf, name...), 'h') // LeaseName
@@ -32,7 +33,7 @@ func (c *Call) reserve(at *charge, from *limiter.Charge, name []byte) {
 	} else {
 		c.args = append(c.args, "0", "0")
 	}
-	c.args = append(c.args, c.number(int64(min(from.Hits, mostHits))))
+	c.args = append(c.args, c.number(int64(min(from.Hits, mostHits))), c.number(int64((p.Reserve.Longest()+time.Second-1)/time.Second)))
 }
 
 // reserved reads what is held beside a counter, and what a charge did there.
