@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -152,6 +153,9 @@ func (c *Config) resolve(m *manager) {
 			if config := c.extensions[f.name]; config != nil {
 				f.configure(config)
 			}
+		}
+		if slices.Contains([]string{headerToMetadata, jsonToMetadata, setMetadata}, f.typeName) {
+			f.routeNames = m.namesOfRoutes(f)
 		}
 	}
 }

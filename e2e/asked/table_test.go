@@ -63,18 +63,21 @@ func (g generator) bootstrap() object {
 		}},
 		"static_resources": object{
 			"listeners": listeners,
-			"clusters": list{
-				object{
-					"name": "sluice", "connect_timeout": "1s",
-					"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
-						"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-						"explicit_http_config": object{"http2_protocol_options": object{}},
-					}},
-				},
-				object{"name": "backend", "connect_timeout": "1s"},
-			},
+			"clusters":  testClusters,
 		},
 	}
+}
+
+// testClusters are the rate limit service and a backend.
+var testClusters = list{
+	object{
+		"name": "sluice", "connect_timeout": "1s",
+		"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
+			"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+			"explicit_http_config": object{"http2_protocol_options": object{}},
+		}},
+	},
+	object{"name": "backend", "connect_timeout": "1s"},
 }
 
 // managers are what listeners differ in: whose address it is.
