@@ -167,9 +167,14 @@ func (k *checker) nameOfStatic(n *tree.Node) *tree.Node {
 	return nil
 }
 
+// protocolOptions returns how a cluster speaks HTTP, missing if it does not say.
+func protocolOptions(n *tree.Node) *tree.Node {
+	return n.Field("typed_extension_protocol_options").Value("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")
+}
+
 // speaksHTTP2 reports whether a cluster uses HTTP/2, always or where the other end offers it.
 func speaksHTTP2(n *tree.Node) bool {
-	options := n.Field("typed_extension_protocol_options").Value("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")
+	options := protocolOptions(n)
 	return n.Field("http2_protocol_options").There() || // as it was before Envoy 1.17
 		options.At("explicit_http_config", "http2_protocol_options").There() ||
 		options.Field("auto_config").There() || options.Field("use_downstream_protocol_config").There()

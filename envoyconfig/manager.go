@@ -18,6 +18,8 @@ type manager struct {
 	table *table
 	// fragments says that filters and routes are parts, which Istio puts somewhere.
 	fragments bool
+	// upstream reports whether filters may run behind the router.
+	upstream bool
 }
 
 // limiting returns the rate limit filters that requests come to: those before the router.

@@ -148,6 +148,7 @@ func (c *Config) resolve(m *manager) {
 	} else if t := c.tables[m.node.At("rds", "route_config_name").Text]; t != nil {
 		m.table, t.used = t, true
 	}
+	m.upstream = c.runsUpstream(m)
 	for _, f := range m.filters {
 		if f.node.Field("config_discovery").There() {
 			if config := c.extensions[f.name]; config != nil {

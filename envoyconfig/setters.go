@@ -33,8 +33,7 @@ const (
 	luaCode          = filterTypes + "lua.v3.Lua"
 )
 
-// writesNoMetadata are filters that write no dynamic metadata. What filters upstream of the router write is not among
-// that of the request, as measured on 1.40.
+// writesNoMetadata are filters that write no dynamic metadata.
 var writesNoMetadata = []string{
 	api.Router, api.LocalRateLimit,
 	filterTypes + "adaptive_concurrency.v3.AdaptiveConcurrency", filterTypes + "admission_control.v3.AdmissionControl",
@@ -96,6 +95,7 @@ type setter struct {
 
 // setter looks for the filters that write a namespace, from the place of a rate limit filter.
 func (m *manager) setter(limiter *filter, namespace string) (s setter) {
+	s.maybeAfter = m.upstream
 	found, maybe := &s.before, &s.maybe
 	for _, f := range m.filters {
 		if f == limiter {
@@ -113,6 +113,19 @@ func (m *manager) setter(limiter *filter, namespace string) (s setter) {
 		}
 	}
 	return s
+}
+
+// runsUpstream reports whether filters may run behind the router: its own, or those of a cluster, which may come
+// from elsewhere.
+func (c *Config) runsUpstream(m *manager) bool {
+	for _, n := range c.clusters {
+		if len(protocolOptions(n).Field("http_filters").Nodes) > 0 {
+			return true
+		}
+	}
+	return !c.allClusters || slices.ContainsFunc(m.filters, func(f *filter) bool {
+		return f.typeName == api.Router && f.config.Field("upstream_http_filters").There()
+	})
 }
 
 // namesOfRoutes returns the texts in a filter's configurations for routes, which may be namespaces.

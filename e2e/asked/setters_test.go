@@ -22,8 +22,8 @@ type settersCase struct {
 	// route is typed_per_filter_config of the route, upstream are the upstream filters of the router.
 	route    object
 	upstream list
-	// want reports whether Envoy sends the descriptor.
-	want bool
+	// want reports whether Envoy sends the descriptor, and unknown whether it is not known if it does not.
+	want, unknown bool
 }
 
 func httpFilter(name, typeName string, config object) object {
@@ -87,8 +87,9 @@ var settersCases = []settersCase{
 		route: object{"headers": toMetadata(named)["typed_config"]},
 	},
 	{name: "code", before: list{code("function envoy_on_request(h) h:streamInfo():dynamicMetadata():set('ns', 'a', 'b') end")}, namespace: "ns", path: []string{"a"}, want: true},
-	{name: "code that reads", before: list{code("function envoy_on_request(h) local m = h:streamInfo():dynamicMetadata():get('ns') end")}, after: list{setsNS}, namespace: "ns", path: []string{"a"}},
-	{name: "upstream", upstream: list{code("function envoy_on_request(h) h:streamInfo():dynamicMetadata():set('ns', 'a', 'b') end")}, namespace: "ns", path: []string{"a"}, late: true},
+	{name: "code that reads", before: list{code("function envoy_on_request(h) local m = h:streamInfo():dynamicMetadata():get('ns') end")}, after: list{setsNS}, namespace: "ns", path: []string{"a"}, unknown: true},
+	{name: "upstream", upstream: list{code("function envoy_on_request(h) h:streamInfo():dynamicMetadata():set('ns', 'a', 'b') end")}, namespace: "ns", path: []string{"a"}, late: true, want: true},
+	{name: "nowhere, at the end", namespace: "ns", path: []string{"a"}, late: true},
 	{name: "upstream, not at the end", upstream: list{code("function envoy_on_request(h) h:streamInfo():dynamicMetadata():set('ns', 'a', 'b') end")}, namespace: "ns", path: []string{"a"}},
 }
 
@@ -157,7 +158,7 @@ func TestFiltersThatSetMetadata(t *testing.T) {
 			t.Errorf("%s: Envoy asked %v", c.name, got)
 		}
 		d := calls.ByFilter[0].Descriptors[0]
-		if c.want && d.Unknown == "" || !c.want && d.Unknown == "" && d.NotSent == "" {
+		if (d.Unknown != "") != (c.want || c.unknown) || (d.NotSent == "") != (c.want || c.unknown) {
 			t.Errorf("%s: computed %+v; Envoy sends it: %v", c.name, d, c.want)
 		}
 	}
