@@ -14,6 +14,7 @@ type manager struct {
 	// listener is the name of the one that has it.
 	listener string
 	filters  []*filter
+	upgrades []upgrade
 	// table is nil where no file has the routes.
 	table *table
 	// fragments says that filters and routes are parts, which Istio puts somewhere.

@@ -81,9 +81,16 @@ func (c *Config) listener(n *tree.Node) {
 
 func (c *Config) manager(n *tree.Node, listener string) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
-		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter)}
+		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, listener)}
 		for _, f := range m.filters {
 			f.judge(&c.judge, c.running)
+		}
+		for _, u := range m.upgrades {
+			if u.own != nil {
+				for _, f := range u.own.filters {
+					f.judge(&c.judge, c.running)
+				}
+			}
 		}
 		c.managers = append(c.managers, m)
 	}
