@@ -134,7 +134,7 @@ func (c *Config) process(n *tree.Node) {
 		c.runtime = runtimeValues{}
 	}
 	for layer := range n.At("layered_runtime", "layers").Elements() {
-		c.runtime.add(layer.Field("static_layer"), "")
+		c.runtime.layer(layer)
 	}
 	for key, value := range c.runtime {
 		switch {
