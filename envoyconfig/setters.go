@@ -56,6 +56,10 @@ const (
 func (f *filter) writing(namespace string) writing {
 	fixed := namespaces[f.typeName] == namespace
 	switch f.typeName {
+	case api.RateLimit:
+		if of := f.config.Field("metadata_namespace").Text; of != "" {
+			fixed = of == namespace
+		}
 	case headerToMetadata, jsonToMetadata, setMetadata:
 		switch {
 		case names(f.config, namespace) || fixed:

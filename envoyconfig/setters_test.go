@@ -139,3 +139,19 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 		}
 	}
 }
+
+// TestMetadataOfTheService has a rate limit filter read what the service of another one answers, in a namespace of its
+// own.
+func TestMetadataOfTheService(t *testing.T) {
+	text := strings.Replace(listenerText, "            - name: limit\n",
+		"            - { name: first, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: first, metadata_namespace: ns } }\n            - name: limit\n", 1)
+	text = strings.Replace(text, "request_headers: { header_name: x-user, descriptor_key: user }", "metadata: { descriptor_key: user, metadata_key: { key: ns, path: [{ key: a }] } }", 1)
+	c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "shop: unknown: metadata ns:a: the filter first sets it"
+	if got := ask(t, c, "http://a/"); !strings.Contains(got, want) {
+		t.Errorf("asks %s, want %s", got, want)
+	}
+}

@@ -28,7 +28,10 @@ func TestLimitsOfMetadata(t *testing.T) {
 		object{"unit": "HOUR"},
 		object{"Requests_Per_Unit": 12, "Unit": "HOUR"},
 		object{"requests_per_unit": 12, "unit": "MONTH", "more": true},
-		"12/hour", 12, nil, list{1},
+		"12/hour",
+		12,
+		nil,
+		list{1},
 	} {
 		key := fmt.Sprint("limit", i)
 		text, err := json.Marshal(value)
