@@ -90,7 +90,20 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 			d.RateLimits = []rules.Limit{limit}
 		}
 	}
+	if single == nil && several == nil && !flat["rate_limit"] {
+		p.withoutLimit(path, fields, &d)
+	}
 	return d
+}
+
+// withoutLimit warns of words that say how a limit acts, on a node that has none: nodes below it do not inherit them, as
+// in envoyproxy/ratelimit.
+func (p *parser) withoutLimit(path string, fields []field, d *rules.Descriptor) {
+	for _, f := range fields {
+		if f.word == "shadow_mode" && d.ShadowMode || f.word == "quota_mode" && d.QuotaMode || f.word == "detailed_metric" && d.DetailedMetric {
+			p.warn(rules.NoEffect, path, f.key, "%q has no effect on a node without a limit, and none on the limits below it: write it beside rate_limit or rate_limits", f.word)
+		}
+	}
 }
 
 // once returns text that is kept in memory once for each file.
