@@ -106,7 +106,7 @@ func metadata(a *action) {
 		case !given:
 			by, none := x.setter(at)
 			if none == "" {
-				return outcome{unknown: by + " sets it; --metadata " + name + "=VALUE says what to"}
+				return outcome{unknown: by + "; --metadata " + name + "=VALUE gives its value"}
 			}
 			absent = none
 		}

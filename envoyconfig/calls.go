@@ -58,14 +58,19 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	if h != nil {
 		calls.VirtualHost = h.name
 	}
+	m, rejected := m.upgraded(x, found)
 	for _, f := range m.quotas() {
+		if rejected != "" {
+			calls.Buckets = append(calls.Buckets, Bucket{Domain: f.domain(), Filter: f.node.Pos(), Before: m.before(f), None: rejected})
+			continue
+		}
 		calls.Buckets = append(calls.Buckets, f.bucket(x, m, h, found))
 	}
 	if none != "" {
 		return calls, nil
 	}
 	calls.Route, calls.Pos, x.route = found.called(), found.node.Pos(), found.node
-	if calls.None = cmp.Or(h.redirected(x), found.uncalled(), c.clusterMissing(x)); calls.None != "" {
+	if calls.None = cmp.Or(rejected, h.redirected(x), found.uncalled(), c.clusterMissing(x)); calls.None != "" {
 		return calls, nil
 	}
 	for _, f := range m.limiting() {
@@ -107,7 +112,7 @@ func (c *Config) choose(r *Request) (*manager, error) {
 	var found []*manager
 	var names []string
 	for _, m := range c.managers {
-		if len(m.limiting())+len(m.quotas()) > 0 && (r.Listener == "" || r.Listener == m.listener) {
+		if m.asks() && (r.Listener == "" || r.Listener == m.listener) {
 			found = append(found, m)
 			names = append(names, m.listener)
 		}

@@ -32,7 +32,7 @@ func (k *checker) all() {
 	c := k.config
 	limiting := false
 	k.overridden()
-	for _, m := range c.managers {
+	for m := range c.chains() {
 		limiting = k.manager(m) || limiting
 	}
 	for _, config := range c.connections {

@@ -27,7 +27,7 @@ func (k *checker) filter(f *filter) {
 		if own := service.Field("timeout"); own.There() {
 			more = "; the timeout of its grpc_service, at " + own.Pos().String() + ", has no effect"
 		}
-		k.reportOnce(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then goes on without an answer: set timeout: 0.25s%s", more)
+		k.reportOnce(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then %s: set timeout: 0.25s%s", f.unanswered(), more)
 	}
 	k.newer(f.config, newFilterFields)
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
@@ -40,7 +40,7 @@ func (k *checker) filter(f *filter) {
 		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so that the filter asks and lets every request pass, whatever the answer: for a trial of rules shadow_mode is better, which metrics tell of")
 	}
 	if at := f.config.Field("timeout"); at.There() && f.timeout() > 0 && f.timeout() < leastTimeout {
-		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, which a pause of a node outlasts, and then goes on without an answer: set timeout: 0.25s", f.timeout())
+		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, which a pause of a node outlasts, and then %s: set timeout: 0.25s", f.timeout(), f.unanswered())
 	}
 	if len(k.config.clusters) == 0 {
 		return // Envoy's configuration is not whole
@@ -51,6 +51,14 @@ func (k *checker) filter(f *filter) {
 	if k.config.fragments == nil && !f.config.Field("rate_limit_service").There() {
 		k.report(Cluster, rules.Error, f.node.Pos(), "the filter has no rate_limit_service, without which Envoy rejects it: add rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }")
 	}
+}
+
+// unanswered says what the filter does where no answer comes in time.
+func (f *filter) unanswered() string {
+	if f.config.Field("failure_mode_deny").Yes(false) {
+		return "denies the request"
+	}
+	return "goes on without an answer"
 }
 
 // requestType holds that a filter for internal requests has some.
@@ -167,9 +175,14 @@ func (k *checker) nameOfStatic(n *tree.Node) *tree.Node {
 	return nil
 }
 
+// protocolOptions returns how a cluster speaks HTTP, missing if it does not say.
+func protocolOptions(n *tree.Node) *tree.Node {
+	return n.Field("typed_extension_protocol_options").Value("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")
+}
+
 // speaksHTTP2 reports whether a cluster uses HTTP/2, always or where the other end offers it.
 func speaksHTTP2(n *tree.Node) bool {
-	options := n.Field("typed_extension_protocol_options").Value("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")
+	options := protocolOptions(n)
 	return n.Field("http2_protocol_options").There() || // as it was before Envoy 1.17
 		options.At("explicit_http_config", "http2_protocol_options").There() ||
 		options.Field("auto_config").There() || options.Field("use_downstream_protocol_config").There()

@@ -19,7 +19,7 @@ func (k *checker) unfiltered() {
 		}
 	}
 	for _, m := range k.config.managers {
-		if m.table == nil || m.fragments || slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit || !f.config.There() }) {
+		if m.table == nil || m.fragments || m.asks() || slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit || !f.config.There() }) {
 			continue
 		}
 		if o := limited[m.table.hash]; o != nil && len(m.table.hosts) > 0 {
@@ -51,7 +51,7 @@ func (t *table) limited() *tree.Node {
 // by that alone.
 func (k *checker) misnamed() {
 	names := map[uint64]map[string]bool{} // by the hash of the routes: several listeners may have the same
-	for _, m := range k.config.managers {
+	for m := range k.config.chains() {
 		for _, f := range m.limiting() {
 			if m.table == nil {
 				break
@@ -62,7 +62,7 @@ func (k *checker) misnamed() {
 			names[m.table.hash][f.name] = true
 		}
 	}
-	for _, m := range k.config.managers {
+	for m := range k.config.chains() {
 		if m.table != nil && len(m.limiting()) > 0 {
 			k.misnamedIn(m.table, names[m.table.hash])
 		}

@@ -18,6 +18,8 @@ type filter struct {
 	config *tree.Node
 	// policies are the rate limit filter's own rate_limits.
 	policies []*policy
+	// routeNames are the texts in its configurations for routes, of a filter that writes metadata by them.
+	routeNames map[string]bool
 }
 
 func newFilter(n *tree.Node) *filter {

@@ -33,7 +33,8 @@ func (f *filter) judge(j *api.Judge, running bool) {
 		wrong(`%v: Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, f.node.Pos(), api.RateLimit)
 	case f.typeName == "":
 		wrong(`%v: Envoy rejects the filter %s without typed_config, whose "@type" says which filter it is`, f.node.Pos(), rules.Shorten(f.name))
-	case named && slices.Contains([]string{api.NetworkRateLimit, api.RateLimitPerRoute}, f.typeName), 0 < distance && distance <= misspelt:
+	case named && slices.Contains([]string{api.NetworkRateLimit, api.RateLimitPerRoute}, f.typeName), 0 < distance && distance <= misspelt,
+		strings.HasPrefix(f.typeName, filterTypes+"ratelimit.") && f.typeName != api.RateLimit && !f.node.Field("is_optional").Yes(false):
 		wrong("%v: Envoy has no HTTP filter %s, and rejects it: write type.googleapis.com/%s", f.config.Field("@type").Pos(), rules.Shorten(f.typeName), api.RateLimit)
 	}
 }

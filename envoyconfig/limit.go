@@ -23,7 +23,7 @@ func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknow
 			if none != "" {
 				return o, false, ""
 			}
-			return o, false, "limit: metadata " + name + ": " + by + " sets it; --metadata " + name + "={} says that none does"
+			return o, false, "limit: metadata " + name + ": " + by + "; --metadata " + name + "={} says that none does"
 		}
 		o, has = metadataOverride(value)
 		return o, has, ""
@@ -41,16 +41,18 @@ func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknow
 // metadataOverride reads a limit as filters put it into metadata:
 // {"requests_per_unit": 12, "unit": "HOUR"}. Of anything else Envoy makes none.
 func metadataOverride(value string) (o descriptors.Override, ok bool) {
-	var limit struct {
-		Number *float64 `json:"requests_per_unit"`
-		Unit   string   `json:"unit"`
-	}
-	if json.Unmarshal([]byte(value), &limit) != nil || limit.Number == nil || *limit.Number < 0 || *limit.Number > math.MaxUint32 {
+	var limit map[string]any
+	if json.Unmarshal([]byte(value), &limit) != nil {
 		return o, false
 	}
-	unit := slices.Index(limitUnits, limit.Unit)
+	number, isNumber := limit["requests_per_unit"].(float64)
+	name, isText := limit["unit"].(string)
+	if !isNumber || !isText || number < 0 || number > math.MaxUint32 {
+		return o, false
+	}
+	unit := slices.Index(limitUnits, name)
 	if unit < 0 {
 		return o, false
 	}
-	return descriptors.Override{RequestsPerUnit: uint32(*limit.Number), Unit: int32(unit)}, true //nolint:gosec // few
+	return descriptors.Override{RequestsPerUnit: uint32(number), Unit: int32(unit)}, true //nolint:gosec // few
 }

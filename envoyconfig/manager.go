@@ -14,10 +14,13 @@ type manager struct {
 	// listener is the name of the one that has it.
 	listener string
 	filters  []*filter
+	upgrades []upgrade
 	// table is nil where no file has the routes.
 	table *table
 	// fragments says that filters and routes are parts, which Istio puts somewhere.
 	fragments bool
+	// upstream reports whether filters may run behind the router.
+	upstream bool
 }
 
 // limiting returns the rate limit filters that requests come to: those before the router.

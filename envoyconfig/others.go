@@ -13,7 +13,7 @@ import (
 // others finds filters that have to do with rate limits, and are not among those of connection managers.
 func (c *Config) others() {
 	looked := map[*tree.Node]bool{}
-	for _, m := range c.managers {
+	for m := range c.chains() {
 		for _, f := range m.filters {
 			looked[f.config] = true
 		}

@@ -1,6 +1,8 @@
 package envoyconfig
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -98,29 +100,43 @@ func (x *exchange) action(matcher *tree.Node) (settings *tree.Node, unknown stri
 		}
 	}
 	if mt := matcher.Field("matcher_tree"); mt.There() {
-		value, has, unknown := x.input(mt.Field("input"))
-		on := &tree.Missing
-		switch exact, prefix := mt.Field("exact_match_map"), mt.Field("prefix_match_map"); {
-		case unknown != "":
+		branches, unknown := x.branches(mt)
+		if unknown != "" {
 			return nil, unknown
-		case exact.There():
-			on = exact.Field("map").Value(value)
-		case prefix.There():
-			for n := range prefix.Field("map").Fields() {
-				if strings.HasPrefix(value, n.Name) && (!on.There() || len(n.Name) > len(on.Name)) {
-					on = n
-				}
-			}
-		default:
-			return nil, "custom_match, at " + mt.Field("custom_match").Pos().String()
 		}
-		if has && on.There() {
+		for _, on := range branches {
 			if settings, unknown = x.onMatch(on); settings != nil || unknown != "" {
 				return settings, unknown
 			}
 		}
 	}
 	return x.onMatch(matcher.Field("on_no_match"))
+}
+
+// branches returns the branches of a matcher tree that take the request, in the order in which Envoy tries them: the
+// longest prefix first. A branch whose nested matcher does not take the request leaves it to the next one.
+func (x *exchange) branches(mt *tree.Node) (all []*tree.Node, unknown string) {
+	value, has, unknown := x.input(mt.Field("input"))
+	if unknown != "" {
+		return nil, unknown
+	}
+	exact, prefix := mt.Field("exact_match_map"), mt.Field("prefix_match_map")
+	switch {
+	case !exact.There() && !prefix.There():
+		return nil, "custom_match, at " + mt.Field("custom_match").Pos().String()
+	case !has:
+		return nil, ""
+	}
+	if on := exact.Field("map").Value(value); on.There() {
+		all = append(all, on)
+	}
+	for on := range prefix.Field("map").Fields() {
+		if strings.HasPrefix(value, on.Name) {
+			all = append(all, on)
+		}
+	}
+	slices.SortFunc(all, func(a, b *tree.Node) int { return cmp.Compare(len(b.Name), len(a.Name)) })
+	return all, ""
 }
 
 func (x *exchange) onMatch(on *tree.Node) (settings *tree.Node, unknown string) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -147,11 +148,25 @@ func (c *Config) resolve(m *manager) {
 	} else if t := c.tables[m.node.At("rds", "route_config_name").Text]; t != nil {
 		m.table, t.used = t, true
 	}
+	c.resolveFilters(m)
+	for _, u := range m.upgrades {
+		if u.own != nil {
+			u.own.table = m.table
+			c.resolveFilters(u.own)
+		}
+	}
+}
+
+func (c *Config) resolveFilters(m *manager) {
+	m.upstream = c.runsUpstream(m)
 	for _, f := range m.filters {
 		if f.node.Field("config_discovery").There() {
 			if config := c.extensions[f.name]; config != nil {
 				f.configure(config)
 			}
+		}
+		if slices.Contains([]string{headerToMetadata, jsonToMetadata, setMetadata}, f.typeName) {
+			f.routeNames = m.namesOfRoutes(f)
 		}
 	}
 }

@@ -81,9 +81,16 @@ func (c *Config) listener(n *tree.Node) {
 
 func (c *Config) manager(n *tree.Node, listener string) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
-		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter)}
+		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, listener)}
 		for _, f := range m.filters {
 			f.judge(&c.judge, c.running)
+		}
+		for _, u := range m.upgrades {
+			if u.own != nil {
+				for _, f := range u.own.filters {
+					f.judge(&c.judge, c.running)
+				}
+			}
 		}
 		c.managers = append(c.managers, m)
 	}
@@ -127,7 +134,7 @@ func (c *Config) process(n *tree.Node) {
 		c.runtime = runtimeValues{}
 	}
 	for layer := range n.At("layered_runtime", "layers").Elements() {
-		c.runtime.add(layer.Field("static_layer"), "")
+		c.runtime.layer(layer)
 	}
 	for key, value := range c.runtime {
 		switch {

@@ -184,10 +184,11 @@ func (h *virtualHost) redirected(x *exchange) string {
 	if tls == "NONE" {
 		return ""
 	}
-	if unknown := x.unlogged(":scheme"); unknown != "" {
-		return Unknowable + "require_tls is " + tls + ": :scheme: " + unknown
+	scheme, unknown := x.forwardedProto()
+	if unknown != "" {
+		return Unknowable + "require_tls is " + tls + ": " + unknown
 	}
-	if x.Scheme != "http" {
+	if scheme != "http" {
 		return ""
 	}
 	if tls == "EXTERNAL_ONLY" {
@@ -199,6 +200,19 @@ func (h *virtualHost) redirected(x *exchange) string {
 		}
 	}
 	return "require_tls is " + tls + ": the answer is a redirect to https, for which Envoy never asks"
+}
+
+// forwardedProto returns x-forwarded-proto as the virtual host sees it, by which Envoy knows whether the request came
+// by TLS.
+func (x *exchange) forwardedProto() (scheme, unknown string) {
+	if x.Logged != nil && x.unlogged("x-forwarded-proto") != "" {
+		return x.Scheme, x.unlogged(":scheme")
+	}
+	values, unknown := x.header("x-forwarded-proto")
+	if unknown != "" {
+		return "", "x-forwarded-proto: " + unknown
+	}
+	return strings.Join(values, ","), ""
 }
 
 // uncalled says why Envoy never makes a call on a route; empty if it may.

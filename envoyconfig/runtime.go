@@ -8,14 +8,30 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// runtimeValues are what the static layers of a bootstrap say of Envoy's runtime, by key. Layers that come from
-// elsewhere are not known.
-type runtimeValues map[string]*tree.Node
+// runtimeValues are the values of Envoy's runtime in the static layers of a bootstrap, by key.
+type runtimeValues map[string]runtimeValue
 
-// add takes in a layer over those before it. Objects are keys with dots between their names.
-func (r runtimeValues) add(layer *tree.Node, prefix string) {
-	for f := range layer.Fields() {
-		r[prefix+f.Name] = f
+type runtimeValue struct {
+	*tree.Node
+
+	// over is a later layer whose values come from elsewhere, nil without one.
+	over *tree.Node
+}
+
+// layer takes in a layer over those before it. What an administrator may change is left out.
+func (r runtimeValues) layer(n *tree.Node) {
+	if n.Field("rtds_layer").There() || n.Field("disk_layer").There() {
+		for key, value := range r {
+			r[key] = runtimeValue{value.Node, n}
+		}
+	}
+	r.add(n.Field("static_layer"), "")
+}
+
+// add takes in values. Objects are keys with dots between their names.
+func (r runtimeValues) add(values *tree.Node, prefix string) {
+	for f := range values.Fields() {
+		r[prefix+f.Name] = runtimeValue{Node: f}
 		if f.Kind == tree.Object {
 			r.add(f, prefix+f.Name+".")
 		}
@@ -34,14 +50,16 @@ func elementEnabled(disableKey string) string {
 // which that is not known; empty if it does not. As measured on 1.40, a number counts by its whole part, and
 // everything else, false too, is 100.
 func (r runtimeValues) disabled(key string) (why string, never bool) {
-	n := r[key]
-	if n == nil || n.Kind != tree.Number && n.Kind != tree.Text {
+	n, ok := r[key]
+	if !ok || n.Kind != tree.Number && n.Kind != tree.Text {
 		return "", false
 	}
 	percent, err := strconv.ParseFloat(n.Text, 64)
 	switch {
 	case err != nil, percent < 0, percent >= 100, math.IsNaN(percent):
 		return "", false
+	case n.over != nil:
+		return fmt.Sprintf("%sthe runtime has %s: %s, at %v, which the layer at %v may change", Unknowable, key, n.Text, n.Pos(), n.over.Pos()), false
 	case percent < 1:
 		return fmt.Sprintf("the runtime has %s: %s, at %v", key, n.Text, n.Pos()), true
 	default:

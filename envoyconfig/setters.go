@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,64 +13,162 @@ import (
 
 const filterTypes = "envoy.extensions.filters.http."
 
-// namespaces are those of filters that write dynamic metadata below a fixed one.
+// namespaces are those of filters that write dynamic metadata below a fixed one, or, like those that can be given
+// others, where they are given none.
 var namespaces = map[string]string{
-	filterTypes + "jwt_authn.v3.JwtAuthentication": "envoy.filters.http.jwt_authn",
-	filterTypes + "ext_authz.v3.ExtAuthz":          "envoy.filters.http.ext_authz",
-	filterTypes + "rbac.v3.RBAC":                   "envoy.filters.http.rbac",
-	api.RateLimit:                                  "envoy.filters.http.ratelimit",
+	jwtAuthn:                              "envoy.filters.http.jwt_authn",
+	filterTypes + "ext_authz.v3.ExtAuthz": "envoy.filters.http.ext_authz",
+	filterTypes + "rbac.v3.RBAC":          "envoy.filters.http.rbac",
+	api.RateLimit:                         "envoy.filters.http.ratelimit",
+	api.RateLimitQuota:                    "envoy.extensions.http_filters.rate_limit_quota.bucket",
+	headerToMetadata:                      "envoy.filters.http.header_to_metadata",
+	jsonToMetadata:                        "envoy.filters.http.json_to_metadata",
 }
+
+const (
+	jwtAuthn         = filterTypes + "jwt_authn.v3.JwtAuthentication"
+	headerToMetadata = filterTypes + "header_to_metadata.v3.Config"
+	jsonToMetadata   = filterTypes + "json_to_metadata.v3.JsonToMetadata"
+	setMetadata      = filterTypes + "set_metadata.v3.Config"
+	luaCode          = filterTypes + "lua.v3.Lua"
+)
 
 // writesNoMetadata are filters that write no dynamic metadata.
 var writesNoMetadata = []string{
-	api.Router, api.LocalRateLimit, api.RateLimitQuota,
+	api.Router, api.LocalRateLimit,
 	filterTypes + "adaptive_concurrency.v3.AdaptiveConcurrency", filterTypes + "admission_control.v3.AdmissionControl",
 	filterTypes + "bandwidth_limit.v3.BandwidthLimit", filterTypes + "buffer.v3.Buffer", filterTypes + "compressor.v3.Compressor",
 	filterTypes + "cors.v3.Cors", filterTypes + "csrf.v3.CsrfPolicy", filterTypes + "decompressor.v3.Decompressor",
-	filterTypes + "fault.v3.HTTPFault", filterTypes + "grpc_stats.v3.FilterConfig", filterTypes + "grpc_web.v3.GrpcWeb",
+	filterTypes + "grpc_stats.v3.FilterConfig", filterTypes + "grpc_web.v3.GrpcWeb",
 	filterTypes + "header_mutation.v3.HeaderMutation", filterTypes + "health_check.v3.HealthCheck",
+}
+
+// writing is how surely a filter writes a namespace of the dynamic metadata.
+type writing int
+
+const (
+	writesNot writing = iota
+	writesMaybe
+	writes
+)
+
+// writing reports whether the filter writes a namespace, as measured on 1.40.
+func (f *filter) writing(namespace string) writing {
+	fixed := namespaces[f.typeName] == namespace
+	switch f.typeName {
+	case api.RateLimit:
+		if of := f.config.Field("metadata_namespace").Text; of != "" {
+			fixed = of == namespace
+		}
+	case headerToMetadata, jsonToMetadata, setMetadata:
+		switch {
+		case names(f.config, namespace) || fixed:
+			return writes
+		case f.routeNames[namespace]:
+			return writesMaybe
+		}
+		return writesNot
+	case luaCode:
+		if setsInCode(f.config, namespace) {
+			return writes
+		}
+		return writesMaybe
+	case filterTypes + "fault.v3.HTTPFault":
+		if f.name == namespace && f.config.Field("filter_metadata").There() {
+			return writes
+		}
+		return writesNot
+	}
+	switch {
+	case fixed:
+		return writes
+	case namespaces[f.typeName] != "" || slices.Contains(writesNoMetadata, f.typeName):
+		return writesNot
+	default:
+		return writesMaybe
+	}
 }
 
 // setter says which filters write a namespace of the dynamic metadata that the rate limit filter reads.
 type setter struct {
 	// before and after are the first ones that write it on either side of the rate limit filter.
 	before, after *filter
-	// maybe and maybeAfter say that another filter on that side may, such as one with code of its own.
+	// maybe and maybeAfter report whether another filter on that side may write it, such as one with code of its own.
 	maybe, maybeAfter bool
 }
 
 // setter looks for the filters that write a namespace, from the place of a rate limit filter.
 func (m *manager) setter(limiter *filter, namespace string) (s setter) {
-	found, behind := &s.before, false
+	s.maybeAfter = m.upstream
+	found, maybe := &s.before, &s.maybe
 	for _, f := range m.filters {
 		if f == limiter {
-			found, behind = &s.after, true
+			found, maybe = &s.after, &s.maybeAfter
 			continue
 		}
-		switch fixed := namespaces[f.typeName]; {
-		case fixed == namespace, names(f.config, namespace):
+		switch f.writing(namespace) {
+		case writes:
 			if *found == nil {
 				*found = f
 			}
-		case fixed == "" && !slices.Contains(writesNoMetadata, f.typeName) && !namesAll(f.typeName):
-			s.maybe, s.maybeAfter = s.maybe || !behind, s.maybeAfter || behind
+		case writesMaybe:
+			*maybe = true
+		case writesNot:
 		}
 	}
 	return s
 }
 
-// namesAll reports whether the configuration of a filter names all namespaces that it writes.
-func namesAll(typeName string) bool {
-	return slices.Contains([]string{
-		filterTypes + "header_to_metadata.v3.Config", filterTypes + "json_to_metadata.v3.JsonToMetadata", filterTypes + "set_metadata.v3.Config",
-	}, typeName)
+// runsUpstream reports whether filters may run behind the router: its own, or those of a cluster, which may come
+// from elsewhere.
+func (c *Config) runsUpstream(m *manager) bool {
+	for _, n := range c.clusters {
+		if len(protocolOptions(n).Field("http_filters").Nodes) > 0 {
+			return true
+		}
+	}
+	return !c.allClusters || slices.ContainsFunc(m.filters, func(f *filter) bool {
+		return f.typeName == api.Router && f.config.Field("upstream_http_filters").There()
+	})
 }
 
-// names reports whether a filter's configuration names a namespace, as a text of its own or in quotes
-// within code.
+// namesOfRoutes returns the texts in a filter's configurations for routes, which may be namespaces.
+func (m *manager) namesOfRoutes(f *filter) map[string]bool {
+	names := map[string]bool{}
+	if m.table == nil {
+		return names
+	}
+	m.table.node.Each(func(n *tree.Node) {
+		if n.Name != f.name {
+			return
+		}
+		n.Each(func(n *tree.Node) {
+			if n.Kind == tree.Text {
+				names[n.Text] = true
+			}
+		})
+	})
+	return names
+}
+
+// names reports whether a text of a filter's configuration is a namespace.
 func names(config *tree.Node, namespace string) (found bool) {
+	config.Each(func(n *tree.Node) { found = found || n.Kind == tree.Text && n.Text == namespace })
+	return found
+}
+
+// setCall is how code of lua sets dynamic metadata: set("namespace".
+var setCall = regexp.MustCompile(`:set\(\s*(?:"([^"]*)"|'([^']*)')`)
+
+// setsInCode reports whether code of lua sets dynamic metadata of a namespace.
+func setsInCode(config *tree.Node, namespace string) (found bool) {
 	config.Each(func(n *tree.Node) {
-		found = found || n.Kind == tree.Text && (n.Text == namespace || quotes(n.Text, namespace))
+		if n.Kind != tree.Text {
+			return
+		}
+		for _, call := range setCall.FindAllStringSubmatch(n.Text, -1) {
+			found = found || call[1]+call[2] == namespace
+		}
 	})
 	return found
 }
@@ -87,10 +186,10 @@ func (m *manager) metadataSet(limiter *filter, key *tree.Node, late bool) string
 		return ""
 	}
 	switch s := m.setter(limiter, namespace); {
-	case s.before != nil:
-		return m.payload(s.before, key)
-	case s.maybe, late && (s.after != nil || s.maybeAfter):
+	case s.maybe, late && s.maybeAfter:
 		return ""
+	case s.before != nil, late && s.after != nil:
+		return m.payload(limiter, key, late)
 	case s.after != nil:
 		return fmt.Sprintf("the filter that sets the metadata %s, at %v, runs after the rate limit filter: put it before", namespace, s.after.node.Pos())
 	default:
@@ -102,13 +201,35 @@ func (m *manager) metadataSet(limiter *filter, key *tree.Node, late bool) string
 	}
 }
 
-// payload holds that a filter for JSON Web Tokens keeps what an action reads.
-func (m *manager) payload(f *filter, key *tree.Node) string {
+// payload says that no filter for JSON Web Tokens keeps what an action reads; empty if one does, or the metadata
+// is not theirs.
+func (m *manager) payload(limiter *filter, key *tree.Node, late bool) string {
 	path := metadataPath(key)
-	if namespaces[f.typeName] != "envoy.filters.http.jwt_authn" || len(path) == 0 {
+	if key.Field("key").Text != namespaces[jwtAuthn] || len(path) == 0 {
 		return ""
 	}
 	var kept []string
+	var last *filter
+	for _, f := range m.filters {
+		if f == limiter && !late {
+			break
+		}
+		switch {
+		case f.typeName == jwtAuthn:
+			kept, last = append(kept, f.payloads()...), f
+		case f.writing(namespaces[jwtAuthn]) == writes:
+			return "" // it may have other keys
+		}
+	}
+	if last == nil || slices.Contains(kept, path[0]) {
+		return ""
+	}
+	return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so that the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]),
+		rules.DidYouMean(rules.Nearest(path[0], kept)))
+}
+
+// payloads returns the keys below which a filter for JSON Web Tokens writes metadata.
+func (f *filter) payloads() (kept []string) {
 	for provider := range f.config.Field("providers").Fields() {
 		for _, field := range []string{"payload_in_metadata", "header_in_metadata", "failed_status_in_metadata"} {
 			if name := provider.Field(field).Text; name != "" {
@@ -116,11 +237,7 @@ func (m *manager) payload(f *filter, key *tree.Node) string {
 			}
 		}
 	}
-	if slices.Contains(kept, path[0]) {
-		return ""
-	}
-	return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so that the metadata is never set%s", f.node.Pos(), rules.Shorten(path[0]),
-		rules.DidYouMean(rules.Nearest(path[0], kept)))
+	return kept
 }
 
 // headerSetAfter returns the filter that sets a header of the request only after the rate limit filter;
@@ -149,7 +266,7 @@ func setsHeader(f *filter, header string) (found bool) {
 		for mutation := range f.config.At("mutations", "request_mutations").Elements() {
 			found = found || strings.EqualFold(mutation.At("append", "header", "key").Text, header)
 		}
-	case filterTypes + "lua.v3.Lua":
+	case luaCode:
 		f.config.Each(func(n *tree.Node) {
 			code := strings.ToLower(n.Text)
 			found = found || n.Kind == tree.Text && quotes(code, header) && strings.Contains(code, "envoy_on_request") && (strings.Contains(code, ":add(") || strings.Contains(code, ":replace("))
@@ -160,8 +277,9 @@ func setsHeader(f *filter, header string) (found bool) {
 
 // setter names the filter that sets the dynamic metadata at a key. none says why no filter does.
 func (x *exchange) setter(key *tree.Node) (by, none string) {
+	const unknown = "another filter may set it"
 	if x.of == nil {
-		return "another filter", ""
+		return unknown, ""
 	}
 	if none = x.of.metadataSet(x.limiter, key, x.late); none != "" {
 		return "", none
@@ -171,7 +289,7 @@ func (x *exchange) setter(key *tree.Node) (by, none string) {
 		s.before = s.after
 	}
 	if s.before != nil {
-		return "the filter " + s.before.name, ""
+		return "the filter " + s.before.name + " sets it", ""
 	}
-	return "another filter", ""
+	return unknown, ""
 }

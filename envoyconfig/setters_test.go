@@ -10,13 +10,16 @@ import (
 // filter, or nowhere.
 func TestFiltersThatSetWhatIsRead(t *testing.T) {
 	const (
-		jwt    = "{ name: tokens, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: claims } } } }"
-		authz  = "{ name: authz, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz } }"
-		cors   = "{ name: cors, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors } }"
-		proc   = "{ name: proc, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor } }"
-		toMeta = "{ name: to, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config, metadata: [{ metadata_namespace: ns, value: { a: b } }] } }"
-		mutate = "{ name: mutate, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: { request_mutations: [{ append: { header: { key: X-Tenant, value: v } } }] } } }"
-		lua    = "{ name: lua, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, default_source_code: { inline_string: 'function envoy_on_request(h) h:headers():add(\"x-tenant\", \"v\") end' } } }"
+		jwt     = "{ name: tokens, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: claims } } } }"
+		authz   = "{ name: authz, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz } }"
+		cors    = "{ name: cors, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors } }"
+		proc    = "{ name: proc, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor } }"
+		toMeta  = "{ name: to, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config, metadata: [{ metadata_namespace: ns, value: { a: b } }] } }"
+		mutate  = "{ name: mutate, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: { request_mutations: [{ append: { header: { key: X-Tenant, value: v } } }] } } }"
+		lua     = "{ name: lua, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, default_source_code: { inline_string: 'function envoy_on_request(h) h:headers():add(\"x-tenant\", \"v\") end' } } }"
+		reads   = "{ name: reads, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC, rules: { policies: { p: { permissions: [{ any: true }], principals: [{ metadata: { filter: ns, path: [{ key: a }] } }] } } } } }"
+		fault   = "{ name: faults, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault, filter_metadata: { a: b } } }"
+		headers = "{ name: headers, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{ header: x, on_header_present: { key: a } }] } }"
 
 		ofJWT    = "metadata: { descriptor_key: tenant, metadata_key: { key: envoy.filters.http.jwt_authn, path: [{ key: claims }, { key: tenant }] } }"
 		ofAuthz  = "metadata: { descriptor_key: tenant, metadata_key: { key: envoy.filters.http.ext_authz, path: [{ key: tenant }] } }"
@@ -24,13 +27,13 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 		ofHeader = "request_headers: { descriptor_key: tenant, header_name: x-tenant }"
 	)
 	for name, test := range map[string]struct {
-		before, after, action, more, want, asked string
+		before, after, action, more, route, want, asked string
 	}{
 		"jwt before":             {before: jwt, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
 		"jwt after":              {after: jwt, action: ofJWT, want: "error: never-asked: nothing is sent: the filter that sets the metadata envoy.filters.http.jwt_authn, at envoy.yaml", asked: "shop: not sent: the filter that sets the metadata"},
 		"no jwt":                 {action: ofJWT, want: "error: never-asked: nothing is sent: no filter before the rate limit filter sets the metadata envoy.filters.http.jwt_authn", asked: "shop: not sent: no filter before"},
 		"no jwt among others":    {before: cors, action: ofJWT, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
-		"no jwt, but code":       {before: proc, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: another filter sets it"},
+		"no jwt, but code":       {before: proc, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: another filter may set it"},
 		"another payload":        {before: strings.Replace(jwt, "claims", "claim", 1), action: ofJWT, want: "error: never-asked: nothing is sent: no provider of the filter at envoy.yaml:8:15 has payload_in_metadata: claims, so that the metadata is never set; did you mean \"claim\"?", asked: "shop: not sent: no provider"},
 		"authz before":           {before: authz, action: ofAuthz, asked: "shop: unknown: metadata envoy.filters.http.ext_authz:tenant: the filter authz sets it"},
 		"jwt for authz":          {before: jwt, action: ofAuthz, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
@@ -39,11 +42,20 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 		"set_metadata of others": {before: strings.Replace(toMeta, "metadata_namespace: ns", "metadata_namespace: other", 1), action: ofNS, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
 		"a default":              {action: strings.Replace(ofNS, "descriptor_key", "default_value: none, descriptor_key", 1), want: "warning: never-asked: the entry never has a value of its own: no filter before", asked: "shop: (tenant, none)"},
 		"after, at the end":      {after: toMeta, action: ofNS, more: ", apply_on_stream_done: true", asked: "shop: unknown: metadata ns:a: the filter to sets it"},
-		"nowhere, at the end":    {action: ofNS, more: ", apply_on_stream_done: true", want: "error: never-asked: nothing is sent: no filter sets the metadata ns", asked: "shop: not sent: no filter sets"},
-		"a header before":        {before: mutate, action: ofHeader, asked: `shop: not sent: no header "x-tenant"`},
-		"a header after":         {after: mutate, action: ofHeader, want: "warning: never-asked: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
-		"a header by code after": {after: lua, action: ofHeader, want: "warning: never-asked: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
-		"a header by code":       {before: lua, after: lua, action: ofHeader, asked: `shop: not sent: no header "x-tenant"`},
+		// Filters of clusters may set it, and the file has none of those.
+		"nowhere, at the end":     {action: ofNS, more: ", apply_on_stream_done: true", asked: "shop: unknown: metadata ns:a: another filter may set it"},
+		"a header before":         {before: mutate, action: ofHeader, asked: `shop: not sent: no header "x-tenant"`},
+		"a header after":          {after: mutate, action: ofHeader, want: "warning: never-asked: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
+		"a header by code after":  {after: lua, action: ofHeader, want: "warning: never-asked: the filter that sets the header x-tenant, at envoy.yaml", asked: `shop: not sent: no header "x-tenant"`},
+		"a header by code":        {before: lua, after: lua, action: ofHeader, asked: `shop: not sent: no header "x-tenant"`},
+		"a filter that reads it":  {before: reads, action: ofNS, want: "error: never-asked: nothing is sent: no filter before the rate limit filter sets the metadata ns", asked: "shop: not sent: no filter before"},
+		"code that reads it":      {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():get(\"ns\")(", 1), after: toMeta, action: ofNS, asked: "shop: unknown: metadata ns:a: another filter may set it"},
+		"code that sets it":       {before: strings.Replace(lua, "h:headers():add(", "h:streamInfo():dynamicMetadata():set( ''ns'', ", 1), action: ofNS, asked: "shop: unknown: metadata ns:a: the filter lua sets it"},
+		"a namespace by default":  {before: headers, action: strings.Replace(ofNS, "key: ns", "key: envoy.filters.http.header_to_metadata", 1), asked: "shop: unknown: metadata envoy.filters.http.header_to_metadata:a: the filter headers sets it"},
+		"faults":                  {before: fault, action: strings.Replace(ofNS, "key: ns", "key: faults", 1), asked: "shop: unknown: metadata faults:a: the filter faults sets it"},
+		"two filters of tokens":   {before: strings.Replace(jwt, "claims", "other", 1) + "\n            - " + jwt, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
+		"another payload or code": {before: strings.Replace(jwt, "claims", "claim", 1) + "\n            - " + lua, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: the filter tokens sets it"},
+		"of some routes":          {before: headers, action: ofNS, route: "headers: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{ header: a, on_header_present: { metadata_namespace: ns, key: a } }] }", asked: "shop: unknown: metadata ns:a: another filter may set it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.TrimPrefix(listenerText, "\n")
@@ -63,7 +75,7 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 				text = text[:j] + "            - " + test.after + "\n" + text[j:]
 			}
 			j := strings.Index(text, "                domains:")
-			text = text[:j] + "                domains: ['*']\n                rate_limits: [{ actions: [{ " + test.action + " }]" + test.more + " }]\n                " + toBackend
+			text = text[:j] + "                domains: ['*']\n                rate_limits: [{ actions: [{ " + test.action + " }]" + test.more + " }]\n                typed_per_filter_config: { " + test.route + " }\n                " + toBackend
 			c, err := Read([]File{{"envoy.yaml", []byte(text)}})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
@@ -125,5 +137,21 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 		if found != test.want { // for the descriptor and for its limit
 			t.Errorf("%s: %d findings about the tokens, want %d", name, found, test.want)
 		}
+	}
+}
+
+// TestMetadataOfTheService has a rate limit filter read what the service of another one answers, in a namespace of its
+// own.
+func TestMetadataOfTheService(t *testing.T) {
+	text := strings.Replace(listenerText, "            - name: limit\n",
+		"            - { name: first, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: first, metadata_namespace: ns } }\n            - name: limit\n", 1)
+	text = strings.Replace(text, "request_headers: { header_name: x-user, descriptor_key: user }", "metadata: { descriptor_key: user, metadata_key: { key: ns, path: [{ key: a }] } }", 1)
+	c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "shop: unknown: metadata ns:a: the filter first sets it"
+	if got := ask(t, c, "http://a/"); !strings.Contains(got, want) {
+		t.Errorf("asks %s, want %s", got, want)
 	}
 }

@@ -93,7 +93,10 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 		for j := range call.Descriptors {
 			if d := &call.Descriptors[j]; d.NotSent == "" && d.Unknown == "" {
 				fmt.Fprintf(&b, "\ndescriptor %d\n%v", j+1, set.Explain(call.Domain, entriesOf(d.Entries)))
-				if d.HasOverride && overrides(d, set, call.Domain) {
+				switch {
+				case d.OverrideUnknown != "":
+					fmt.Fprintf(&b, "unknown whether limit in Envoy's configuration applies in place of it, at %v\n", d.OverridePos)
+				case d.HasOverride && overrides(d, set, call.Domain):
 					fmt.Fprintf(&b, "limit in Envoy's configuration, which applies: %s, at %v\n", overrideText(d), d.OverridePos)
 				}
 			}

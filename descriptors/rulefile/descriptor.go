@@ -37,8 +37,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	d.Pos = p.pos(item)
 	var single *limitBlock
 	var several *field
-	keyAt, keyOK := item, true
-	flat := p.flatLimit(path, fields)
+	keyAt, keyOK, flat := item, true, p.flatLimit(path, fields)
 	for _, f := range fields {
 		if flat[f.word] {
 			continue
@@ -90,7 +89,21 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 			d.RateLimits = []rules.Limit{limit}
 		}
 	}
+	p.withoutLimit(path, fields, &d)
 	return d
+}
+
+// withoutLimit warns of words that say how a limit acts, on a node that has none: nodes below it do not inherit them, as
+// in envoyproxy/ratelimit.
+func (p *parser) withoutLimit(path string, fields []field, d *rules.Descriptor) {
+	if slices.ContainsFunc(fields, func(f field) bool { return f.word == "rate_limit" || f.word == "rate_limits" }) {
+		return
+	}
+	for _, f := range fields {
+		if f.word == "shadow_mode" && d.ShadowMode || f.word == "quota_mode" && d.QuotaMode || f.word == "detailed_metric" && d.DetailedMetric {
+			p.warn(rules.NoEffect, path, f.key, "%q has no effect on a node without a limit, and none on the limits below it: write it beside rate_limit or rate_limits", f.word)
+		}
+	}
 }
 
 // once returns text that is kept in memory once for each file.

@@ -139,6 +139,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 		"max_waiting": "1, max_wait: 1s, algorithm: leaky_bucket", "reserve": "{amount: 1}", "penalty": "[2m, 5m]",
 		"amount": "1", "p90": "true, first: 1", "first": "1, p90: true", "ttl": "5m, amount: 1", "unsettled": "release, amount: 1",
 		"timezone": "UTC, calendar: true", "anchor_day": "1, calendar: true",
+		"shadow_mode": "true, rate_limit: {unit: hour, requests_per_unit: 1}", "quota_mode": "true, rate_limit: {unit: hour, requests_per_unit: 1}", "detailed_metric": "true, rate_limit: {unit: hour, requests_per_unit: 1}",
 		"quota": "{}, algorithm: token_bucket", "min_tokens": "1", "approximate": "false",
 	}
 	around := []struct {

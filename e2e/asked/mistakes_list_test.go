@@ -37,6 +37,7 @@ var mistakes = []mistake{
 	{name: "enforced for none", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      filter_enforced: { default_value: { numerator: 0 } }\n", want: "warning: never-asked", says: "filter_enforced is 0 %"},
 	{name: "internal requests only", in: "envoy.yaml", old: "domain: shop\n", put: "domain: shop\n                      request_type: internal\n", want: "error: never-asked", says: "request_type is internal"},
 	{name: "the message of the v2 API", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.config.filter.http.rate_limit.v2.RateLimit\n", want: "rejected", says: "Envoy's v2 API"},
+	{name: "a message that Envoy does not have", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.extensions.filters.http.ratelimit.v3.GlobalRateLimit\n", want: "rejected", says: "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
 	{name: "config in place of typed_config", in: "envoy.yaml", old: filterBegins + "                    typed_config:", put: filterBegins + "                    config:", want: "rejected", says: "Envoy's v2 API"},
 	{name: "no typed_config", in: "envoy.yaml", old: router, put: filterBegins + router, want: "rejected", says: "rejects the filter without typed_config"},
 	{name: "the router without typed_config", in: "envoy.yaml", old: router, put: "                  - name: envoy.filters.http.router\n", want: "rejected", says: "rejects the filter envoy.filters.http.router without typed_config"},

@@ -35,7 +35,7 @@ func TestBucketsAreEnvoys(t *testing.T) {
 	var want []string
 	kinds := map[string]bool{}
 	for _, host := range []string{"shop", "elsewhere"} { // which no virtual host has
-		for _, path := range []string{"/a", "/a/off", "/a/direct", "/nested", "/nested?q=ax", "/n", "/none/of", "/b", "/b?q=x", "/b?q=%C3%BC", "/b?q=z"} {
+		for _, path := range []string{"/a", "/a/off", "/a/direct", "/nested", "/nested?q=ax", "/n", "/none/of", "/b", "/b?q=x", "/b?q=%C3%BC", "/b?q=z", "/p", "/p/long", "/p/long/er", "/only", "/exact", "/exact?q=z", "/exact?q=y"} {
 			for _, users := range [][]string{nil, {"al"}, {"root"}, {""}, {"al", "bo"}} {
 				request, err := envoyconfig.ParseRequest("GET http://" + host + path)
 				if err != nil {
@@ -79,7 +79,7 @@ func TestBucketsAreEnvoys(t *testing.T) {
 			t.Errorf("Envoy does not report %s", id)
 		}
 	}
-	for _, kind := range []string{"and", "or", "short", "long", "the filter is disabled here", "no matcher takes the request", "the request has no HttpRequestHeaderMatchInput x-user, of which the bucket's id is made"} {
+	for _, kind := range []string{"and", "or", "short", "long", "short-prefix", "long-prefix", "longer-prefix", "only", "exact-z", "exact-else", "the filter is disabled here", "no matcher takes the request", "the request has no HttpRequestHeaderMatchInput x-user, of which the bucket's id is made"} {
 		if !kinds[kind] {
 			t.Errorf("no request is of the kind %q: %v", kind, kinds)
 		}

@@ -116,6 +116,15 @@ func (g generator) request(i int) envoyconfig.Request {
 			r.Headers = append(r.Headers, envoyconfig.Header{Name: name, Value: pick(g, values...)})
 		}
 	}
+	if g.chance(8) {
+		r.Headers = append(r.Headers, envoyconfig.Header{Name: "upgrade", Value: pick(g, "websocket", "Other", "none", "h2c")})
+		if !g.chance(4) {
+			r.Headers = append(r.Headers, envoyconfig.Header{Name: "connection", Value: pick(g, "Upgrade", "keep-alive, upgrade")})
+		}
+	}
+	if g.chance(20) {
+		r.Headers = append(r.Headers, envoyconfig.Header{Name: "x-forwarded-proto", Value: pick(g, "http", "https")})
+	}
 	if g.chance(2) {
 		r.Headers = append(r.Headers, envoyconfig.Header{Name: "x-forwarded-for", Value: pick(g, forwards...)})
 	}

@@ -50,16 +50,7 @@ func compareRuntime(t *testing.T, layers list, keys []string) {
 	config := frame(list{g.filter("limit", object{"domain": "first"})}, object{"virtual_hosts": list{object{
 		"name": "all", "domains": list{"*"}, "rate_limits": policies,
 		"routes": list{object{"match": object{"prefix": "/"}, "route": object{"cluster": "backend"}}},
-	}}}, list{
-		object{
-			"name": "sluice", "connect_timeout": "1s",
-			"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
-				"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-				"explicit_http_config": object{"http2_protocol_options": object{}},
-			}},
-		},
-		object{"name": "backend", "connect_timeout": "1s"},
-	})
+	}}}, testClusters)
 	config["layered_runtime"] = object{"layers": layers}
 	text, err := json.Marshal(config)
 	if err != nil {

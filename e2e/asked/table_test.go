@@ -63,18 +63,21 @@ func (g generator) bootstrap() object {
 		}},
 		"static_resources": object{
 			"listeners": listeners,
-			"clusters": list{
-				object{
-					"name": "sluice", "connect_timeout": "1s",
-					"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
-						"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-						"explicit_http_config": object{"http2_protocol_options": object{}},
-					}},
-				},
-				object{"name": "backend", "connect_timeout": "1s"},
-			},
+			"clusters":  testClusters,
 		},
 	}
+}
+
+// testClusters are the rate limit service and a backend.
+var testClusters = list{
+	object{
+		"name": "sluice", "connect_timeout": "1s",
+		"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
+			"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+			"explicit_http_config": object{"http2_protocol_options": object{}},
+		}},
+	},
+	object{"name": "backend", "connect_timeout": "1s"},
 }
 
 // managers are what listeners differ in: whose address it is.
@@ -90,6 +93,10 @@ var managers = []object{
 	{"strip_any_host_port": true},
 	{"strip_trailing_host_dot": true},
 	{"strip_trailing_host_dot": true, "strip_any_host_port": true},
+	{"upgrade_configs": list{
+		object{"upgrade_type": "websocket", "filters": list{generator{}.filter("first", object{"domain": "upgraded"}), httpFilter("router", "router.v3.Router", nil)}},
+		object{"upgrade_type": "other"},
+	}},
 }
 
 func (g generator) filter(name string, fields object) object {
@@ -119,6 +126,9 @@ func (g generator) table() object {
 		}
 		if g.chance(6) {
 			host["typed_per_filter_config"] = g.perFilter()
+		}
+		if g.chance(8) {
+			host["require_tls"] = pick(g, "EXTERNAL_ONLY", "ALL")
 		}
 		virtual = append(virtual, host)
 	}
@@ -164,6 +174,9 @@ func (g generator) routes() list {
 				if g.chance(4) {
 					action = object{"weighted_clusters": object{"clusters": list{entry, object{"name": "backend", "weight": 1}}}}
 				}
+			}
+			if g.chance(4) {
+				action["upgrade_configs"] = list{object{"upgrade_type": pick(g, "websocket", "OTHER"), "enabled": g.chance(2)}}
 			}
 			if !g.chance(3) {
 				action["rate_limits"] = g.policies(3, false)

@@ -60,9 +60,9 @@ func TestWhatIsReadIsJudged(t *testing.T) {
 		see(w)
 	}
 	// Of these only matters whether they are there, or they tell what a message is.
-	for name := range strings.FieldsSeq(`@type admin api_version auto_config cds_config cluster_name config_discovery connect_matcher data dynamic_resources
+	for name := range strings.FieldsSeq(`@type admin api_version auto_config cds_config cluster_name config_discovery connect_matcher data disk_layer dynamic_resources
 		eds_cluster_config filters generic_secret grpc grpc_health_check http2_protocol_options items json_patches kind lds_config mutations operation lb_policy original_ip_detection_extensions
-		early_header_mutation_extensions path_normalization_options providers request_mutations resource tls_certificate type_url type_urls use_downstream_protocol_config validation_context value via vhds`) {
+		early_header_mutation_extensions path_normalization_options providers request_mutations resource rtds_layer tls_certificate type_url type_urls upstream_http_filters use_downstream_protocol_config validation_context value via vhds`) {
 		if judged[name] && !slices.Contains([]string{"value", "filters", "cluster_name"}, name) {
 			t.Errorf("%s is judged", name)
 		}

@@ -37,6 +37,8 @@ var (
 		"strip_any_host_port": aBoolean, "strip_matching_host_port": aBoolean, "strip_trailing_host_dot": aBoolean,
 		"add_user_agent": aBoolean, "merge_slashes": aBoolean, "normalize_path": aBoolean, "path_with_escaped_slashes_action": anEnum,
 		"common_http_protocol_options": having(message{"headers_with_underscores_action": anEnum}),
+		"upgrade_configs":              listOf(having(message{"upgrade_type": aText, "enabled": aBoolean, "filters": filtersWant})),
+		"http_protocol_options":        having(message{"ignore_http_11_upgrade": listOf(anObject)}),
 		"scheme_header_transformation": anObject, "internal_address_config": all(message{"unix_sockets": aBoolean, "cidr_ranges": rangesWant}),
 	}
 	rangesWant        = listOf(all(message{"address_prefix": anAddress, "prefix_len": upTo(128)}).needing("address_prefix"))
@@ -89,6 +91,7 @@ var (
 		"route": having(message{
 			"cluster": aText, "cluster_header": aText, "weighted_clusters": having(message{"clusters": listOf(having(message{"name": aText, "weight": aNumber, "typed_per_filter_config": mapOf(anyOne)}))}),
 			"rate_limits": policiesWant, "include_vh_rate_limits": aBoolean,
+			"upgrade_configs": listOf(having(message{"upgrade_type": aText, "enabled": aBoolean})),
 		}),
 	})).withMostOne("route", "redirect", "direct_response", "filter_action", "non_forwarding_action")
 	matchWant = having(message{

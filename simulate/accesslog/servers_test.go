@@ -298,6 +298,11 @@ http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -
 09:00:00 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200`,
 	},
 	{
+		"S3, as it was once", `79a59df900b949e5 shop-bucket [21/Nov/2026:09:00:00 +0000] 192.0.2.7 arn:aws:iam::1:user/al 3E57427F33A59F07 WEBSITE.GET.OBJECT a "GET /a HTTP/1.1" 200 - 113 113 7 6 "-" "curl/8"
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200`,
+	},
+	{
 		"S3", `79a59df900b949e5 shop-bucket [21/Nov/2026:09:00:00 +0000] 192.0.2.7 arn:aws:iam::1:user/al 3E57427F33A59F07 REST.GET.OBJECT a/b%20c "GET /a/b%20c?x HTTP/1.1" 200 - 113 113 7 6 "-" "S3Console/0.4" - hostid= SigV4 ECDHE AuthHeader shop-bucket.s3.amazonaws.com TLSv1.2 - -
 79a59df900b949e5 shop-bucket [21/Nov/2026:09:00:01 +0000] - svc:s3.amazonaws.com 3E57427F33A59F08 S3.EXPIRE.OBJECT a - - - - 9 - - - - - hostid= - - - - - - -
 79a59df900b949e5 shop-bucket [21/Nov/2026:09:00:02 +0000] 192.0.2.8 - 3E57427F33A59F09 REST.PUT.OBJECT a "PUT /a HTTP/1.1" 503 SlowDown 113 - 7 - "-" "curl/8" - hostid= SigV4 ECDHE AuthHeader shop-bucket.s3.amazonaws.com TLSv1.2 - -

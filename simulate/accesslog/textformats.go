@@ -33,8 +33,8 @@ var textFormats = []serverFormat{
 	{"the format of AWS's application load balancers", albFormat + `"$trace_id"$rest`, ""},
 	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol`, "- - - "},
 	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat, "- - - "},
-	{"S3's format", `$owner $bucket [$time_local] $remote_addr $requester $request_id $operation $key $quoted_request $status $error_code ` +
-		`$bytes_sent $object_size $total_time $turn_around_time $quoted_referer $quoted_user_agent $rest`, "-"},
+	{"S3's format", s3Format + ` $rest`, "-"},
+	{"S3's format", s3Format, "-"}, // as it was once
 	{"Squid's format", `$msec $elapsed $remote_addr $result/$status $bytes_sent $request_method $absolute_url $user $hierarchy $content_type`, ""},
 	{"IIS's own format", `$remote_addr, $user, $date, $time, $service, $server, $server_ip, $time_taken, $bytes_received, $bytes_sent, ` +
 		`$status, $windows_status, $request_method, $target, $query,`, ""},
@@ -44,6 +44,10 @@ var textFormats = []serverFormat{
 		"${cs(Referer)}\t${cs(User-Agent)}\t${cs-uri-query}\t${cs(Cookie)}\t${x-edge-result-type}\t${x-edge-request-id}\t${x-host-header}\t" +
 		"${cs-protocol}\t${cs-bytes}\t${time-taken}\t${x-forwarded-for}\t$rest", ""},
 }
+
+// s3Format is S3's format up to the user agent.
+const s3Format = `$owner $bucket [$time_local] $remote_addr $requester $request_id $operation $key $quoted_request $status $error_code ` +
+	`$bytes_sent $object_size $total_time $turn_around_time $quoted_referer $quoted_user_agent`
 
 // prefixes are what stands before lines that are of one of the other formats: of container
 // runtimes, of kubectl logs with --prefix and --timestamps, of docker compose and of syslog.

@@ -104,6 +104,9 @@ func (f *w3cFormat) read(line []byte, l *Line, request func(error) error) error 
 		}
 		return errHeader
 	}
+	if len(bytes.TrimLeft(line, " \t")) == 0 {
+		return errHeader // it is empty
+	}
 	if l.part == nil {
 		f.partOf(l, f.header)
 	}
@@ -122,8 +125,8 @@ func (f *w3cFormat) partOf(l *Line, names []byte) {
 
 // read sets the values of a line.
 func (p *w3cPart) read(line []byte, l *Line) error {
-	var date, time [2]int // where they begin and end
-	n := 0
+	var date, time []byte
+	var dateAt, timeAt, n int
 	for at := 0; at < len(line); n++ {
 		if n == len(p.slots) {
 			return &LineError{at, errOtherCount}
@@ -131,9 +134,9 @@ func (p *w3cPart) read(line []byte, l *Line) error {
 		value, from, next := l.w3cValue(line, at)
 		switch n {
 		case p.date:
-			date = [2]int{from, from + len(value)}
+			date, dateAt = value, from
 		case p.time:
-			time = [2]int{from, from + len(value)}
+			time, timeAt = value, from
 		default:
 			if slot := p.slots[n]; slot >= 0 && !isNone(value) {
 				l.set(slot, from, value)
@@ -141,17 +144,20 @@ func (p *w3cPart) read(line []byte, l *Line) error {
 		}
 		at = next
 	}
+	if n == len(p.slots)-1 && line[len(line)-1] == '\t' {
+		n++ // the last value is empty
+	}
 	if n < len(p.slots) {
 		return &LineError{len(line), errOtherCount}
 	}
 	switch {
 	case p.time < 0 || p.date < 0:
-	case date[1]+1 == time[0]:
-		l.set(slotTime, date[0], line[date[0]:time[1]])
+	case dateAt+len(date)+1 == timeAt && line[dateAt] != '"' && line[timeAt] != '"':
+		l.set(slotTime, dateAt, line[dateAt:timeAt+len(time)])
 	default:
 		start := len(l.Scratch)
-		l.Scratch = append(append(append(l.Scratch, line[date[0]:date[1]]...), ' '), line[time[0]:time[1]]...)
-		l.set(slotTime, date[0], slices.Clip(l.Scratch[start:]))
+		l.Scratch = append(append(append(l.Scratch, date...), ' '), time...)
+		l.set(slotTime, dateAt, slices.Clip(l.Scratch[start:]))
 	}
 	return nil
 }

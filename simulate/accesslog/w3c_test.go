@@ -20,6 +20,16 @@ func TestW3C(t *testing.T) {
 09:00:01 | 192.0.2.8 | - | /b c
 09:00:02 | 192.0.2.9 | "curl/"8" | /c`,
 		},
+		"quoted date and time": {
+			"#Fields: date time c-ip cs-uri-stem\n  \n" +
+				`"2026-11-21" "09:00:00" "192.0.2.7" "/a"` + "\n" + `2026-11-21 "09:00:01" 192.0.2.8 /b` + "\n", `
+09:00:00 | 192.0.2.7 | - | /a
+09:00:01 | 192.0.2.8 | - | /b`,
+		},
+		"an empty value at the end": {
+			"#Fields: date time c-ip cs-uri-stem cs(User-Agent)\n2026-11-21\t09:00:00\t192.0.2.7\t/a\t\n", `
+09:00:00 | 192.0.2.7 | - | /a`,
+		},
 		"date and time apart": {
 			"#Fields: time c-ip date cs-uri-stem\n09:00:00 192.0.2.7 2026-11-21 /a\n09:00:01 192.0.2.8 2026-11-21 /b\n", `
 09:00:00 | 192.0.2.7 | - | /a

@@ -19,7 +19,7 @@ type Report struct {
 	// that led to a decision.
 	Lines    int    `json:"lines"`
 	Requests uint64 `json:"requests"`
-	// Silent counts lines that lead to no descriptor, so that Envoy did not ask.
+	// Silent counts lines that lead to no descriptor, so that nothing is asked about them.
 	Silent int `json:"asked_nothing"`
 	// Outside counts the lines of another time than was wanted.
 	Outside int `json:"outside_of_time,omitempty"`

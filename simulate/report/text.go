@@ -64,7 +64,7 @@ func (r *Report) notes() []string {
 		n         any
 		one, many string
 	}{
-		{r.Silent, "line leads to no descriptor: Envoy did not ask", "lines lead to no descriptor: Envoy did not ask"},
+		{r.Silent, "line leads to no descriptor: nothing is asked about it", "lines lead to no descriptor: nothing is asked about them"},
 		{r.OtherDomain, "call to another domain is left out", "calls to other domains are left out"},
 		{r.Strange, "call is to a domain without rules, so that nothing limits it", "calls are to domains without rules, so that nothing limits them"},
 		{r.Outside, "line is of another time", "lines are of another time"},

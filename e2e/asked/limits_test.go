@@ -1,0 +1,77 @@
+package asked_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+// TestLimitsOfMetadata has a filter put limits of all kinds into metadata, and compares what is computed about them with
+// what the real Envoy asks.
+func TestLimitsOfMetadata(t *testing.T) {
+	suite.Envoy(t, root)
+	var set, policies list
+	metadata := map[string]string{}
+	for i, value := range []any{
+		object{"requests_per_unit": 12, "unit": "HOUR"},
+		object{"requests_per_unit": 12.9, "unit": "SECOND"},
+		object{"requests_per_unit": 0, "unit": "DAY"},
+		object{"requests_per_unit": 4294967295, "unit": "YEAR"},
+		object{"requests_per_unit": 12, "unit": "UNKNOWN"},
+		object{"requests_per_unit": 12, "unit": "hour"},
+		object{"requests_per_unit": "12", "unit": "HOUR"},
+		object{"requests_per_unit": 12, "unit": 3},
+		object{"requests_per_unit": 12},
+		object{"unit": "HOUR"},
+		object{"Requests_Per_Unit": 12, "Unit": "HOUR"},
+		object{"requests_per_unit": 12, "unit": "MONTH", "more": true},
+		"12/hour",
+		12,
+		nil,
+		list{1},
+	} {
+		key := fmt.Sprint("limit", i)
+		text, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		metadata["ns:"+key] = string(text)
+		set = append(set, object{"metadata_namespace": "ns", "allow_overwrite": true, "value": object{key: value}})
+		policies = append(policies, object{
+			"actions": list{object{"generic_key": object{"descriptor_value": key}}},
+			"limit":   object{"dynamic_metadata": object{"metadata_key": object{"key": "ns", "path": list{object{"key": key}}}}},
+		})
+	}
+	config := frame(list{httpFilter("sets", "set_metadata.v3.Config", object{"metadata": set}), generator{}.filter("limit", object{"domain": "first"})}, object{
+		"virtual_hosts": list{object{
+			"name": "all", "domains": list{"*"}, "rate_limits": policies,
+			"routes": list{object{"match": object{"prefix": "/"}, "route": object{"cluster": "backend"}}},
+		}},
+	}, testClusters)
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.json", Content: text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startRecorder(t)
+	e := startEnvoy(t, text, r)
+	request := envoyconfig.Request{
+		Method: "GET", Scheme: "http", Authority: "a", Path: "/", Listener: "ingress", Metadata: metadata,
+		Headers: []envoyconfig.Header{{Name: caseHeader, Value: "0"}},
+	}
+	send(t, e, []envoyconfig.Request{request})
+	calls, err := read.Calls(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var count tally
+	if want, got := count.calls(calls), r.about("0"); !agree(want, got) { // Envoy awaited the answer
+		t.Errorf("computed %v\nEnvoy asked %v", want, got)
+	}
+}

@@ -1,0 +1,104 @@
+package envoyconfig
+
+import (
+	"iter"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// upgrade is an element of upgrade_configs of a connection manager.
+type upgrade struct {
+	node *tree.Node
+	// own has the filters for requests with this upgrade; nil if they are those of other requests.
+	own *manager
+}
+
+func newUpgrades(n *tree.Node, listener string) (all []upgrade) {
+	for u := range n.Field("upgrade_configs").Elements() {
+		if filters := u.Field("filters"); len(filters.Nodes) > 0 {
+			all = append(all, upgrade{u, &manager{node: n, listener: listener, filters: tree.All(filters, newFilter)}})
+			continue
+		}
+		all = append(all, upgrade{node: u})
+	}
+	return all
+}
+
+// chains returns the connection managers, and those with the filters of an upgrade that have some for rate limits.
+func (c *Config) chains() iter.Seq[*manager] {
+	return func(yield func(*manager) bool) {
+		for _, m := range c.managers {
+			if !yield(m) {
+				return
+			}
+			for _, u := range m.upgrades {
+				if u.own != nil && u.own.asks() && !yield(u.own) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// asks reports whether requests may come to a filter for rate limits.
+func (m *manager) asks() bool {
+	for _, u := range m.upgrades {
+		if u.own != nil && u.own.asks() {
+			return true
+		}
+	}
+	return len(m.limiting())+len(m.quotas()) > 0
+}
+
+// upgraded returns the connection manager with the filters that a request runs through, which may have asked for
+// another protocol. none says why it runs through none, or why that is not known. r may be nil.
+func (m *manager) upgraded(x *exchange, r *route) (of *manager, none string) {
+	protocol := strings.Join(x.given("upgrade"), ",")
+	if len(x.given("upgrade")) == 0 || strings.EqualFold(protocol, "h2c") {
+		return m, ""
+	}
+	if unknown := x.unlogged("connection"); unknown != "" {
+		return m, Unknowable + "upgrade: connection: " + unknown
+	}
+	if !hasToken(x.given("connection"), "upgrade") {
+		return m, ""
+	}
+	if strings.Contains(protocol, ",") || m.node.At("http_protocol_options", "ignore_http_11_upgrade").There() {
+		return m, Unknowable + "the request has upgrade: " + protocol
+	}
+	is := func(n *tree.Node) bool { return strings.EqualFold(n.Field("upgrade_type").Text, protocol) }
+	enabled, found := false, upgrade{}
+	for _, u := range m.upgrades {
+		if is(u.node) {
+			found, enabled = u, u.node.Field("enabled").Yes(true)
+		}
+	}
+	if r != nil {
+		for u := range r.action.Field("upgrade_configs").Elements() {
+			if is(u) {
+				enabled = u.Field("enabled").Yes(true)
+			}
+		}
+	}
+	switch {
+	case !enabled:
+		return m, "no upgrade_configs allow upgrade: " + protocol + ", so that Envoy answers 403"
+	case found.own != nil:
+		return found.own, ""
+	default:
+		return m, ""
+	}
+}
+
+// hasToken reports whether a list of tokens has one, in any case.
+func hasToken(lists []string, want string) bool {
+	for _, list := range lists {
+		for token := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.Trim(token, " \t"), want) {
+				return true
+			}
+		}
+	}
+	return false
+}
