@@ -30,7 +30,7 @@ func (l *lane) decideApart(r *cargo, a *ask) bool {
 	if !l.options.guard(func() { all = l.fleet.store.split(a.now, a.batch, names, true) }) {
 		return false
 	}
-	all.until = a.until
+	all.until, all.bulk = a.until, a.bulk
 	if !a.call.Native {
 		all.begin(a.waiter)
 		return true
@@ -42,7 +42,7 @@ func (l *lane) decideApart(r *cargo, a *ask) bool {
 	at := l.convert(r.Reply.Now, a.startSays)
 	n := len(all.parts)
 	for i := range n { // native calls have one charge on each counter
-		if p := all.parts[i]; a.call.Foreign(i) {
+		if p := all.parts[i]; a.call.Failed(i) {
 			p.begin()
 		} else {
 			p.Decided(p.conclude(l.options, at, a.call.Found[i:i+1]))

@@ -226,7 +226,7 @@ func (r *split) conclude() {
 			err = p.err
 		}
 	}
-	w := r.waiter
+	w, byParts := r.waiter, err == nil
 	switch {
 	case err != nil:
 		r.giveBack()
@@ -235,9 +235,9 @@ func (r *split) conclude() {
 		r.adopt()
 	}):
 		r.giveBack()
-		err = r.without()
+		err, byParts = r.without(), false
 	}
-	if p, ok := w.(*part); ok && err == nil { // it may have to give back
+	if p, ok := w.(*part); ok && byParts { // it may have to give back
 		p.inner = r
 	} else {
 		r.free()

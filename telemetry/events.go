@@ -57,6 +57,9 @@ const (
 // rulePrefix begins each line about a single rule, of which a file may have thousands.
 const rulePrefix = "rules: "
 
+// ruleLinesEnd begins the line that follows those about single rules.
+const ruleLinesEnd = "rules do not load"
+
 // troubles says with which lines of the log something begins to be wrong, and with which it ends. Lines may go on
 // after what stands here. Of is the field that tells several of a kind apart.
 var troubles = []struct {
@@ -64,7 +67,7 @@ var troubles = []struct {
 	begin    string
 	ends     []string
 }{
-	{"rules_rejected", "", "rules do not load", []string{"rules loaded", "rules are back at what is in force"}},
+	{"rules_rejected", "", ruleLinesEnd, []string{"rules loaded", "rules are back at what is in force"}},
 	{"table_rejected", "table", "a table does not load", []string{"table loaded"}},
 	{"table_not_saved", "table", "a table cannot be saved", []string{"a table is saved again"}},
 	{"store_away", "store", "the store is away", []string{"the store is back"}},
@@ -165,7 +168,7 @@ func (e *Events) take(entry zapcore.Entry, fields []zapcore.Field) {
 			said.Fields[name] = bounded(value)
 		}
 	}
-	if entry.Level >= zapcore.ErrorLevel {
+	if strings.HasPrefix(entry.Message, ruleLinesEnd) {
 		event.Lines, e.lines = e.lines, nil
 	}
 	e.judgeLocked(&event)
@@ -200,7 +203,7 @@ func cut(text string) string {
 		return text
 	}
 	end := maxText - len(mark)
-	for !utf8.RuneStart(text[end]) {
+	for n := 1; n < utf8.UTFMax && !utf8.RuneStart(text[end]); n++ { // text may not be UTF-8
 		end--
 	}
 	return text[:end] + mark

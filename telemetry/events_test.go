@@ -189,3 +189,34 @@ func TestFieldsOfEventsAreBounded(t *testing.T) {
 		t.Errorf("the log has a line of %d bytes, want all of it", n)
 	}
 }
+
+// Errors of single rules are lines of the event that says that the rules do not load, also if another error comes in between.
+func TestErrorsBetweenThoseOfRules(t *testing.T) {
+	e, logger, _ := watchedLogger(zap.InfoLevel)
+	logger.Error("rules: a.yaml:1: an error")
+	logger.Error("the store is away", zap.String("store", "s"))
+	logger.Error("rules: a.yaml:2: an error")
+	logger.Error("rules do not load: what is in force stays")
+	want := [][]string{{"a.yaml:1: an error", "a.yaml:2: an error"}, nil}
+	var got [][]string
+	for _, event := range e.Last() {
+		got = append(got, event.Lines)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the lines of events differ (-want +got):\n%s", diff)
+	}
+	for _, wrong := range e.Wrong() {
+		if (wrong.Kind == "rules_rejected") != (len(wrong.Lines) == 2) {
+			t.Errorf("%s has the lines %q", wrong.Kind, wrong.Lines)
+		}
+	}
+}
+
+// A text that is not UTF-8 is cut, too.
+func TestTextsOfOtherBytesAreCut(t *testing.T) {
+	for _, text := range []string{strings.Repeat("\x80", maxText+1), strings.Repeat("ö", maxText), strings.Repeat("\xf0\x9f\x98\x80", maxText)} {
+		if got := cut(text); len(got) > maxText || len(got) < maxText-8 {
+			t.Errorf("%.8q is cut at %d bytes, want about %d", text, len(got), maxText)
+		}
+	}
+}

@@ -333,8 +333,8 @@ func (r *Rules) Runtime(scratch []byte, domain, limit string, key []byte, key1En
 	if s := runtime[string(scratch)]; s != nil {
 		return s.counters, scratch
 	}
-	// A value that is not UTF-8 cannot be a label.
-	if len(runtime) >= MaxRuntime || !utf8.Valid(key) {
+	// A text that is not UTF-8 cannot be a label.
+	if len(runtime) >= MaxRuntime || !utf8.Valid(key) || !utf8.ValidString(limit) {
 		return r.other(domain), scratch
 	}
 	return r.addRuntime(NewRuleKey(domain, limit, key, key1End, key2End)), scratch

@@ -289,7 +289,9 @@ func TestRuntimeKeysThatCannotBeLabels(t *testing.T) {
 	c.Add(Hits{Total: 1})
 	c, _ = r.Runtime(nil, "d", "", []byte("k_\"\n\\"), 5, 0)
 	c.Add(Hits{Total: 1})
-	check(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 1`, `{domain="d",key1="k_\"\n\\",key2="",limit="",rule="k_\"\n\\"} 1`)
+	c, _ = r.Runtime(nil, "d", "name of a row \xff", []byte("k"), 1, 0)
+	c.Add(Hits{Total: 1})
+	check(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 2`, `{domain="d",key1="k_\"\n\\",key2="",limit="",rule="k_\"\n\\"} 1`)
 }
 
 // TestRuntimeKeysOfADomainThatWent give their room back.

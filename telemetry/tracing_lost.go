@@ -20,6 +20,8 @@ type countedSpans struct {
 	lost   prometheus.Counter
 	logger *zap.Logger
 	down   atomic.Bool
+	// full is true if the queue had no room since a batch was sent last.
+	full atomic.Bool
 }
 
 func (c *countedSpans) lose(n int, why zap.Field) {
@@ -27,6 +29,12 @@ func (c *countedSpans) lose(n int, why zap.Field) {
 	if !c.down.Swap(true) {
 		c.logger.Warn("tracing: spans cannot be sent and are dropped", why)
 	}
+}
+
+// overflow counts a span that the queue has no room for.
+func (c *countedSpans) overflow() {
+	c.full.Store(true)
+	c.lose(1, zap.String("error", "the queue is full: the collector does not keep up"))
 }
 
 // countingProcessor hands on what can be queued.
@@ -41,7 +49,7 @@ func (p *countingProcessor) OnEnd(span sdktrace.ReadOnlySpan) {
 	case !span.SpanContext().IsSampled(): // never sent
 	case c.under.Add(1) > c.queue:
 		c.under.Add(-1)
-		c.lose(1, zap.String("error", "the queue is full: the collector does not keep up"))
+		c.overflow()
 	default:
 		p.SpanProcessor.OnEnd(span)
 	}
@@ -61,6 +69,7 @@ func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Rea
 	switch {
 	case err != nil:
 		c.lose(len(spans), zap.Error(err))
+	case c.full.Swap(false): // the next batch may find the same
 	case c.down.Swap(false):
 		c.logger.Info("tracing: spans are sent again")
 	}

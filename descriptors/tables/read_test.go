@@ -103,6 +103,7 @@ func TestReadRejects(t *testing.T) {
 		header + "acme,5,,,true,\n":                                 "t:2:1: error: unlimited excludes requests_per_unit, unit and burst; leave them out",
 		header + "acme,5,,,,a\"b\n":                                 "t:2:12: error: this is no CSV: bare \" in non-quoted-field",
 		header + "acme,5,,,,\"a\"\"b\"\n":                           `t:2:11: error: name "a\"b": at most 64 bytes, without quotes and control characters`,
+		header + "acme,5,,,,gr\xf6\xdfe\n":                          `t:2:11: error: name "gr\xf6\xdfe" is not UTF-8`,
 		header + "acme,5\n":                                         "t:2:1: error: the row has another number of columns than the header, which has 6",
 		header + "\"acme,5,,,,\n":                                   "t:2:13: error: this is no CSV: extraneous or missing \" in quoted-field",
 		header + "a\x00,5,,,,\n":                                    `t:2:1: error: value "a\x00" holds a NUL byte`,

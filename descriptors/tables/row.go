@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -98,6 +99,9 @@ func (r *Row) set(word, value string) error {
 		}
 		r.Unlimited = is
 	case wordName:
+		if !utf8.ValidString(value) { // it is a label of metrics
+			return fmt.Errorf("name %q is not UTF-8", rules.Shorten(value))
+		}
 		if len(value) > maxNameBytes || rules.OddName(value) != "" {
 			return fmt.Errorf("name %q: at most %d bytes, without quotes and control characters", rules.Shorten(value), maxNameBytes)
 		}

@@ -374,7 +374,7 @@ func (k *book) caught() {
 func (k *book) bury(p *peer, joined uint64) {
 	defer k.caught()
 	if list := k.takePeer(p, joined); list != nil {
-		k.service.giveBackMany(list, false, k.service.metrics.Leases.Connection)
+		k.service.giveBackMany(list, false, k.service.metrics.Leases.Connection, func() {})
 	}
 }
 

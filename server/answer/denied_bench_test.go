@@ -21,11 +21,11 @@ descriptors:
 `
 
 // BenchmarkDenied compares denied requests that feed nothing with those that feed the keys that are denied most:
-// of one flooder, and of as many clients as there are requests. The three modes take turns in each round, so that
+// of one flooder, of a few clients, and of as many clients as there are requests. The three modes take turns in each round, so that
 // what else the machine does falls on all of them; the metrics are what hashed and clear cost more than off.
 func BenchmarkDenied(b *testing.B) {
 	modes := []string{live.Off, live.Hashed, live.Clear}
-	for _, clients := range []int{1, 20_000} {
+	for _, clients := range []int{1, 64, 20_000} {
 		b.Run(strconv.Itoa(clients), func(b *testing.B) {
 			requests := userRequests(b, clients)
 			services := make([]*Service, len(modes))

@@ -105,12 +105,17 @@ func (s *Service) time() limiter.Time {
 	return limiter.Time(s.book.latest.Load())
 }
 
-// giveBackMany is giveBack for any number of leases: it waits while a store has mostGivings of them to decide.
-func (s *Service) giveBackMany(l *lease, unused bool, by prometheus.Counter) {
+// giveBackMany is giveBack for any number of leases: while a store has mostGivings of them to decide, it calls waits and waits.
+func (s *Service) giveBackMany(l *lease, unused bool, by prometheus.Counter, waits func()) {
 	for l != nil {
 		one := l
 		l, one.sibling = l.sibling, nil
-		s.givings <- struct{}{}
+		select {
+		case s.givings <- struct{}{}:
+		default:
+			waits()
+			s.givings <- struct{}{}
+		}
 		s.giveBackWith(one, unused, by, s.givings)
 	}
 }

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"encoding/binary"
+	"sync"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
@@ -15,27 +16,76 @@ import (
 //
 // Each process does so for the leases that it has given, those in a store too.
 
-// reviewLeases gives back the leases that the active rules would not take back: of all limits, or of those with tables.
+// reviewLeases gives back the leases that the active rules would not take back: of all limits, or of those with tables. If
+// that has to wait for a store, a goroutine goes on with it, because a reload must not wait.
 func (s *Service) reviewLeases(all bool) {
-	k := s.book
-	r := review{service: s, many: true}
-	n := 0
-	k.mu.Lock()
-	for _, l := range k.leases {
-		if all || l.table {
-			r.checkLocked(l)
-		}
-		if n++; n%reviewedAtOnce == 0 { // calls wait for the lock
-			k.mu.Unlock()
-			r.giveBack()
-			k.mu.Lock()
-		}
+	q := &s.reviews
+	q.mu.Lock()
+	if !q.running {
+		waits := make(chan struct{})
+		q.waits = waits
+		go s.runReviews(sync.OnceFunc(func() { close(waits) }))
 	}
-	k.mu.Unlock()
+	q.running, q.due, q.all = true, true, q.all || all
+	waits := q.waits
+	q.mu.Unlock()
+	<-waits
+}
+
+// reviews are the reviews of leases, of which one runs at a time.
+type reviews struct {
+	mu           sync.Mutex
+	running, due bool
+	all          bool          // the one that is due is of all limits
+	waits        chan struct{} // closed when the one that runs has to wait for a store, or ends
+}
+
+// runReviews reviews leases until no review is due. It calls waits before it waits for a store, and at the end.
+func (s *Service) runReviews(waits func()) {
+	defer waits()
+	for {
+		q := &s.reviews
+		q.mu.Lock()
+		due, all := q.due, q.all
+		q.running, q.due, q.all = due, false, false
+		q.mu.Unlock()
+		if !due {
+			return
+		}
+		s.reviewBook(all, waits)
+	}
+}
+
+// reviewBook compares the leases in the book with the active rules, and gives back those that they would not take back. It calls
+// waits before it waits for a store.
+func (s *Service) reviewBook(all bool, waits func()) {
+	k := s.book
+	defer k.caught()
+	r := review{service: s, waits: waits}
+	func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		n := 0
+		for _, l := range k.leases {
+			if all || l.table {
+				r.checkLocked(l)
+			}
+			if n++; n%reviewedAtOnce == 0 { // calls wait for the lock
+				k.unlocked(r.giveBack)
+			}
+		}
+	}()
 	r.giveBack()
 }
 
 const reviewedAtOnce = 64
+
+// unlocked calls f without the lock, which the caller has.
+func (k *book) unlocked(f func()) {
+	k.mu.Unlock()
+	defer k.mu.Lock()
+	f()
+}
 
 // reviewCall is reviewLeases for the leases of x, whose request was planned by rules, or rows, that are no longer active.
 func (s *Service) reviewCall(x *Exchange) {
@@ -74,7 +124,7 @@ func (s *Service) changeTables(change func(*serving)) {
 type review struct {
 	service *Service
 	lost    *lease // list of those to be given back
-	many    bool   // any number of them, for which no call waits
+	waits   func() // nil if there are few of them; see giveBackMany
 	plan    descriptors.Plan
 	request descriptors.Request
 }
@@ -106,8 +156,8 @@ func (r *review) checkLocked(l *lease) {
 // giveBack gives back what the review has taken out of the book. Reservations cost nothing: if their counter is still
 // charged, the end brings the cost.
 func (r *review) giveBack() {
-	if r.many {
-		r.service.giveBackMany(r.lost, true, r.service.metrics.Leases.Reload)
+	if r.waits != nil {
+		r.service.giveBackMany(r.lost, true, r.service.metrics.Leases.Reload, r.waits)
 	} else {
 		r.service.giveBack(r.lost, true, r.service.metrics.Leases.Reload)
 	}

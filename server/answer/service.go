@@ -33,6 +33,7 @@ type Service struct {
 	book *book
 	// givings has an element for each lease that giveBackMany has begun to give back.
 	givings chan struct{}
+	reviews reviews
 	// quota is CountQuota's.
 	quota quotaScratch
 	// onServe is called after the rules have changed.

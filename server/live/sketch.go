@@ -164,9 +164,11 @@ func (s *sketch) addLocked(set *set, denial *Denial) {
 			at, least = i, weight
 		}
 	}
-	set.freeLocked(at)
+	set.loseLocked(at)
 	now := s.now.Load()
-	s.since.CompareAndSwap(0, now)
+	if s.since.Load() == 0 {
+		s.since.CompareAndSwap(0, now)
+	}
 	set.entries[at] = entry{limit: denial.Limit, high: id.Hi, inherited: least, first: now, last: now}
 	set.past[at] = 0
 	set.hits[at].Store(least + 1)
@@ -186,8 +188,14 @@ func (s *set) freeLocked(at int) {
 	if s.tags[at].Load() == 0 {
 		return
 	}
+	s.loseLocked(at)
 	s.tags[at].Store(0)
-	s.entries[at].limit = nil
+	s.hits[at].Store(0)
+	s.past[at], s.entries[at].limit = 0, nil
+}
+
+// loseLocked adds the denials of an entry to those of keys that have no entry any more. A free entry has no denials.
+func (s *set) loseLocked(at int) {
 	s.lost += s.own(at)
 	s.pastLost += s.past[at]
 }

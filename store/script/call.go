@@ -55,7 +55,7 @@ type charge struct {
 	ring      limiter.Ring
 	hits      int64  // of a native command
 	counted   bool   // the store has counted these, as the last reply says
-	foreign   bool   // another program wrote the key, as the last reply to a native command says
+	failed    bool   // the last reply to a native command does not say what the counter had
 	lacks     int64  // hits that Recount adds
 	lease     uint64 // that is proposed
 	hold      int    // into call.keys, of what is reserved beside; 0 for nothing

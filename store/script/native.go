@@ -111,20 +111,20 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 		return
 	}
 	at, number := &c.charges[len(c.Found)], int64(0)
-	at.counted, at.foreign = false, false
+	at.counted, at.failed = false, false
 	switch {
 	case err != nil:
 		if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") || strings.Contains(text, "would overflow") {
-			err, at.foreign = &ForeignError{command[1], err}, true
+			err = &ForeignError{command[1], err}
 		}
-		c.Err = cmp.Or(c.Err, err)
+		c.Err, at.failed = cmp.Or(c.Err, err), true
 	case said.Kind(0) == resp.Integer:
 		number, at.counted = said.Int(0), true
 		c.checkSign(command[1], at, number)
 	case said.Text(0) != "": // of a look
 		var ours bool
 		if number, ours = readCount(said.Text(0)); !ours {
-			c.Err, at.foreign = cmp.Or[error](c.Err, &ForeignError{command[1], errForeign}), true
+			c.Err, at.failed = cmp.Or[error](c.Err, &ForeignError{command[1], errForeign}), true
 		}
 	}
 	c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
@@ -150,7 +150,7 @@ func (c *Call) checkSign(key string, at *charge, number int64) {
 	switch at.lacks = 0; {
 	case number >= at.hits:
 	case number < -mostBelow:
-		c.Err, at.foreign = cmp.Or[error](c.Err, &ForeignError{key, errForeign}), true
+		c.Err, at.failed = cmp.Or[error](c.Err, &ForeignError{key, errForeign}), true
 	default:
 		c.Negative = true
 		at.lacks = min(at.hits, at.hits-number)
@@ -185,8 +185,9 @@ func (c *Call) GiveBack(of *Call) bool {
 	return len(c.charges) > 0
 }
 
-// Foreign reports whether c is a native call and another program wrote the key of charge i, as the last reply says.
-func (c *Call) Foreign(i int) bool { return c.Native && c.charges[i].foreign }
+// Failed reports whether c is a native call and the last reply does not say what the counter of charge i had: another program
+// wrote its key, or there was an error.
+func (c *Call) Failed(i int) bool { return c.Native && c.charges[i].failed }
 
 // Counted reports whether c is a native call and the last reply says that its hits on the counter of a name are counted.
 func (c *Call) Counted(name string) bool {

@@ -1,0 +1,97 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A limit whose command fails is not decided as if its counter were empty when the key of another limit is foreign.
+func TestForeignKeyAmongErrors(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	s := runStore(t, Options{Server: at(srv)})
+	storetest.Eventually(t, "up", s.Up)
+	const limit = 5
+	counted := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true}
+	look := hit(1, counted)
+	look.Hits = 0
+	names := [][]byte{[]byte("foreign"), []byte("limited")}
+	srv.Must("SET", string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), counted, names[0])), "letters")
+	srv.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
+	srv.Must("CONFIG", "SET", "maxmemory", "1")
+	charges := []limiter.Charge{look, hit(2, counted)}
+	charges[1].Group = 1
+	var c caller
+	passed := 0
+	for range 4 * limit {
+		if err := c.askNamed(s, names, charges...); err != nil {
+			t.Fatal(err)
+		}
+		if !c.b.Denied {
+			passed++
+		}
+	}
+	if passed != limit {
+		t.Errorf("%d requests passed a limit of %d while the store could not count them", passed, limit)
+	}
+}
+
+// The parts of a part of a large request are as little waited for as the part is.
+func TestLargeRequestOnAForeignKey(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
+	l := s.fleet.lane(0)
+	l.fresh = true // it takes requests, and nothing sends them
+	batch := limiter.Batch{Charges: []limiter.Charge{hit(1, plenty), hit(2, plenty)}}
+	a := newAsk()
+	a.call.Encode(1, &batch, [][]byte{[]byte("a"), []byte("b")}, time.Minute)
+	a.now, a.batch, a.waiter, a.bulk, a.until = 1, &batch, nobody{}, true, clock().Add(time.Hour)
+	if !l.decideApart(&cargo{}, a) {
+		t.Fatal("the request is not decided in parts")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) != 0 || len(l.bulk) != len(batch.Charges) {
+		t.Errorf("%d parts are queued among small requests, and %d among large ones, want all %d there", len(l.queue), len(l.bulk), len(batch.Charges))
+	}
+}
+
+// If a part of a request was decided by the fallback after a panic among its own parts, and another part denies the request, then
+// nothing of it is owed.
+func TestPanicAmongPartsOfAPart(t *testing.T) {
+	t.Parallel()
+	nowhere := redis.Server{Network: "tcp", Address: "127.0.0.1:1"}
+	o := &panicsOnce{}
+	s := newStore(t, Options{Server: nowhere, PerSecond: &nowhere, Observer: o, Panicked: func(any) {}})
+	now := limiter.Time(time.Now().UnixNano())
+	batch := limiter.Batch{Charges: []limiter.Charge{hit(1, much), hit(2, much), hit(3, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})}}
+	request := s.split(now, &batch, [][]byte{[]byte("a"), []byte("b"), []byte("c")}, false)
+	w := &caller{decided: make(chan error, 1)}
+	request.expect(w)
+	apart, denied := request.parts[0], request.parts[1]
+	denied.Decided(s.options.fallBack(now, &denied.batch))
+	counters := s.split(now, &apart.batch, apart.names, true)
+	counters.expect(apart)
+	o.armed.Store(true)
+	parts := counters.parts
+	for _, p := range parts {
+		newTable(t).Decide(now, &p.batch)
+		p.keep(newAsk(), now)
+		p.Decided(nil)
+	}
+	if err := <-w.decided; err != nil || !batch.Denied || o.armed.Load() {
+		t.Fatalf("decided %+v, %v after a panic, want a denial", batch.Decisions, err)
+	}
+	s.fleet.owed.mu.Lock()
+	defer s.fleet.owed.mu.Unlock()
+	for name, d := range s.fleet.owed.debts {
+		if d.Hits > 0 {
+			t.Errorf("%s owes %d hits of a request that was denied", name, d.Hits)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// fails is an exporter that returns an error.
+type fails struct{ err error }
+
+func (e fails) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return e.err }
+func (fails) Shutdown(context.Context) error                               { return nil }
+
+// A collector that does not keep up is one line of the log, and not two for each batch. One that was away is said to be back with
+// the first batch that it takes.
+func TestACollectorThatDoesNotKeepUp(t *testing.T) {
+	core, lines := observer.New(zap.InfoLevel)
+	c := &countedSpans{lost: newMetrics(t).counter("lost_total", "Lost spans."), logger: zap.New(core)}
+	good, bad := &countingExporter{fails{}, c}, &countingExporter{fails{errors.New("away")}, c}
+	export := func(e *countingExporter) {
+		if err := e.ExportSpans(t.Context(), make([]sdktrace.ReadOnlySpan, 1)); err != nil {
+			t.Error(err)
+		}
+	}
+	expect := func(when string, n int) {
+		t.Helper()
+		if got := lines.Len(); got != n {
+			t.Errorf("%s the log has %d lines, want %d", when, got, n)
+		}
+	}
+	for range 10 {
+		c.overflow()
+		export(good)
+	}
+	expect("while the queue is full", 1)
+	export(good)
+	expect("after a batch without a loss", 2)
+	export(bad)
+	expect("while the collector is away", 3)
+	export(good)
+	expect("when it is back", 4)
+}
