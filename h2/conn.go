@@ -196,11 +196,12 @@ const (
 	drainLast
 )
 
-// pings counts the PINGs that come too soon, as grpc-go does.
+// pings counts the PINGs that come too soon, as grpc-go does, and those that the client is to acknowledge.
 type pings struct {
 	at      time.Duration // of the last one
 	any     bool
 	strikes int // since the last answer to a call
 	// forgiven says that a call was answered since the last one: the next does not count.
 	forgiven bool
+	awaited  int // number of our own PINGs that the client has not acknowledged
 }

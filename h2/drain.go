@@ -16,7 +16,7 @@ func (c *Conn) Drain(out []byte, now time.Duration, reason string) []byte {
 	}
 	c.drain = draining{step: drainTold, since: now, reason: reason}
 	out = appendGoAway(out, mostWindow, CodeNo, reason)
-	return appendPing(out, 0, []byte(drainPing))
+	return c.ping(out, []byte(drainPing))
 }
 
 // lastComfortable is the number of a stream after which a connection drains: three quarters of those

@@ -104,7 +104,7 @@ func (c *Conn) sendMark(s *stream) {
 	var data [pingBytes]byte
 	binary.BigEndian.PutUint32(data[:], markPing<<24|s.talk.mark&(1<<24-1))
 	binary.BigEndian.PutUint32(data[4:], s.id)
-	c.out = appendPing(c.out, 0, data[:])
+	c.out = c.ping(c.out, data[:])
 }
 
 // receiveMark takes in the acknowledgement of a mark.

@@ -202,7 +202,38 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestMarksCostNothing has a client acknowledge many marks at once, which is nothing odd.
+// TestMarksAfterAStall has a client that stood still acknowledge many marks at once. Other acknowledgements are odd acts.
+func TestMarksAfterAStall(t *testing.T) {
+	c := begun(t)
+	p := c.pieces(1)
+	for i := range uint32(3 * oddActsAtOnce) {
+		c.out = c.conn.Send(c.out, 1, nil)
+		c.out = c.conn.Mark(c.out, 1, i)
+	}
+	ack := func(mark uint32) {
+		var data [8]byte
+		binary.BigEndian.PutUint32(data[:], markPing<<24|mark)
+		data[7] = 1
+		c.must(c.WritePing(true, data))
+		c.frames()
+	}
+	for i := range uint32(3 * oddActsAtOnce) {
+		if ack(i); c.err != nil {
+			t.Fatalf("%d marks: %v", i, c.err)
+		}
+	}
+	if len(p.marked) != 3*oddActsAtOnce {
+		t.Errorf("%d marks came back", len(p.marked))
+	}
+	for range 2 * oddActsAtOnce {
+		if ack(0); c.err != nil {
+			return
+		}
+	}
+	t.Error("a client acknowledges PINGs that were never sent as often as it likes")
+}
+
+// TestMarksCostNothing has a client acknowledge many marks one by one, which is nothing odd.
 func TestMarksCostNothing(t *testing.T) {
 	c := begun(t)
 	p := c.pieces(1)

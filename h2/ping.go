@@ -14,11 +14,16 @@ func (c *Conn) receivePing(f *frame) error {
 	case f.stream != 0:
 		return &ConnError{CodeProtocol, "a PING on a stream"}
 	}
-	c.odd.left--
 	if f.has(flagAck) {
+		if c.pings.awaited > 0 {
+			c.pings.awaited--
+		} else {
+			c.odd.left--
+		}
 		c.receivePong(f.payload)
 		return nil
 	}
+	c.odd.left--
 	c.out = appendPing(c.out, flagAck, f.payload)
 	p := &c.pings
 	switch {
@@ -34,4 +39,10 @@ func (c *Conn) receivePing(f *frame) error {
 }
 
 // Ping appends a PING. Whatever comes then shows that the client is there.
-func (c *Conn) Ping(out []byte) []byte { return appendPing(out, 0, make([]byte, pingBytes)) }
+func (c *Conn) Ping(out []byte) []byte { return c.ping(out, make([]byte, pingBytes)) }
+
+// ping appends a PING of our own. Its acknowledgement is not an odd act, however many come at once from a client that stood still.
+func (c *Conn) ping(out, data []byte) []byte {
+	c.pings.awaited++
+	return appendPing(out, 0, data)
+}

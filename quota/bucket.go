@@ -3,6 +3,7 @@ package quota
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // bucket is what is known of one bucket: who reports it, and what may be in force.
@@ -178,7 +179,7 @@ func (d *Divider) newBucket(c *client, r Report) *bucket {
 
 // insertShare adds a stream to a bucket, at the place that find returned.
 func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
-	n := share{stream: s, reported: d.now - min(max(r.Elapsed, 0), d.o.TTL/2), at: uint32(len(s.shares))} //nolint:gosec // bounded
+	n := share{stream: s, reported: d.now - min(max(r.span(), 0), time.Hour), at: uint32(len(s.shares))} //nolint:gosec // bounded
 	if r.Elapsed > 0 {
 		if n.state |= returned; !d.o.Strict {
 			n.credit(b, max(d.aged, d.others(b)), r)

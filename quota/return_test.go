@@ -66,6 +66,55 @@ func TestPeerComesBackBeforeItsEndIsNoticed(t *testing.T) {
 	}
 }
 
+// TestPeerThatComesBackKeepsItsDemand has an Envoy of two that are both denied most of their requests come back with another
+// stream. Envoy cuts off fractions of seconds, so its report may cover a second more than it says. The Envoy's next report then
+// looks as if its requests had become fewer, and so it must keep its half of the limit.
+func TestPeerThatComesBackKeepsItsDemand(t *testing.T) {
+	for elapsed := 4 * time.Second; elapsed < 20*time.Second; elapsed += time.Second {
+		r := newRig(quota.Options{Fresh: true})
+		all := []quota.Holder{1, 2}
+		for i, h := range all {
+			r.Opened(r.now, h, uint64(i)+1, uint64(i)+1)
+			r.first(h, 0, hundred)
+		}
+		report := func(h quota.Holder, seconds uint64, elapsed time.Duration) {
+			r.report(h, 0, hundred, 50*seconds, 450*seconds, elapsed)
+		}
+		settle := func() {
+			for range 3 {
+				r.told(all[0])
+				r.told(all[1])
+			}
+		}
+		for range 4 {
+			r.pass(5 * time.Second)
+			for _, h := range all {
+				report(h, 5, 5*time.Second)
+			}
+			settle()
+		}
+		r.Closed(r.now, 2)
+		r.Opened(r.now, 3, 2, 2)
+		all[1] = 3
+		r.pass(5 * time.Second)
+		report(1, 5, 5*time.Second)
+		covered := uint64(elapsed / time.Second)
+		if covered%5 != 0 {
+			covered++
+		}
+		report(3, covered, elapsed)
+		settle()
+		r.pass(5 * time.Second)
+		report(1, 5, 5*time.Second)
+		report(3, 5, 5*time.Second)
+		for _, a := range r.told(3) {
+			if a.Kind != quota.Assign || a.Rate != perHour(50) {
+				t.Errorf("%v: told %+v, want half of the limit", elapsed, a)
+			}
+		}
+	}
+}
+
 // TestCallerStandsStill has calls come late: nothing is to be taken for a while, but soon after.
 func TestCallerStandsStill(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true, MaxLate: 500 * time.Millisecond})
