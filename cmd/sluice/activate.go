@@ -27,7 +27,8 @@ type parts map[string]*part
 type part struct {
 	rules *source.Update // nil for rows
 	rows  *tables.Rows
-	// broken are the names of parts that were read at the same time and do not load. This part waits until each is replaced.
+	// broken are the names of parts that were read at the same time as this part, or as a previous version that waited for them
+	// too, and do not load. This part waits until each is replaced.
 	broken map[string]bool
 }
 
@@ -54,6 +55,7 @@ func (r *keeper) takeLocked(c source.Change) error {
 		return source.ErrUsed
 	}
 	read, broken := r.readLocked(c)
+	r.inheritBrokenLocked(read, broken)
 	r.replaceWaitingLocked(read, broken)
 	if r.service.Rules() == nil { // all requests are errors: nothing waits for a table that does not load
 		clear(broken)
@@ -99,6 +101,24 @@ func (r *keeper) readLocked(c source.Change) (read parts, broken map[string]bool
 		}
 	}
 	return read, broken
+}
+
+// inheritBrokenLocked adds to broken the names of parts for which the previous versions of the read parts wait and which have not
+// been read again: these parts still do not load. Rules do not wait for a table that they do not name.
+func (r *keeper) inheritBrokenLocked(read parts, broken map[string]bool) {
+	still := map[string]bool{}
+	for name, p := range read {
+		waiting := r.waiting[name]
+		if waiting == nil || p.rules != nil && p.rules.Set == r.service.Rules() {
+			continue
+		}
+		for other := range waiting.broken {
+			if read[other] == nil && (p.rules == nil || len(p.rules.Set.TableUses(other)) > 0) {
+				still[other] = true
+			}
+		}
+	}
+	maps.Copy(broken, still)
 }
 
 // replaceWaitingLocked removes waiting parts that have been read again. Parts that wait for one of these no longer wait, or

@@ -130,10 +130,10 @@ func (g *Group) following() following {
 }
 
 // look takes the members that have changed once two glances, a settle time apart, agree on them: between the two glances all
-// of them were in this state at one time. Members that go on changing do not hold back the others for longer than mostRounds
-// settle times.
+// of them were in this state at one time. Members that go on changing hold back the others until mostRounds glances have seen
+// them change; an unfinished table that stays as it is holds them back until it is read.
 func (g *Group) look(ctx context.Context, w *watcher, refresh func()) {
-	before, rounds, waited := g.glance(), 0, stopwatch()
+	before, unsettled, waited := g.glance(), 0, stopwatch()
 	for g.changed(&before).any() {
 		if !w.quiet(ctx, g.following().settle) {
 			return
@@ -141,13 +141,16 @@ func (g *Group) look(ctx context.Context, w *watcher, refresh func()) {
 		refresh()
 		now := g.glance()
 		settled, all := g.changed(&now).settled(&before, &now)
-		if rounds++; settled.any() && (all || rounds >= mostRounds) {
+		if !all {
+			unsettled++
+		}
+		if settled.any() && (all || unsettled >= mostRounds) {
 			if tables, same := g.readTables(&now, settled); same {
 				_ = g.take(&now, settled, tables, false) // OnLoad reports the error
 				if all {
 					return
 				}
-				rounds = 0
+				unsettled = 0
 			}
 		}
 		if !all && waited() >= changingTime {
@@ -169,7 +172,7 @@ func (g *Group) reject(now *glance, settled changes) {
 	_ = g.take(now, changes{}, read, false) // OnLoad reports the error
 }
 
-// mostRounds is the number of settle times for which a change waits for members that go on changing.
+// mostRounds is the number of glances that may find members still changing before the other members are taken without them.
 const mostRounds = 10
 
 // fileReading is a reading of the file of a table.

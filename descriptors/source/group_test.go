@@ -242,3 +242,25 @@ func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
 		t.Errorf("%d changes are loaded, want the first and one more", len(w.changes))
 	}
 }
+
+// TestAnUnfinishedTableIsReplaced replaces a volume with an unfinished table, for which rules have waited for many settle times, by
+// one with other tables and the same rules.
+func TestAnUnfinishedTableIsReplaced(t *testing.T) {
+	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
+	if err := w.group.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	files := volumeOf(2, 2, 2)
+	files["0.csv"] = strings.TrimSuffix(files["0.csv"], "\n")
+	w.mount(files)
+	rounds := 0
+	w.look(func() {
+		if rounds++; rounds == 2*mostRounds {
+			w.mount(volumeOf(2, 3, 3))
+		}
+	})
+	w.want("after that", 2, 3, 3)
+	if len(w.changes) != 2 {
+		t.Errorf("%d changes are loaded, want the first and one more", len(w.changes))
+	}
+}
