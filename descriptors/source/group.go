@@ -17,14 +17,14 @@ type Change struct {
 type Group struct {
 	files  *Files // nil for none
 	tables []*TableFile
-	// onLoad is called with the first reading of all files, and after changes. Nil for a group of one, whose own OnLoad is called.
+	// onLoad is called with the first reading of all files, and after changes. Nil for [Files] alone, whose own OnLoad is called.
 	onLoad func(Change) error
 	// read are the tables of the Change that is being loaded.
 	read []TableUpdate
 }
 
-// NewGroup returns a group. It reads nothing yet. OnLoad is called in place of the OnLoad of files, which may be nil, and of
-// tables. It activates a Change, or returns why not.
+// NewGroup returns a group. It reads nothing yet. OnLoad is called in place of the OnLoad of files, which may be nil. It
+// activates a Change, or returns why not.
 func NewGroup(files *Files, tables []*TableFile, onLoad func(Change) error) *Group {
 	g := &Group{files: files, tables: tables, onLoad: onLoad}
 	if files != nil {
@@ -76,8 +76,8 @@ func (c changes) settled(a, b *glance) (settled changes, all bool) {
 	return settled, settled.rules == c.rules && slices.Equal(settled.tables, c.tables)
 }
 
-// Load reads all files for the first time, calls OnLoad and returns its error. It waits for files that change or are unfinished, as
-// [TableFile.Load] does. It calls nothing if ctx ends first.
+// Load reads all files for the first time, calls OnLoad and returns its error. It waits for files that change or are unfinished,
+// for startTime at most. It calls nothing if ctx ends first.
 func (g *Group) Load(ctx context.Context) error {
 	all := changes{rules: g.files != nil}
 	for range g.tables {
@@ -205,8 +205,6 @@ func (g *Group) take(now *glance, which changes, read []fileReading, start bool)
 		return g.files.take(now.rules, start) // calls OnLoad
 	case len(g.read) == 0:
 		return nil
-	case g.onLoad == nil:
-		return g.tables[0].opt.OnLoad(g.read[0])
 	default:
 		return g.onLoad(Change{Tables: g.read})
 	}
