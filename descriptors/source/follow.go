@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -152,6 +154,12 @@ func (s *Files) read() reading {
 		return reading{sum: Digest([]byte(err.Error())), err: err}
 	}
 	return reading{sum: all.sum(), sources: all}
+}
+
+// changing returns the reading of files that keep changing.
+func (s *Files) changing() reading {
+	err := fmt.Errorf("read %s: %w", strings.Join(s.watched(), ", "), errChanging)
+	return reading{sum: Digest([]byte(err.Error())), err: err}
 }
 
 // take puts a reading in force, or returns why not.

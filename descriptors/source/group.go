@@ -89,7 +89,7 @@ func (g *Group) Load(ctx context.Context) error {
 	}
 	for waited := stopwatch(); ; {
 		now := g.glance()
-		read, same := g.readTables(&now, all)
+		read, same := g.readTables(&now, changes{tables: slices.Clone(all.tables)})
 		after := g.glance()
 		settled, every := all.settled(&now, &after)
 		if same && every {
@@ -102,12 +102,15 @@ func (g *Group) Load(ctx context.Context) error {
 			continue
 		}
 		if all.rules && !settled.rules {
-			now.rules = reading{sum: Digest([]byte(errChanging.Error())), err: errChanging}
+			now.rules = g.files.changing()
 		}
-		for i := range read {
-			if !settled.tables[i] {
-				read[i].tableReading = read[i].file.changing()
+		read = nil
+		for i, f := range g.tables {
+			r := f.changing()
+			if settled.tables[i] {
+				r = f.read()
 			}
+			read = append(read, fileReading{f, r})
 		}
 		return g.take(&now, all, read, true)
 	}
@@ -148,6 +151,8 @@ func (g *Group) look(ctx context.Context, w *watcher, refresh func()) {
 					return
 				}
 				rounds = 0
+			} else {
+				all = false
 			}
 		}
 		if !all && waited() >= changingTime {
@@ -178,15 +183,23 @@ type fileReading struct {
 	tableReading
 }
 
-// readTables reads the given tables. It reports whether their files were still in the state of now, and can be taken.
+// readTables reads the given tables. It reports whether their files were still in the state of now, and can be taken, and removes
+// those that cannot from which. It reads none if some are known to be unfinished: the others may be large.
 func (g *Group) readTables(now *glance, which changes) (all []fileReading, same bool) {
 	same = true
 	for i, f := range g.tables {
-		if which.tables[i] {
+		if which.tables[i] && f.isUnfinished() {
+			which.tables[i], same = false, false
+		}
+	}
+	for i, f := range g.tables {
+		if same && which.tables[i] {
 			r := f.read()
 			all = append(all, fileReading{f, r})
 			unreadable := r.err != nil && r.stamp.info == nil
-			same = same && !r.isUnsettled() && (unreadable || r.stamp.is(now.stamps[i]))
+			if r.isUnsettled() || !unreadable && !r.stamp.is(now.stamps[i]) {
+				which.tables[i], same = false, false
+			}
 		}
 	}
 	return all, same

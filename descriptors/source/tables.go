@@ -55,6 +55,8 @@ type TableFile struct {
 	seen stamp // of the last look at the file
 	// unchanged returns how long the file has been in that state.
 	unchanged func() time.Duration
+	// unfinished is the state in which the file was read last and was unfinished.
+	unfinished stamp
 	// open is openTable, except in tests.
 	open func(path string) (tableSource, error)
 }
@@ -135,7 +137,16 @@ func (r *tableReading) isUnsettled() bool {
 }
 
 func (f *TableFile) read() tableReading {
-	return readTable(f.opt.Table, f.opt.Path, f.open, func(s stamp) bool { return s.is(f.seen) && f.unchanged() >= unfinishedTime })
+	r := readTable(f.opt.Table, f.opt.Path, f.open, func(s stamp) bool { return s.is(f.seen) && f.unchanged() >= unfinishedTime })
+	if errors.Is(r.err, errUnfinished) {
+		f.unfinished = f.seen
+	}
+	return r
+}
+
+// isUnfinished reports whether the file was unfinished when it was read last, and is to be read later.
+func (f *TableFile) isUnfinished() bool {
+	return f.unfinished.info != nil && f.unfinished.is(f.seen) && f.unchanged() < unfinishedTime
 }
 
 // update returns the update of a reading, which is the last one from now on.
