@@ -92,13 +92,11 @@ func (f *TableFile) changing() tableReading {
 	return tableReading{stamp: stamp{err: errChanging.Error()}, err: fmt.Errorf("read %s: %w", f.opt.Path, errChanging)}
 }
 
-// observe looks at the file without reading it. It reports whether the file is as it was at the last look.
-func (f *TableFile) observe() (same bool) {
-	s := f.stamp()
-	if same = s.is(f.seen); !same {
+// observe looks at the file without reading it.
+func (f *TableFile) observe() {
+	if s := f.stamp(); !s.is(f.seen) {
 		f.seen, f.unchanged = s, stopwatch()
 	}
-	return same
 }
 
 // stopwatch returns a function that returns how long ago stopwatch was called.
