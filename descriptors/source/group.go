@@ -226,7 +226,7 @@ func (g *Group) take(now *glance, which changes, read []fileReading, start bool)
 // dirs returns the directories that are to be watched, sorted.
 func (g *Group) dirs() (all []string) {
 	if g.files != nil {
-		all = watchedDirs(g.files.watched())
+		all = watchedDirs(g.files.place().all())
 	}
 	for _, f := range g.tables {
 		all = append(all, fileDirs(f.opt.Path)...)
