@@ -330,23 +330,18 @@ func (h *tablesHandler) post(e *tables.Entry, r *http.Request, asked []string, b
 	return report, nil
 }
 
-// counted reads up to most bytes. It repeats its first error: a body that has ended too early ends in order at the second
-// read after that.
+// counted reads up to most bytes, and then fails.
 type counted struct {
 	in   io.Reader
 	most int
-	err  error
 }
 
-func (c *counted) Read(p []byte) (n int, err error) {
-	if c.err != nil {
-		return 0, c.err
-	}
-	n, c.err = c.in.Read(p)
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.in.Read(p)
 	if c.most -= n; c.most < 0 {
-		c.err = fmt.Errorf("the rows are longer than %d MiB: put them in several parts", maxRowsBody>>20)
+		return n, fmt.Errorf("the rows are longer than %d MiB: put them in several parts", maxRowsBody>>20)
 	}
-	return n, c.err
+	return n, err
 }
 
 // apply makes changes durable and puts them in force.

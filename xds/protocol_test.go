@@ -284,6 +284,15 @@ func TestAcknowledgesRulesThatWaited(t *testing.T) {
 		st.expect("v5", "n7", true)
 		s.source.SetDefaults(nil)
 		st.expect("v6", "n7", false)
+		// Rules that do not load have come meanwhile.
+		st.respond("v7", "n8", xds.TypeURL, wire(t, domain("waits", 8)))
+		st.expect("v6", "n8", true)
+		late = waiting
+		st.respond("v8", "n9", xds.TypeURL, wire(t, domain("", 5)))
+		st.expect("v6", "n9", true)
+		late.Accepted()
+		st.respond("v9", "n10", xds.TypeURL, wire(t, domain("", 6)))
+		st.expect("v7", "n10", true)
 	})
 }
 

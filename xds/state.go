@@ -70,8 +70,8 @@ func (s *state) buildLocked() error {
 		var u source.Update
 		u.Set, u.Diagnostics = build(s.latest.resources, s.opt)
 		u.Err = u.Diagnostics.Err()
-		active := u
-		u.Accepted = func() { s.accept(key, active) }
+		active, version := u, s.latest.version
+		u.Accepted = func() { s.accept(key, version, active) }
 		return u
 	})
 	if err == nil {
@@ -80,13 +80,15 @@ func (s *state) buildLocked() error {
 	return err
 }
 
-// accept notes that rules are active that were rejected. They have waited for a table.
-func (s *state) accept(key reading, u source.Update) {
+// accept notes that rules are active that were rejected. They have waited for a table, and came with the given version.
+func (s *state) accept(key reading, version string, u source.Update) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reload.Accept(key, u) {
 		s.version = s.latest.version
 		s.signalLocked()
+	} else if s.reload.Verdict() != nil {
+		s.version = version // the rules that have come since were rejected
 	}
 }
 

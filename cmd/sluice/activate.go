@@ -166,13 +166,13 @@ func (r *keeper) activateLocked(read parts) error {
 			all[name] = p
 		}
 	}
-	if len(all) > len(read) && r.tryLocked(all, read) == nil {
-		return nil
+	if read[rulesPart] == nil && all[rulesPart] != nil {
+		if r.tryLocked(all, read) == nil {
+			return nil
+		}
+		delete(all, rulesPart) // rules that cannot be activated yet do not delay waiting rows
 	}
-	if len(read) == 0 {
-		return nil
-	}
-	return r.tryLocked(read, read)
+	return r.tryLocked(all, read)
 }
 
 // tryLocked activates rules and rows, except for rows that do not fit the rules. If these must be active, it returns an error and

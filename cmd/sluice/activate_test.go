@@ -169,10 +169,11 @@ func TestWhatChangedTogetherIsActiveTogether(t *testing.T) {
 			{rules: "user:a", a: "user=4", fails: true},
 			{b: "path=2", want: "user:a|user=4|path=2"},
 		},
-		"columns of one of two":    {first, {"user:a", "user=2", "ip=2", "user:a|user=2|ip=2", false}, {"user:a path:b", "user=3", "", "", true}, {b: "path=4", want: "user:a path:b|user=3|path=4"}},
-		"a bad table at the start": {{"user:a path:b", "bad", "path=1", "user:a path:b||path=1", false}, {a: "user=1", want: "user:a path:b|user=1|path=1"}},
-		"bad rules at the start":   {{"bad", "user=1", "path=1", "|user=1|path=1", true}, {rules: "user:a", want: "user:a|user=1|path=1"}},
-		"columns at the start":     {{"user:a", "ip=1", "", "||", true}, {a: "user=1", want: "user:a|user=1|"}},
+		"columns of one of two":     {first, {"user:a", "user=2", "ip=2", "user:a|user=2|ip=2", false}, {"user:a path:b", "user=3", "", "", true}, {b: "path=4", want: "user:a path:b|user=3|path=4"}},
+		"a bad table at the start":  {{"user:a path:b", "bad", "path=1", "user:a path:b||path=1", false}, {a: "user=1", want: "user:a path:b|user=1|path=1"}},
+		"bad rules at the start":    {{"bad", "user=1", "path=1", "|user=1|path=1", true}, {rules: "user:a", want: "user:a|user=1|path=1"}},
+		"columns at the start":      {{"user:a", "ip=1", "", "||", true}, {a: "user=1", want: "user:a|user=1|"}},
+		"rows and other rules wait": {first, {rules: "ip:a path:b", fails: true}, {"", "bad", "path=2", "", false}, {a: "user=3", want: "user:a path:b|user=3|path=2"}, {rules: "path:b", want: "path:b|user=3|path=2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, want := newKept(t), ""

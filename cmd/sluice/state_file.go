@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,17 +84,26 @@ func (f *stateFlags) open(opt limiter.Options, metrics *telemetry.Metrics, logge
 // followLinks returns where a path leads whose last element may be a symbolic link, also to a file that is yet to be
 // made: a save must replace that file, and not the link.
 func followLinks(path string) string {
+	to := path
 	for range 40 { // as many as Linux follows
-		target, err := os.Readlink(path)
+		target, err := os.Readlink(to)
 		if err != nil {
 			break
 		}
 		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
+			dir, _ := filepath.Split(to)
+			target = dir + target // not cleaned: ".." behind a link leads elsewhere
 		}
-		path = target
+		to = target
 	}
-	return path
+	if to == path {
+		return path
+	}
+	dir, name := filepath.Split(to)
+	if dir, err := filepath.EvalSymlinks(cmp.Or(dir, ".")); err == nil {
+		return filepath.Join(dir, name)
+	}
+	return to
 }
 
 // without tells that the process goes on without the file.

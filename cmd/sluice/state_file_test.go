@@ -71,6 +71,29 @@ func TestReplaceFile(t *testing.T) {
 	}
 }
 
+// TestStateFileBehindLinks has a link in a directory that is itself a link: the file is where the kernel finds it.
+func TestStateFileBehindLinks(t *testing.T) {
+	root := t.TempDir()
+	dir := func(name string) string { return filepath.Join(root, name) }
+	if err := errors.Join(
+		os.MkdirAll(dir("volume/mounted"), 0o700), os.MkdirAll(dir("volume/data"), 0o700), os.Mkdir(dir("data"), 0o700),
+		os.Symlink("volume/mounted", dir("link")), os.Symlink("../data/state", dir("link/state")),
+		os.Symlink("link/../data/next", dir("first")), os.Symlink("state", dir("volume/data/next")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"link/state", "first"} {
+		if got, want := followLinks(dir(path)), dir("volume/data/state"); got != want {
+			t.Errorf("%s leads to %s, want %s", path, got, want)
+		}
+	}
+	for _, path := range []string{"state", dir("link/none"), dir("none/state")} {
+		if got := followLinks(path); got != path {
+			t.Errorf("%s leads to %s, want the path itself", path, got)
+		}
+	}
+}
+
 // stateVariable tells a child of these tests which file to save to.
 const stateVariable = "STATE_FILE"
 

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/envoygateway"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
 // maxSourceBytes bounds the size of all files together.
@@ -42,7 +43,7 @@ type File struct {
 // ConfigMap mount does, Read starts again. A missing or unreadable file is an
 // error that names it; so are files of more than 64 MiB in all.
 func Read(paths []string) ([]File, error) {
-	r, err := readAll(paths, "", "")
+	r, err := (&place{paths: paths}).read()
 	return r.files, err
 }
 
@@ -54,17 +55,40 @@ type sources struct {
 	backups []string
 }
 
-// readAll does what Read does, and reads the file of defaults with them unless its name is
-// empty. That file may be below one of the paths. It is not a file of rules then. Of the
-// files below directories only those count whose path there, with dots for slashes,
-// begins with prefix.
-func readAll(paths []string, prefix, defaults string) (sources, error) {
-	if defaults != "" {
-		paths = append(slices.Clip(paths), defaults)
+// place is where files of rules are.
+type place struct {
+	paths []string
+	// prefix chooses among the files below directories those whose path there, with dots for slashes, begins with it.
+	prefix string
+	// defaults is the file of defaults, empty for none, and tables are the files of tables. They may be below one of the
+	// paths. They are not files of rules then.
+	defaults string
+	tables   []string
+}
+
+// tableFiles returns the files of tables.
+func tableFiles(all *tables.Registry) (paths []string) {
+	for _, name := range all.Names() {
+		if e, _ := all.Table(name); e.Path != "" { // it has the name
+			paths = append(paths, e.Path)
+		}
 	}
+	return paths
+}
+
+// all returns all paths that are read. The file of defaults is the last one.
+func (p *place) all() []string {
+	if p.defaults == "" {
+		return p.paths
+	}
+	return append(slices.Clip(p.paths), p.defaults)
+}
+
+// read does what Read does, and reads the file of defaults with the files of rules.
+func (p *place) read() (sources, error) {
 	const attempts = 5
 	for i := 1; ; i++ {
-		all, settled, err := readOnce(paths, prefix, defaults)
+		all, settled, err := p.readOnce()
 		switch {
 		case err == nil && settled:
 			return all, nil
@@ -73,22 +97,21 @@ func readAll(paths []string, prefix, defaults string) (sources, error) {
 		case err != nil:
 			return sources{}, withUser(err)
 		default:
-			return sources{}, fmt.Errorf("read %s: files keep changing", strings.Join(paths, ", "))
+			return sources{}, fmt.Errorf("read %s: files keep changing", strings.Join(p.all(), ", "))
 		}
 	}
 }
 
 // readOnce also reports whether the names led to the same places before and after reading.
-// The last of paths is the file of defaults, if that is not empty.
-func readOnce(paths []string, prefix, defaults string) (all sources, settled bool, err error) {
-	before, err := list(paths, prefix)
+func (p *place) readOnce() (all sources, settled bool, err error) {
+	before, err := p.list()
 	if err != nil {
 		return all, false, err
 	}
 	var last found
-	if defaults != "" {
-		if last = before[len(before)-1]; last.name != defaults {
-			return all, false, fmt.Errorf("read %s: a directory; the defaults are one file", defaults)
+	if p.defaults != "" {
+		if last = before[len(before)-1]; last.name != p.defaults {
+			return all, false, fmt.Errorf("read %s: a directory; the defaults are one file", p.defaults)
 		}
 	}
 	left := int64(maxSourceBytes)
@@ -102,13 +125,13 @@ func readOnce(paths []string, prefix, defaults string) (all sources, settled boo
 			return all, false, err
 		}
 		left -= int64(len(content))
-		if file := (File{Name: f.name, Content: content}); defaults != "" && f.target == last.target {
+		if file := (File{Name: f.name, Content: content}); p.defaults != "" && f.target == last.target {
 			all.defaults = &file // below a path first, by its own name last
 		} else {
 			all.files = append(all.files, file)
 		}
 	}
-	after, err := list(paths, prefix)
+	after, err := p.list()
 	if err != nil {
 		return all, false, err
 	}
@@ -132,9 +155,16 @@ type found struct {
 	backup bool
 }
 
-func list(paths []string, prefix string) ([]found, error) {
+// list returns the files that are to be read.
+func (p *place) list() ([]found, error) {
+	var rows []string // where the files of tables are
+	for _, path := range p.tables {
+		if target, err := filepath.EvalSymlinks(absolute(path)); err == nil { // else it is below no path, either
+			rows = append(rows, target)
+		}
+	}
 	var all []found
-	for _, path := range paths {
+	for _, path := range p.all() {
 		info, err := os.Stat(path)
 		if err != nil {
 			return nil, err
@@ -153,7 +183,7 @@ func list(paths []string, prefix string) ([]found, error) {
 		}
 		below = slices.DeleteFunc(below, func(f found) bool {
 			rel, err := filepath.Rel(path, f.name)
-			return err != nil || !strings.HasPrefix(strings.ReplaceAll(rel, "/", "."), prefix)
+			return err != nil || !strings.HasPrefix(strings.ReplaceAll(rel, "/", "."), p.prefix) || slices.Contains(rows, f.target)
 		})
 		for i := range below {
 			below[i].backup = rulefile.IsBackup(below[i].name)
@@ -169,7 +199,7 @@ func locate(path string, info fs.FileInfo) (found, error) {
 	if !info.Mode().IsRegular() {
 		return found{}, notRegular(path)
 	}
-	target, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(absolute(path))
 	return found{name: path, target: target}, err
 }
 
@@ -296,11 +326,12 @@ func (r sources) someFile(paths []string, prefix string) error {
 
 // Load reads, parses and compiles the files that paths name, with the file of
 // defaults unless that is empty; see [Read], [rulefile.Parse],
-// [rulefile.ParseDefaults] and [descriptors.Compile]. Streams of [ReadStream] come after
+// [rulefile.ParseDefaults] and [descriptors.Compile]. Files of the tables of opt that lie
+// below a directory are not files of rules. Streams of [ReadStream] come after
 // the files. The Set is nil if a diagnostic is an error. The error is not nil only if the
 // files could not be read, or if there is none.
 func Load(paths []string, defaults string, opt descriptors.Options, streams ...File) (*descriptors.Set, rules.Diagnostics, error) {
-	all, err := readAll(paths, "", defaults)
+	all, err := (&place{paths: paths, defaults: defaults, tables: tableFiles(opt.Tables)}).read()
 	if err != nil {
 		return nil, nil, err
 	}

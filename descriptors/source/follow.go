@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"slices"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -14,7 +15,8 @@ import (
 // Options say what [Files] read and what they call.
 type Options struct {
 	// Paths are files and directories; see [Read]. Without any the defaults alone
-	// are read, for rules that come from elsewhere.
+	// are read, for rules that come from elsewhere. Files of the tables of Options that
+	// lie below a directory are not files of rules.
 	Paths []string
 	// Prefix, if not empty, chooses among the files below directories those whose
 	// path there, with dots for slashes, begins with it.
@@ -131,12 +133,9 @@ func (f *following) run(ctx context.Context, look func(ctx context.Context, w *w
 	}
 }
 
-// watched returns all paths that are read.
-func (s *Files) watched() []string {
-	if s.opt.Defaults == "" {
-		return s.opt.Paths
-	}
-	return append(slices.Clip(s.opt.Paths), s.opt.Defaults)
+// place returns where the files are.
+func (s *Files) place() *place {
+	return &place{s.opt.Paths, s.opt.Prefix, s.opt.Defaults, tableFiles(s.opt.Options.Tables)}
 }
 
 // reading is what the paths held at one time.
@@ -147,11 +146,17 @@ type reading struct {
 }
 
 func (s *Files) read() reading {
-	all, err := readAll(s.opt.Paths, s.opt.Prefix, s.opt.Defaults)
+	all, err := s.place().read()
 	if err != nil {
 		return reading{sum: Digest([]byte(err.Error())), err: err}
 	}
 	return reading{sum: all.sum(), sources: all}
+}
+
+// changing returns the reading of files that keep changing.
+func (s *Files) changing() reading {
+	err := fmt.Errorf("read %s: %w", strings.Join(s.place().all(), ", "), errChanging)
+	return reading{sum: Digest([]byte(err.Error())), err: err}
 }
 
 // take puts a reading in force, or returns why not.

@@ -17,14 +17,14 @@ type Change struct {
 type Group struct {
 	files  *Files // nil for none
 	tables []*TableFile
-	// onLoad is called with the first reading of all files, and after changes. Nil for a group of one, whose own OnLoad is called.
+	// onLoad is called with the first reading of all files, and after changes. Nil for [Files] alone, whose own OnLoad is called.
 	onLoad func(Change) error
 	// read are the tables of the Change that is being loaded.
 	read []TableUpdate
 }
 
-// NewGroup returns a group. It reads nothing yet. OnLoad is called in place of the OnLoad of files, which may be nil, and of
-// tables. It activates a Change, or returns why not.
+// NewGroup returns a group. It reads nothing yet. OnLoad is called in place of the OnLoad of files, which may be nil. It
+// activates a Change, or returns why not.
 func NewGroup(files *Files, tables []*TableFile, onLoad func(Change) error) *Group {
 	g := &Group{files: files, tables: tables, onLoad: onLoad}
 	if files != nil {
@@ -76,8 +76,8 @@ func (c changes) settled(a, b *glance) (settled changes, all bool) {
 	return settled, settled.rules == c.rules && slices.Equal(settled.tables, c.tables)
 }
 
-// Load reads all files for the first time, calls OnLoad and returns its error. It waits for files that change or are unfinished, as
-// [TableFile.Load] does. It calls nothing if ctx ends first.
+// Load reads all files for the first time, calls OnLoad and returns its error. It waits for files that change or are unfinished,
+// for startTime at most. It calls nothing if ctx ends first.
 func (g *Group) Load(ctx context.Context) error {
 	all := changes{rules: g.files != nil}
 	for range g.tables {
@@ -89,7 +89,7 @@ func (g *Group) Load(ctx context.Context) error {
 	}
 	for waited := stopwatch(); ; {
 		now := g.glance()
-		read, same := g.readTables(&now, all)
+		read, same := g.readTables(&now, changes{tables: slices.Clone(all.tables)})
 		after := g.glance()
 		settled, every := all.settled(&now, &after)
 		if same && every {
@@ -102,12 +102,15 @@ func (g *Group) Load(ctx context.Context) error {
 			continue
 		}
 		if all.rules && !settled.rules {
-			now.rules = reading{sum: Digest([]byte(errChanging.Error())), err: errChanging}
+			now.rules = g.files.changing()
 		}
-		for i := range read {
-			if !settled.tables[i] {
-				read[i].tableReading = read[i].file.changing()
+		read = nil
+		for i, f := range g.tables {
+			r := f.changing()
+			if settled.tables[i] {
+				r = f.read()
 			}
+			read = append(read, fileReading{f, r})
 		}
 		return g.take(&now, all, read, true)
 	}
@@ -151,6 +154,8 @@ func (g *Group) look(ctx context.Context, w *watcher, refresh func()) {
 					return
 				}
 				unsettled = 0
+			} else {
+				all = false
 			}
 		}
 		if !all && waited() >= changingTime {
@@ -181,15 +186,23 @@ type fileReading struct {
 	tableReading
 }
 
-// readTables reads the given tables. It reports whether their files were still in the state of now, and can be taken.
+// readTables reads the given tables. It reports whether their files were still in the state of now, and can be taken, and removes
+// those that cannot from which. It reads none if some are known to be unfinished: the others may be large.
 func (g *Group) readTables(now *glance, which changes) (all []fileReading, same bool) {
 	same = true
 	for i, f := range g.tables {
-		if which.tables[i] {
+		if which.tables[i] && f.isUnfinished() {
+			which.tables[i], same = false, false
+		}
+	}
+	for i, f := range g.tables {
+		if same && which.tables[i] {
 			r := f.read()
 			all = append(all, fileReading{f, r})
 			unreadable := r.err != nil && r.stamp.info == nil
-			same = same && !r.isUnsettled() && (unreadable || r.stamp.is(now.stamps[i]))
+			if r.isUnsettled() || !unreadable && !r.stamp.is(now.stamps[i]) {
+				which.tables[i], same = false, false
+			}
 		}
 	}
 	return all, same
@@ -208,8 +221,6 @@ func (g *Group) take(now *glance, which changes, read []fileReading, start bool)
 		return g.files.take(now.rules, start) // calls OnLoad
 	case len(g.read) == 0:
 		return nil
-	case g.onLoad == nil:
-		return g.tables[0].opt.OnLoad(g.read[0])
 	default:
 		return g.onLoad(Change{Tables: g.read})
 	}
@@ -218,7 +229,7 @@ func (g *Group) take(now *glance, which changes, read []fileReading, start bool)
 // dirs returns the directories that are to be watched, sorted.
 func (g *Group) dirs() (all []string) {
 	if g.files != nil {
-		all = watchedDirs(g.files.watched())
+		all = watchedDirs(g.files.place().all())
 	}
 	for _, f := range g.tables {
 		all = append(all, fileDirs(f.opt.Path)...)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
@@ -263,4 +264,56 @@ func TestAnUnfinishedTableIsReplaced(t *testing.T) {
 	if len(w.changes) != 2 {
 		t.Errorf("%d changes are loaded, want the first and one more", len(w.changes))
 	}
+}
+
+// TestUnfinishedTablesDoNotHaveOthersReadAgain has a table that is unfinished, and one that is complete and may be large.
+func TestUnfinishedTablesDoNotHaveOthersReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGrouped(t, settled, volumeOf(1, 1, 1))
+		files := volumeOf(2, 2, 2)
+		files["1.csv"] = strings.TrimSuffix(files["1.csv"], "\n")
+		opened := 0
+		complete := w.group.tables[0]
+		complete.open = func(path string) (tableSource, error) {
+			opened++
+			return openTable(path)
+		}
+		for _, step := range []struct {
+			name string
+			take func()
+		}{
+			{"at a reload", func() { w.look(func() {}) }},
+			{"at the start", func() { check(t, w.group.Load(t.Context())) }},
+		} {
+			w.mount(volumeOf(1, 1, 1))
+			check(t, w.group.Load(t.Context()))
+			w.mount(files)
+			opened = 0
+			took(t, unfinishedTime, unfinishedTime+3*settled, step.take)
+			w.want(step.name, 2, 2, 2)
+			if opened > 2 {
+				t.Errorf("%s: the complete file was read %d times, want at most twice", step.name, opened)
+			}
+		}
+	})
+}
+
+// TestRulesThatKeepChangingAtTheStart have an error that names their path. The tables are loaded.
+func TestRulesThatKeepChangingAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGrouped(t, settled, volumeOf(1, 1, 1))
+		version := 1
+		w.group.tables[0].open = func(path string) (tableSource, error) {
+			version++
+			write(t, rulesOf(version), w.dir, "rules.yaml")
+			return openTable(path)
+		}
+		took(t, startTime, startTime+2*settled, func() {
+			want := "read " + filepath.Join(w.dir, "rules.yaml") + ": the file keeps changing"
+			if err := w.group.Load(t.Context()); err == nil || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		})
+		w.want("after the start", 0, 1, 1)
+	})
 }

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -36,30 +35,28 @@ type TableUpdate struct {
 	Err error
 }
 
-// TableOptions say what a [TableFile] reads and calls.
+// TableOptions say what a [TableFile] reads.
 type TableOptions struct {
 	Table *tables.Table
 	Path  string
 	// AllowEmpty accepts that the file has no rows though the table has some. Otherwise that is the error [ErrNoRows].
 	AllowEmpty bool
-	// OnLoad is called with the first reading and after every change of the file. It puts the rows in force, or returns
-	// why not. Required.
-	OnLoad func(TableUpdate) error
-	// OnUnwatched, Poll and Settle are as in [Options].
+	// OnUnwatched, Poll and Settle are as in [Options]. They apply if a [Group] has no files of rules.
 	OnUnwatched  func(error)
 	Poll, Settle time.Duration
 }
 
-// TableFile is the file of a table, whose changes are followed as those of [Files] are. A file that looks as it did when it was read,
+// TableFile is the file of a table, whose changes a [Group] follows. A file that looks as it did when it was read,
 // by size, times and place, is not read again, since it may be large. A file that does not end with a newline counts as unfinished: it is
 // read once it has not changed for five seconds.
 type TableFile struct {
 	opt  TableOptions
-	age  func() time.Duration // since NewTableFile
-	last stamp                // of the last reading
-	seen stamp                // of the last look at the file
+	last stamp // of the last reading
+	seen stamp // of the last look at the file
 	// unchanged returns how long the file has been in that state.
 	unchanged func() time.Duration
+	// unfinished is the state in which the file was read last and was unfinished.
+	unfinished stamp
 	// open is openTable, except in tests.
 	open func(path string) (tableSource, error)
 }
@@ -85,56 +82,9 @@ func NewTableFile(opt TableOptions) *TableFile {
 	if opt.Settle <= 0 {
 		opt.Settle = 100 * time.Millisecond
 	}
-	f := &TableFile{opt: opt, open: openTable, age: stopwatch(), unchanged: stopwatch()}
+	f := &TableFile{opt: opt, open: openTable, unchanged: stopwatch()}
 	f.observe()
 	return f
-}
-
-// Load reads the file for the first time, calls OnLoad and returns the error that keeps its rows out. While the file is unfinished it waits,
-// until ten seconds after NewTableFile at most. It returns the error of ctx, and calls nothing, if that ends first.
-func (f *TableFile) Load(ctx context.Context) error {
-	r := f.read()
-	for ; r.isUnsettled() && f.age() < startTime; r = f.read() {
-		if !(&watcher{}).quiet(ctx, f.opt.Settle) {
-			return ctx.Err()
-		}
-		f.observe()
-	}
-	return f.take(r)
-}
-
-// Run calls OnLoad after every change of the file since it was read last, until ctx ends.
-func (f *TableFile) Run(ctx context.Context) {
-	follow := following{
-		poll: f.opt.Poll, settle: f.opt.Settle, onUnwatched: f.opt.OnUnwatched, watch: newWatcher,
-		dirs: func() []string { return fileDirs(f.opt.Path) },
-	}
-	follow.run(ctx, f.look)
-}
-
-// look reads the file if it has changed, and does not change for a settle time or, if it is unfinished, for [unfinishedTime].
-func (f *TableFile) look(ctx context.Context, w *watcher, refresh func()) {
-	f.observe()
-	for waited := stopwatch(); !f.seen.is(f.last); {
-		if !w.quiet(ctx, f.opt.Settle) {
-			return
-		}
-		refresh()
-		r := tableReading{err: errChanged}
-		if f.observe() {
-			r = f.read()
-		}
-		if r.isUnsettled() {
-			if waited() < changingTime {
-				continue
-			}
-			r = f.changing()
-		}
-		if !r.stamp.is(f.last) { // otherwise it still cannot be read, for the same reason
-			_ = f.take(r) // OnLoad tells of the error
-		}
-		return
-	}
 }
 
 // changing returns the reading of a file that keeps changing.
@@ -142,13 +92,11 @@ func (f *TableFile) changing() tableReading {
 	return tableReading{stamp: stamp{err: errChanging.Error()}, err: fmt.Errorf("read %s: %w", f.opt.Path, errChanging)}
 }
 
-// observe looks at the file without reading it. It reports whether the file is as it was at the last look.
-func (f *TableFile) observe() (same bool) {
-	s := f.stamp()
-	if same = s.is(f.seen); !same {
+// observe looks at the file without reading it.
+func (f *TableFile) observe() {
+	if s := f.stamp(); !s.is(f.seen) {
 		f.seen, f.unchanged = s, stopwatch()
 	}
-	return same
 }
 
 // stopwatch returns a function that returns how long ago stopwatch was called.
@@ -187,11 +135,17 @@ func (r *tableReading) isUnsettled() bool {
 }
 
 func (f *TableFile) read() tableReading {
-	return readTable(f.opt.Table, f.opt.Path, f.open, func(s stamp) bool { return s.is(f.seen) && f.unchanged() >= unfinishedTime })
+	r := readTable(f.opt.Table, f.opt.Path, f.open, func(s stamp) bool { return s.is(f.seen) && f.unchanged() >= unfinishedTime })
+	if errors.Is(r.err, errUnfinished) {
+		f.unfinished = f.seen
+	}
+	return r
 }
 
-// take puts what the file holds in force, or returns why not.
-func (f *TableFile) take(r tableReading) error { return f.opt.OnLoad(f.update(r)) }
+// isUnfinished reports whether the file was unfinished when it was read last, and is to be read later.
+func (f *TableFile) isUnfinished() bool {
+	return f.unfinished.info != nil && f.unfinished.is(f.seen) && f.unchanged() < unfinishedTime
+}
 
 // update returns the update of a reading, which is the last one from now on.
 func (f *TableFile) update(r tableReading) TableUpdate {

@@ -47,7 +47,7 @@ func TestUnfinishedTable(t *testing.T) {
 		dir := t.TempDir()
 		k := newFakedTable(t, dir)
 		write(t, tableOf(1), k.path)
-		took(t, 0, 0, func() { check(t, k.file.Load(t.Context())) })
+		took(t, 0, 0, func() { check(t, k.group.Load(t.Context())) })
 		cut := k.path + `:3:1: warning: the file does not end with a newline: the row of k="b" may be cut off`
 
 		write(t, tableOf(2)+"b,1", k.path)
@@ -122,7 +122,7 @@ func TestTableThatKeepsChanging(t *testing.T) {
 		k := newFakedTable(t, dir)
 		k.follow(TableOptions{Table: tables.New("t"), Settle: time.Second})
 		write(t, tableOf(1), k.path)
-		check(t, k.file.Load(t.Context()))
+		check(t, k.group.Load(t.Context()))
 		n := 0
 		for _, end := range []string{"b,1", "b,1\n"} {
 			next := func() {
@@ -151,21 +151,32 @@ func TestUnfinishedTablesAtTheStart(t *testing.T) {
 			write(t, tableOf(1)+"b,1", dir, "t.csv")
 			all = append(all, newFakedTable(t, dir))
 		}
-		took(t, unfinishedTime, unfinishedTime+settled, func() {
+		load := func() error {
+			var files []*TableFile
 			for _, k := range all {
-				check(t, k.file.Load(t.Context()))
-				if got := k.last(1); !strings.Contains(got, `:3:1: warning: the file does not end with a newline: the row of k="b"`) {
-					t.Errorf("a warning: %s", got)
-				}
+				k.follow(TableOptions{Table: tables.New("t")})
+				files = append(files, k.file)
 			}
-		})
+			return NewGroup(nil, files, func(c Change) (err error) {
+				for i, k := range all {
+					err = errors.Join(err, k.take(Change{Tables: c.Tables[i : i+1]}))
+				}
+				return err
+			}).Load(t.Context())
+		}
+		took(t, unfinishedTime, unfinishedTime+settled, func() { check(t, load()) })
+		for _, k := range all {
+			if got := k.last(1); !strings.Contains(got, `:3:1: warning: the file does not end with a newline: the row of k="b"`) {
+				t.Errorf("a warning: %s", got)
+			}
+		}
 
 		k := all[0]
 		k.follow(TableOptions{Table: tables.New("t")})
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		took(t, time.Second, time.Second, func() {
-			if err := k.file.Load(ctx); !errors.Is(err, context.Canceled) || len(k.updates) > 0 {
+			if err := k.group.Load(ctx); !errors.Is(err, context.Canceled) || len(k.updates) > 0 {
 				t.Errorf("the end of a start: %v, %+v", err, k.updates)
 			}
 		})
@@ -176,15 +187,18 @@ func TestUnfinishedTablesAtTheStart(t *testing.T) {
 				writes++
 				write(t, tableOf(1)+strings.Repeat("\n", writes)+"b,1", k.path)
 			}
-			k.follow(TableOptions{Table: tables.New("t")})
 		}
 		took(t, startTime, startTime+settled, func() {
-			for _, k := range all {
-				if err := k.file.Load(t.Context()); !errors.Is(err, errUnfinished) || len(k.updates) != 1 {
-					t.Errorf("a file that keeps changing: %v, %+v", err, k.updates)
-				}
+			if err := load(); !errors.Is(err, errChanging) {
+				t.Errorf("files that keep changing: %v", err)
 			}
 		})
+		for _, k := range all {
+			k.last(1)
+			if err := k.updates[0].Err; !errors.Is(err, errChanging) && !errors.Is(err, errUnfinished) {
+				t.Errorf("a file that keeps changing: %v", err)
+			}
+		}
 	})
 }
 
@@ -246,7 +260,7 @@ func TestEachPrefixOfATable(t *testing.T) {
 				dir := t.TempDir()
 				k := newFakedTable(t, dir)
 				write(t, text, k.path)
-				check(t, k.file.Load(t.Context()))
+				check(t, k.group.Load(t.Context()))
 				whole := k.file.opt.Table.Rows()
 				for cut := range text {
 					k.file.opt.Table.Replace(whole)

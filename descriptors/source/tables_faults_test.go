@@ -20,6 +20,7 @@ type fakedTable struct {
 	t       *testing.T
 	path    string
 	file    *TableFile
+	group   *Group             // of the file
 	fake    func(*fakedSource) // nil for none
 	updates []TableUpdate
 }
@@ -36,14 +37,8 @@ func newFakedTable(t *testing.T, dir string) *fakedTable {
 func (k *fakedTable) follow(opt TableOptions) {
 	k.updates = nil
 	opt.Path = k.path
-	opt.OnLoad = func(u TableUpdate) error {
-		k.updates = append(k.updates, u)
-		if u.Err == nil {
-			u.Table.Replace(u.Rows)
-		}
-		return u.Err
-	}
 	k.file = NewTableFile(opt)
+	k.group = NewGroup(nil, []*TableFile{k.file}, k.take)
 	k.file.open = func(path string) (tableSource, error) {
 		in, err := openTable(path)
 		if err != nil || k.fake == nil {
@@ -58,13 +53,23 @@ func (k *fakedTable) follow(opt TableOptions) {
 	}
 }
 
+// take puts the rows of a change in force.
+func (k *fakedTable) take(c Change) error {
+	u := c.Tables[0]
+	k.updates = append(k.updates, u)
+	if u.Err == nil {
+		u.Table.Replace(u.Rows)
+	}
+	return u.Err
+}
+
 // look looks at the file several times, as at the hints of several events. Next, if not nil, is called whenever it waits.
 func (k *fakedTable) look(next func()) {
 	if next == nil {
 		next = func() {}
 	}
 	for range 3 {
-		k.file.look(k.t.Context(), &watcher{}, next)
+		k.group.look(k.t.Context(), &watcher{}, next)
 	}
 }
 
@@ -134,7 +139,7 @@ func TestFaultsOfATable(t *testing.T) {
 				dir := t.TempDir()
 				write(t, tableOf(1), dir, "t.csv")
 				k := newFakedTable(t, dir)
-				if err := k.file.Load(t.Context()); err != nil {
+				if err := k.group.Load(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				k.fake = tt.fake
@@ -183,7 +188,7 @@ func TestWhatReplacesATable(t *testing.T) {
 				dir := t.TempDir()
 				write(t, tableOf(1), dir, "t.csv")
 				k := newFakedTable(t, dir)
-				if err := k.file.Load(t.Context()); err != nil {
+				if err := k.group.Load(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				check(t, os.Remove(k.path))
@@ -211,7 +216,7 @@ func TestWhatReplacesATable(t *testing.T) {
 func TestTableThatIsNotThereAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakedTable(t, t.TempDir())
-		if err := k.file.Load(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		if err := k.group.Load(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("no file: %v", err)
 		}
 		k.look(nil)
@@ -265,7 +270,7 @@ func TestTableThatChangesWhileItIsRead(t *testing.T) {
 		rest = []string{tableOf(4)}
 		write(t, tableOf(55), k.path)
 		k.follow(TableOptions{Table: tables.New("t"), Settle: time.Second})
-		if err := k.file.Load(t.Context()); err != nil || len(k.updates) != 1 {
+		if err := k.group.Load(t.Context()); err != nil || len(k.updates) != 1 {
 			t.Fatalf("%v, %+v", err, k.updates)
 		}
 		if n, _ := k.number("a"); n != 4 {

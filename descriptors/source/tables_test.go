@@ -16,25 +16,25 @@ import (
 )
 
 // followTable loads and follows the file of a table. Updates come in the channel.
-func followTable(t *testing.T, path string) (*TableFile, <-chan TableUpdate) {
+func followTable(t *testing.T, path string) <-chan TableUpdate {
 	t.Helper()
 	updates := make(chan TableUpdate, 100)
 	f := NewTableFile(TableOptions{
 		Table: tables.New("t"), Path: path, Settle: 10 * time.Millisecond, Poll: 50 * time.Millisecond,
-		OnLoad: func(u TableUpdate) error {
-			updates <- u
-			return u.Err
-		},
 	})
-	_ = f.Load(t.Context()) // the update has it
+	g := NewGroup(nil, []*TableFile{f}, func(c Change) error {
+		updates <- c.Tables[0]
+		return c.Tables[0].Err
+	})
+	_ = g.Load(t.Context()) // the update has it
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { f.Run(ctx) })
+	running.Go(func() { g.Run(ctx) })
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()
 	})
-	return f, updates
+	return updates
 }
 
 // awaitRow waits for an update in which the row a has a number, or with -1 for one with an error.
@@ -64,7 +64,7 @@ func TestTableFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.csv")
 	write(t, tableOf(1), path)
-	_, updates := followTable(t, path)
+	updates := followTable(t, path)
 	awaitRow(t, updates, 1)
 	write(t, tableOf(22), path) // in place
 	awaitRow(t, updates, 22)
@@ -90,7 +90,7 @@ func TestTableFile(t *testing.T) {
 	awaitRow(t, updates, 6)
 	dir = t.TempDir()
 	mount(t, dir, map[string]string{"cm.csv": tableOf(7)})
-	_, updates = followTable(t, filepath.Join(dir, "cm.csv"))
+	updates = followTable(t, filepath.Join(dir, "cm.csv"))
 	awaitRow(t, updates, 7)
 	mount(t, dir, map[string]string{"cm.csv": tableOf(8)})
 	awaitRow(t, updates, 8)

@@ -2,10 +2,13 @@ package source
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
 )
 
@@ -88,5 +91,35 @@ func TestSourceAtEveryStepOfAVolume(t *testing.T) {
 	}
 	if latest < 15 || looks < 1500 {
 		t.Errorf("%d looks, and a crash after step %d at most: want more", looks, latest)
+	}
+}
+
+// TestAVolumeOfRulesAndTables has a directory of rules that has the file of a table, too, as a ConfigMap of both does.
+func TestAVolumeOfRulesAndTables(t *testing.T) {
+	dir := t.TempDir()
+	mount(t, dir, map[string]string{"rules.yaml": rulesOf(1), "t.csv": tableOf(1)})
+	t.Chdir(filepath.Dir(dir))
+	all := new(tables.Registry)
+	if _, err := all.Add("t", filepath.Join(filepath.Base(dir), "t.csv")); err != nil { // a relative path
+		t.Fatal(err)
+	}
+	opt := descriptors.Options{Tables: all, TablesLater: true}
+	if set, found, err := Load([]string{dir}, "", opt); set == nil || len(found) > 0 || err != nil {
+		t.Fatalf("%v, %v, %v; want the rules alone", set, found, err)
+	}
+	loads := 0
+	s := NewFiles(Options{Paths: []string{dir}, Options: opt, Settle: time.Nanosecond, OnLoad: func(u Update) error {
+		loads++
+		return u.Err
+	}})
+	start(t, s)
+	for i, step := range []struct {
+		rules, rows, loads int
+	}{{1, 2, 1}, {2, 3, 2}, {2, 4, 2}} {
+		mount(t, dir, map[string]string{"rules.yaml": rulesOf(step.rules), "t.csv": tableOf(step.rows)})
+		s.look(t.Context(), &watcher{}, func() {})
+		if loads != step.loads || s.reload.Verdict() != nil {
+			t.Errorf("step %d: the rules are loaded %d times, the last time with %v, want %d times", i, loads, s.reload.Verdict(), step.loads)
+		}
 	}
 }
