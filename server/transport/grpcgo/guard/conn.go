@@ -351,6 +351,20 @@ func (c *conn) leave(why error) bool {
 	return true
 }
 
+// messageRead records that the handler of a stream has read what came.
+func (c *conn) messageRead(stream uint32) {
+	c.mu.Lock()
+	c.parked.read(stream)
+	c.windows.read(stream)
+	c.odd.give(oddActsPerCall) // a message is as good as a call
+	c.settleLocked()
+	release := c.mayReleaseLocked()
+	c.mu.Unlock()
+	if release {
+		go c.release()
+	}
+}
+
 // Close implements [net.Conn].
 func (c *conn) Close() error {
 	c.leave(net.ErrClosed)
