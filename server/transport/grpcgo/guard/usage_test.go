@@ -1,11 +1,13 @@
 package guard
 
 import (
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/credentials"
 )
 
 // TestNoFrameWithinHeaders has the server write trailers of several frames. No GOAWAY and no WINDOW_UPDATE may come between.
@@ -43,4 +45,33 @@ func TestNoFrameWithinHeaders(t *testing.T) {
 			}
 		}
 	})
+}
+
+// waiting are credentials whose connections wait before they close, as TLS does for its last alert.
+type waiting struct{ plain }
+
+func (waiting) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return waitingConn{raw}, nil, nil
+}
+
+type waitingConn struct{ net.Conn }
+
+func (waitingConn) Close() error { select {} }
+
+// TestEndsWithoutWaiting has the listener and another connection end connections: neither may wait for the client.
+func TestEndsWithoutWaiting(t *testing.T) {
+	for name, end := range map[string]func(*conn){
+		"for another": func(c *conn) { c.Retire(false) },
+		"for memory":  func(c *conn) { c.end(errParked) },
+	} {
+		raw := &sink{}
+		got, _, err := newGuard(Options{}).Credentials(waiting{}).ServerHandshake(raw)
+		c, ok := got.(*conn)
+		if err != nil || !ok {
+			t.Fatalf("the connection is %T, %v", got, err)
+		}
+		if end(c); !raw.closed {
+			t.Errorf("a connection that is ended %s is open", name)
+		}
+	}
 }
