@@ -129,7 +129,7 @@ func receive(stream grpc.ServerStream, st *rlqs.Stream) error {
 		case err != nil:
 			return err
 		}
-		conversation.Read()
+		conversation.Read(len(m.bytes))
 		if err := st.Report(m.bytes, true); err != nil {
 			return err
 		}

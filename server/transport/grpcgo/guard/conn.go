@@ -356,10 +356,10 @@ func (c *conn) leave(why error) bool {
 	return true
 }
 
-// messageRead records that the handler of a stream has read what came.
-func (c *conn) messageRead(stream uint32) {
+// messageRead records that the handler of a stream has read a message of the given length with its prefix.
+func (c *conn) messageRead(stream uint32, length int) {
 	c.mu.Lock()
-	c.parked.read(stream)
+	c.parked.read(stream, length)
 	c.windows.read(stream)
 	c.odd.give(oddActsPerCall) // a message is as good as a call
 	c.settleLocked()

@@ -16,7 +16,11 @@ type Conversation struct {
 	stream uint32
 }
 
-// ConversationOf returns the conversation of the context of a handler. Without a guard, its method does nothing.
+// messagePrefix is the number of bytes before a message that give its length.
+const messagePrefix = 5
+
+// ConversationOf returns the conversation of the context of a handler. Its method does nothing without a guard, and
+// where messages are compressed, so that their length on the wire is not known.
 func ConversationOf(ctx context.Context) Conversation {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -26,19 +30,23 @@ func ConversationOf(ctx context.Context) Conversation {
 	if !ok {
 		return Conversation{}
 	}
-	return Conversation{addr.conn, streamOf(ctx)}
+	stream := grpc.ServerTransportStreamFromContext(ctx)
+	if s, ok := stream.(interface{ RecvCompress() string }); !ok || s.RecvCompress() != "" && s.RecvCompress() != "identity" {
+		return Conversation{}
+	}
+	return Conversation{addr.conn, numberOf(stream)}
 }
 
-// Read records that the handler has read all messages that have come whole.
-func (c Conversation) Read() {
+// Read records that the handler has read a message of the given length.
+func (c Conversation) Read(length int) {
 	if c.conn != nil {
-		c.conn.messageRead(c.stream)
+		c.conn.messageRead(c.stream, messagePrefix+length)
 	}
 }
 
-// streamOf returns the number of a handler's stream, 0 if it is not known. grpc-go does not export it.
-func streamOf(ctx context.Context) uint32 {
-	v := reflect.ValueOf(grpc.ServerTransportStreamFromContext(ctx))
+// numberOf returns the number of a stream, 0 if it is not known. grpc-go does not export it.
+func numberOf(stream grpc.ServerTransportStream) uint32 {
+	v := reflect.ValueOf(stream)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return 0
 	}

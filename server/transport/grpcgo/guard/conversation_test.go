@@ -21,7 +21,7 @@ func TestMessagesThatWereReadAreForgotten(t *testing.T) {
 			for range firstWindow / 200 {
 				c.data(stream, false, 200)
 				c.mustBeWell()
-				c.conn.messageRead(stream)
+				c.conn.messageRead(stream, 200)
 			}
 		}
 		c.wantUpdates("each gets the rest of its window once", streams...)
@@ -29,7 +29,7 @@ func TestMessagesThatWereReadAreForgotten(t *testing.T) {
 			for _, stream := range streams {
 				c.data(stream, false, 16<<10)
 				c.mustBeWell()
-				c.conn.messageRead(stream)
+				c.conn.messageRead(stream, 16<<10)
 			}
 		}
 		c.wantUpdates("no stream gets more")
@@ -41,7 +41,9 @@ func TestMessagesThatWereReadAreForgotten(t *testing.T) {
 		if n := len(c.conn.windows.open); n != 1 {
 			t.Errorf("%d streams have their turn, want 1", n)
 		}
-		c.conn.messageRead(1)
+		if c.conn.messageRead(1, 4<<10); c.conn.parked.bytes != 12<<10 {
+			t.Errorf("%d bytes are held after a quarter was read, want the rest", c.conn.parked.bytes)
+		}
 		if n := len(c.conn.windows.open); n != 0 {
 			t.Errorf("%d streams have their turn once the message was read, want none", n)
 		}

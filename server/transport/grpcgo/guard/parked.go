@@ -14,6 +14,7 @@ type parked struct {
 type request struct {
 	bytes    int
 	received int  // bytes, with those of messages that were read
+	unread   int  // bytes of DATA of messages that were not read
 	turn     bool // its turn has come; see windows
 }
 
@@ -27,7 +28,7 @@ func (p *parked) addData(stream uint32, length int) (large bool) {
 	}
 	r, n := p.data[stream], bufferBytes(length)
 	large = r.received < firstWindow/2 && r.received+n >= firstWindow/2
-	r.bytes, r.received = r.bytes+n, r.received+n
+	r.bytes, r.received, r.unread = r.bytes+n, r.received+n, r.unread+length
 	p.data[stream] = r
 	p.bytes += n
 	if !r.turn {
@@ -47,17 +48,19 @@ func (p *parked) beginTurn(stream uint32) bool {
 	return r.bytes > 0
 }
 
-// read forgets the bytes of a stream whose messages were read.
-func (p *parked) read(stream uint32) {
+// read forgets a message of a stream, of the given length with its prefix, that was read: its part of the buffers.
+func (p *parked) read(stream uint32, length int) {
 	r, ok := p.data[stream]
-	if !ok {
+	if !ok || r.unread == 0 {
 		return
 	}
-	p.bytes -= r.bytes
+	length = min(length, r.unread)
+	n := r.bytes * length / r.unread
+	r.bytes, r.unread = r.bytes-n, r.unread-length
+	p.bytes -= n
 	if !r.turn {
-		p.early -= r.bytes
+		p.early -= n
 	}
-	r.bytes = 0
 	p.data[stream] = r
 }
 

@@ -57,7 +57,7 @@ func (w *windows) done(stream uint32) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(u update) bool { return u.stream == stream })
 }
 
-// read frees the turn of a stream whose messages were read. An update of it that waits is still sent.
+// read frees the turn of a stream of which a message was read. An update of it that waits is still sent.
 func (w *windows) read(stream uint32) { delete(w.open, stream) }
 
 // ready reports whether a waiting update may be sent.
