@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -67,10 +68,10 @@ func (l *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// addressOf returns the address by which a client is known; see [clientOf]. All clients of a unix socket have one.
+// addressOf returns the address by which a client is known; see [access.AddressOf]. All clients of a unix socket have one.
 func addressOf(addr net.Addr) netip.Addr {
 	if tcp, ok := addr.(*net.TCPAddr); ok {
-		return clientOf(tcp.AddrPort().Addr())
+		return access.AddressOf(tcp.AddrPort().Addr())
 	}
 	return netip.Addr{}
 }
@@ -81,18 +82,7 @@ func clientAddress(r *http.Request) netip.Addr {
 	if err != nil {
 		return netip.Addr{} // of a unix socket
 	}
-	return clientOf(addr.Addr())
-}
-
-// clientOf returns an IPv4 address, or the first half of an IPv6 address: a client has all addresses with the same half.
-func clientOf(ip netip.Addr) netip.Addr {
-	ip = ip.Unmap().WithZone("")
-	if ip.Is6() {
-		if half, err := ip.Prefix(64); err == nil {
-			return half.Masked().Addr()
-		}
-	}
-	return ip
+	return access.AddressOf(addr.Addr())
 }
 
 // admit reports whether there is room for c, and counts it then. It may end another connection for that.

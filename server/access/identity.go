@@ -4,12 +4,13 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"net/netip"
 
 	"google.golang.org/grpc/credentials"
 )
 
 // IdentityOf names the client of a connection, so that bounds can be divided among clients: by its certificate if it has
-// shown one, else by its address without the port. All clients of a Unix socket have one name, and so have all clients
+// shown one, else by its address as [AddressOf] returns it. All clients of a Unix socket have one name, and so have all clients
 // behind a proxy or an address translation, and all that share a certificate's names.
 func IdentityOf(info credentials.AuthInfo, addr net.Addr) string {
 	if cert := certificateOf(info); cert != nil {
@@ -19,9 +20,21 @@ func IdentityOf(info credentials.AuthInfo, addr net.Addr) string {
 		return "subject " + string(cert.RawSubject)
 	}
 	if tcp, ok := addr.(*net.TCPAddr); ok {
-		return "address " + tcp.AddrPort().Addr().Unmap().String()
+		return "address " + AddressOf(tcp.AddrPort().Addr()).String()
 	}
 	return "network " + addr.Network()
+}
+
+// AddressOf returns the address by which a client is known where bounds are divided among clients: an IPv4 address, or
+// the first half of an IPv6 address, since a client has all addresses with the same half.
+func AddressOf(ip netip.Addr) netip.Addr {
+	ip = ip.Unmap().WithZone("")
+	if ip.Is6() {
+		if half, err := ip.Prefix(64); err == nil {
+			return half.Masked().Addr()
+		}
+	}
+	return ip
 }
 
 // certificateOf returns the certificate that the client has shown in its handshake, nil if it has shown none.

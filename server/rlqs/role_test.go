@@ -445,6 +445,33 @@ func TestRulesHaveRoles(t *testing.T) {
 	})
 }
 
+// TestRulesChangeWithinAReport has a stream end because of new rules that a part of its report is the first to meet.
+func TestRulesChangeWithinAReport(t *testing.T) {
+	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
+	playRoles(t, []rlqs.Roles{newShelf()}, func(all []*stage) {
+		s := all[0]
+		with := s.set.Load()
+		s.set.Store(without)
+		s.RulesChanged()
+		e := s.envoy()
+		b := servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{
+			Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "al"), user(1, 0, "bo")},
+		})
+		if err := e.Report(b[:10], false); err != nil {
+			t.Fatal(err)
+		}
+		s.set.Store(with)
+		if err := e.Report(b[10:len(b)-5], false); status.Code(err) != codes.Unavailable {
+			t.Errorf("Report = %v, want UNAVAILABLE", err)
+		}
+		e.Close()
+		passes(time.Minute)
+		if held := s.Held(); held != 0 {
+			t.Errorf("%d bytes are held without a stream", held)
+		}
+	})
+}
+
 // TestHostileRoles has stores lie: the service lives, and answers. What is divided then is docs/rlqs.md's to say.
 func TestHostileRoles(t *testing.T) {
 	var n atomic.Int64

@@ -39,6 +39,7 @@ type Stream struct {
 	seq, confirmable uint64
 
 	decoder decoder
+	counted int    // bytes of the decoder that are in Service.parts
 	name    []byte // the domain, nil until the first report
 	ended   atomic.Pointer[error]
 }
@@ -111,8 +112,15 @@ func (s *Service) release(st *Stream) {
 
 // dropPart frees what a stream keeps of a report. s.mu is held.
 func (s *Service) dropPart(st *Stream) {
-	s.parts -= cap(st.decoder.part)
 	st.decoder.part = nil
+	s.countPart(st)
+}
+
+// countPart counts what a stream keeps of a report. It reports whether that has grown. s.mu is held.
+func (s *Service) countPart(st *Stream) (grown bool) {
+	more := cap(st.decoder.part) - st.counted
+	s.parts, st.counted = s.parts+more, st.counted+more
+	return more > 0
 }
 
 // end has the stream end with an error, unless it ends already. s.mu is held.
@@ -131,10 +139,12 @@ func (st *Stream) Report(p []byte, last bool) error {
 	if err := st.Ended(); err != nil {
 		return err
 	}
-	before := cap(st.decoder.part)
 	err := st.decoder.feed(p, last, (*reader)(st))
-	if more := cap(st.decoder.part) - before; more > 0 {
-		s.parts += more
+	if ended := st.Ended(); ended != nil { // new rules were found meanwhile
+		s.dropPart(st)
+		return ended
+	}
+	if s.countPart(st) {
 		s.measure()
 	}
 	if err != nil {

@@ -72,7 +72,8 @@ func (c *Config) HeadersTooLarge(size int) error {
 	return status.Errorf(codes.ResourceExhausted, "the headers take %d bytes: --max-header-size allows %d", size, most)
 }
 
-// MachineOf returns the address of another machine, or nothing: programs on this one share theirs.
+// MachineOf returns the address of another machine, or nothing: programs on this one share theirs. It names one machine,
+// and not a client as AddressOf of package access does, so it is the complete address: pods of one node may share the first half.
 func MachineOf(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {

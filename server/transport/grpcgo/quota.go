@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/transport"
+	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo/guard"
 )
 
 // quotaBytes is a message of the rate limit quota service, which the codec passes through.
@@ -119,6 +120,7 @@ func send(stream grpc.ServerStream, st *rlqs.Stream, ready <-chan struct{}) erro
 
 // receive brings reports, until the stream ends.
 func receive(stream grpc.ServerStream, st *rlqs.Stream) error {
+	conversation := guard.ConversationOf(stream.Context())
 	for {
 		var m quotaBytes
 		switch err := stream.RecvMsg(&m); {
@@ -127,6 +129,7 @@ func receive(stream grpc.ServerStream, st *rlqs.Stream) error {
 		case err != nil:
 			return err
 		}
+		conversation.Read(len(m.bytes))
 		if err := st.Report(m.bytes, true); err != nil {
 			return err
 		}

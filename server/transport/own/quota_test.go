@@ -127,6 +127,25 @@ func TestQuotas(t *testing.T) {
 	})
 }
 
+// TestReportsOfManyStreams has many streams of one connection each send more than their first window in small reports.
+func TestReportsOfManyStreams(t *testing.T) {
+	overBothAtOnce(t, func(t *testing.T, name string) {
+		t.Helper()
+		r := serve(t, service(t, answer.Settings{}, dividedRule), options{Transport: name})
+		conn := r.dial(t)
+		for stream := range 20 {
+			c, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 100 {
+				send(t, c, reports(1000, fmt.Sprint(stream, " ", i), strings.Repeat("long", 100)))
+			}
+			shareOf(t, c, fmt.Sprint(stream, " 99"))
+		}
+	})
+}
+
 // TestQuotasMove has one Envoy have all of a limit, and another come: the first must have confirmed that it has less
 // before the other gets anything.
 func TestQuotasMove(t *testing.T) {

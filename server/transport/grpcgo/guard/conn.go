@@ -29,6 +29,7 @@ const mostUnaware = 10_000
 type conn struct {
 	net.Conn
 	guard *Guard
+	raw   net.Conn // below TLS
 
 	// writing is held while frames are written. Otherwise frames of this package could come
 	// into the middle of grpc-go's. It is locked before mu.
@@ -65,7 +66,7 @@ type conn struct {
 }
 
 func (g *Guard) wrap(raw net.Conn, now time.Time) *conn {
-	c := &conn{Conn: raw, guard: g, in: frames{skip: prefaceBytes}, odd: newBudget(now), unaware: mostUnaware}
+	c := &conn{Conn: raw, guard: g, raw: raw, in: frames{skip: prefaceBytes}, odd: newBudget(now), unaware: mostUnaware}
 	c.parked.maxList = g.options.HeaderListBytes
 	c.usage.since = g.options.Elapsed()
 	return c
@@ -335,8 +336,12 @@ func (c *conn) shut(why error) {
 	c.guard.options.count(why).Inc()
 	c.guard.options.Logger.Warn("grpc connection closed; more within ten seconds are only counted",
 		zap.Stringer("peer", c.RemoteAddr()), zap.Error(why))
-	_ = c.Conn.Close() // grpc-go closes it too
+	c.closeRaw()
 }
+
+// closeRaw closes the connection for a caller that must not wait: TLS would wait until its last alert is sent. grpc-go
+// closes the connection too.
+func (c *conn) closeRaw() { _ = c.raw.Close() }
 
 // leave marks the connection as ended and subtracts its bytes from the guard's sum. It reports
 // whether this was the first call.
@@ -349,6 +354,20 @@ func (c *conn) leave(why error) bool {
 	c.ended = why
 	c.guard.parked.Add(-c.holds.Swap(0))
 	return true
+}
+
+// messageRead records that the handler of a stream has read a message of the given length with its prefix.
+func (c *conn) messageRead(stream uint32, length int) {
+	c.mu.Lock()
+	c.parked.read(stream, length)
+	c.windows.read(stream)
+	c.odd.give(oddActsPerCall) // a message is as good as a call
+	c.settleLocked()
+	release := c.mayReleaseLocked()
+	c.mu.Unlock()
+	if release {
+		go c.release()
+	}
 }
 
 // Close implements [net.Conn].

@@ -63,8 +63,16 @@ func (f *frames) need() int {
 	return headerBytes
 }
 
-// between reports whether all frames that began have ended.
-func (f *frames) between() bool { return f.skip == 0 && (f.have == 0 || f.have == f.need()) }
+// between reports whether another frame may come: all that began have ended, and so has a header block
+// (RFC 9113, 4.3).
+func (f *frames) between() bool {
+	return f.skip == 0 && (f.have == 0 || f.have == f.need()) && !f.continues()
+}
+
+// continues reports whether a CONTINUATION must follow the newest frame.
+func (f *frames) continues() bool {
+	return (f.kind() == frameHeaders || f.kind() == frameContinuation) && !f.has(flagEndHeaders)
+}
 
 func (f *frames) length() int     { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
 func (f *frames) kind() byte      { return f.head[3] }

@@ -98,6 +98,7 @@ func (g guarded) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 		return nil, nil, err
 	}
 	guarded := g.guard.wrap(c, time.Now()) //nolint:forbidigo // connections begin when they like
+	guarded.raw = raw
 	if bounded, ok := raw.(transport.Bounded); ok {
 		bounded.ServedBy(guarded)
 	}

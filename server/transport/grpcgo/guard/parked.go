@@ -12,8 +12,10 @@ type parked struct {
 
 // request is a request that is on its way.
 type request struct {
-	bytes int
-	turn  bool // its turn has come; see windows
+	bytes    int
+	received int  // bytes, with those of messages that were read
+	unread   int  // bytes of DATA of messages that were not read
+	turn     bool // its turn has come; see windows
 }
 
 // addData counts a DATA frame. It reports, once for each stream, that the request may not fit
@@ -25,8 +27,8 @@ func (p *parked) addData(stream uint32, length int) (large bool) {
 		p.data = make(map[uint32]request)
 	}
 	r, n := p.data[stream], bufferBytes(length)
-	large = r.bytes < firstWindow/2 && r.bytes+n >= firstWindow/2
-	r.bytes += n
+	large = r.received < firstWindow/2 && r.received+n >= firstWindow/2
+	r.bytes, r.received, r.unread = r.bytes+n, r.received+n, r.unread+length
 	p.data[stream] = r
 	p.bytes += n
 	if !r.turn {
@@ -35,13 +37,31 @@ func (p *parked) addData(stream uint32, length int) (large bool) {
 	return large
 }
 
-// beginTurn records that a stream's turn has come.
-func (p *parked) beginTurn(stream uint32) {
-	if r, ok := p.data[stream]; ok && !r.turn {
+// beginTurn records that a stream's turn has come. It reports whether the stream holds memory.
+func (p *parked) beginTurn(stream uint32) bool {
+	r, ok := p.data[stream]
+	if ok && !r.turn {
 		p.early -= r.bytes
 		r.turn = true
 		p.data[stream] = r
 	}
+	return r.bytes > 0
+}
+
+// read forgets a message of a stream, of the given length with its prefix, that was read: its part of the buffers.
+func (p *parked) read(stream uint32, length int) {
+	r, ok := p.data[stream]
+	if !ok || r.unread == 0 {
+		return
+	}
+	length = min(length, r.unread)
+	n := r.bytes * length / r.unread
+	r.bytes, r.unread = r.bytes-n, r.unread-length
+	p.bytes -= n
+	if !r.turn {
+		p.early -= n
+	}
+	p.data[stream] = r
 }
 
 // endStream forgets what a stream held.

@@ -43,7 +43,7 @@ func (c *conn) Retire(gently bool) {
 		go c.sayGoodbye() // the client may not read
 		return
 	}
-	_ = c.Conn.Close() // grpc-go closes it too
+	c.closeRaw()
 }
 
 // sayGoodbye has the client begin no more calls.

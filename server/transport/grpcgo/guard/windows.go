@@ -57,20 +57,25 @@ func (w *windows) done(stream uint32) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(u update) bool { return u.stream == stream })
 }
 
+// read frees the turn of a stream of which a message was read. An update of it that waits is still sent.
+func (w *windows) read(stream uint32) { delete(w.open, stream) }
+
 // ready reports whether a waiting update may be sent.
 func (w *windows) ready() bool { return len(w.waiting) > 0 && len(w.open) < turnsAtOnce }
 
 // appendReady appends the frames of the updates that may be sent. It calls began with each
-// stream whose turn begins.
-func (w *windows) appendReady(b []byte, began func(stream uint32)) []byte {
+// stream whose turn begins. The turn ends at once if the update is the missing part of the first window,
+// and began reports that what has come was read meanwhile.
+func (w *windows) appendReady(b []byte, began func(stream uint32) (holds bool)) []byte {
 	for w.ready() {
 		u := w.waiting[0]
 		w.waiting = slices.Delete(w.waiting, 0, 1)
 		if w.open == nil {
 			w.open = make(map[uint32]struct{}, turnsAtOnce)
 		}
-		w.open[u.stream] = struct{}{}
-		began(u.stream)
+		if began(u.stream) || u.increment != w.missing {
+			w.open[u.stream] = struct{}{}
+		}
 		b = append(b, 0, 0, codeBytes, frameWindowUpdate, 0)
 		b = binary.BigEndian.AppendUint32(b, u.stream)
 		b = binary.BigEndian.AppendUint32(b, u.increment)

@@ -320,7 +320,7 @@ func TestUpdatesOfAWaitingStreamAreOne(t *testing.T) {
 		w.ask(stream, 1)
 		w.ask(stream, 10)
 	}
-	b := w.appendReady(nil, func(uint32) {})
+	b := w.appendReady(nil, func(uint32) bool { return true })
 	if len(b) != turnsAtOnce*(headerBytes+codeBytes) || b[headerBytes+codeBytes-1] != 11 || len(w.waiting) != 10-turnsAtOnce {
 		t.Errorf("updates %x, and %v wait", b, w.waiting)
 	}
