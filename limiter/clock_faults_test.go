@@ -119,7 +119,8 @@ func (w *witness) check(o op, a answer) string {
 	if a.wait > p.MaxWait || a.wait > o.budget {
 		return "the wait is longer than it may be"
 	}
-	if a.charged == 0 {
+	moves := p.Algorithm == limiter.SlidingLog && p.CountRefused && a.over && o.hits > 0 // a full log: the newest for the oldest
+	if a.charged == 0 && !moves {
 		return ""
 	}
 	if w.tooFar(o) {
