@@ -89,10 +89,13 @@ func (c *Calendar) end(at Time) int64 {
 	return e.starts[i+1]
 }
 
-// before returns the beginning of the window that ends at the Unix second end, or that this lies in.
-func (c *Calendar) before(end int64) int64 {
-	e, i := c.then(end - 1)
-	return e.starts[i]
+// isLive reports whether the hits of a fixed window count that ends left seconds after the second of at.
+func (c *Calendar) isLive(left int64, at Time) bool {
+	if left == 0 || left > liveSpan {
+		return false
+	}
+	e, i := c.then(at.seconds() + left - 1)
+	return e.starts[i]-at.seconds() <= mostAhead // in seconds, since the nanoseconds of the earliest times are out of range
 }
 
 // Edges are what is remembered of a calendar: some windows that follow each other, of which the one in the

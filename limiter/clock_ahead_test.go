@@ -227,3 +227,21 @@ func TestHorizonOfAClockThatWasAhead(t *testing.T) {
 		}
 	}
 }
+
+// TestShortMonthOfAClockThatWasAhead holds that a February that has not begun begins again, although it ends within the 30
+// days that a month is as a number.
+func TestShortMonthOfAClockThatWasAhead(t *testing.T) {
+	for _, zone := range []string{"UTC", "Europe/Berlin"} {
+		c := calendarOf(t, zone, 1, Months)
+		february := Time(time.Date(2027, time.February, 1, 0, 0, 0, 0, c.Zone()).UnixNano())
+		for _, early := range []time.Duration{59 * time.Minute, 61 * time.Minute, 30 * time.Hour, 47 * time.Hour} {
+			tab, p := newTable(t, MinBytes), &Policy{Algorithm: FixedWindow, Limit: 1, Window: 30 * 24 * time.Hour, Calendar: c}
+			p.Prepare()
+			decide(tab, february, take(counterID(1), p))
+			d := decide(tab, february-Time(early), take(counterID(1), p)).Decisions[0]
+			if want := early <= time.Hour; d.Over != want || !want && d.Reset != early {
+				t.Errorf("%s, %v before February, which was hit by a clock that was ahead: %+v, want denied: %v", zone, early, d, want)
+			}
+		}
+	}
+}

@@ -84,6 +84,7 @@ type witness struct {
 	places map[uint64]limiter.Time
 	// level is the time that a bucket's hits take to drain, at the newest time.
 	level time.Duration
+	full  limiter.Time // when a bucket is full again, the denied hits that count included
 }
 
 // tooFar reports whether what the witness knows began so far ahead of o that it is forgotten.
@@ -96,7 +97,7 @@ func (w *witness) tooFar(o op) bool {
 		began -= began % (int64(p.Window) / int64(p.SubWindows))
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		size, debt := bucketSize(p)
-		began += int64(w.level - size - debt)
+		began = int64(w.full) - int64(size+debt)
 	case limiter.SlidingLog, limiter.Concurrency:
 	}
 	return tooFar(began, int64(o.now))
@@ -118,14 +119,15 @@ func (w *witness) check(o op, a answer) string {
 	if a.wait > p.MaxWait || a.wait > o.budget {
 		return "the wait is longer than it may be"
 	}
-	if a.charged == 0 {
+	moves := p.Algorithm == limiter.SlidingLog && p.CountRefused && a.over && o.hits > 0 // a full log: the newest for the oldest
+	if a.charged == 0 && !moves {
 		return ""
 	}
 	if w.tooFar(o) {
 		maps.DeleteFunc(w.places, func(_ uint64, end limiter.Time) bool {
 			return end <= w.newest || tooFar(int64(end)-int64(p.Window+time.Millisecond), int64(o.now))
 		})
-		w.newest, w.end, w.level, w.hits = o.now, -1<<62, 0, nil
+		w.newest, w.end, w.level, w.full, w.hits = o.now, -1<<62, 0, 0, nil
 	}
 	passed := o.hits
 	if a.over {
@@ -166,7 +168,11 @@ func (w *witness) check(o op, a answer) string {
 		}
 	default:
 		interval := p.Window / time.Duration(p.Limit)
-		size := time.Duration(p.Burst) * interval
+		size, debt := bucketSize(p)
+		full := max(w.full, o.now)
+		if w.full = full + limiter.Time(o.hits)*limiter.Time(interval); a.over {
+			w.full = max(full, min(w.full, o.now+limiter.Time(size+debt)))
+		}
 		if p.Algorithm == limiter.LeakyBucket {
 			size = time.Duration(p.Slack+1)*interval + min(p.MaxWait, time.Duration(p.MaxWaiting)*interval)
 		}

@@ -17,7 +17,7 @@ const (
 	windowShift = 33
 	windowCount = 1<<windowShift - 1
 	endMask     = 1<<30 - 1
-	liveSpan    = uint64(MaxWindow/time.Second) + mostAhead
+	liveSpan    = int64(MaxWindow/time.Second) + mostAhead
 
 	// MaxCount is the greatest number of hits that a fixed window counts. It is above the
 	// greatest limit.
@@ -34,9 +34,11 @@ func (fixedWindow) cells(*Policy) int { return 0 }
 func (fixedWindow) fresh(_, from Time, p *Policy) state { return state{num: windowEnd(p, from)} }
 
 func (fixedWindow) load(v *view, at Time, p *Policy) bool {
-	left, live := windowLeft(v.word, at)
-	if left*int64(time.Second) > int64(p.Window) { // it has not begun, or it is one of a calendar
-		live = !begunAhead(p.windowOf(at.seconds()+left)*int64(time.Second), int64(at))
+	left, most := secondsLeft(v.word, at), int64(p.Window)+mostAheadNanos
+	nanos := left * int64(time.Second)
+	live := uint64(nanos-1) < uint64(most)         //nolint:gosec // false for 0, too
+	if p.Calendar != nil && nanos > most-most>>3 { // its windows differ in length by less than an eighth
+		live = p.Calendar.isLive(left, at)
 	}
 	if live {
 		v.state = state{used: v.word & windowCount, num: at.seconds() + left}
@@ -106,19 +108,16 @@ func windowWord(end int64, used uint64) uint64 {
 // windowLeft returns how many seconds after at's the window of word ends, and
 // whether it does at all: if not, how many seconds it ended ago, negative.
 func windowLeft(word uint64, at Time) (int64, bool) {
-	left := (word>>windowShift - uint64(at.seconds())) & endMask //nolint:gosec // modulo 2^30
+	left := secondsLeft(word, at)
 	if left != 0 && left <= liveSpan {
-		return int64(left), true
+		return left, true
 	}
-	return int64(left) - (endMask+1)*int64(min(left, 1)), false
+	return left - (endMask+1)*min(left, 1), false
 }
 
-// windowOf returns the beginning of the window that ends at the Unix second end, in Unix seconds.
-func (p *Policy) windowOf(end int64) int64 {
-	if p.Calendar != nil {
-		return p.Calendar.before(end)
-	}
-	return end - p.window()/int64(time.Second)
+// secondsLeft returns how many seconds after at's the window of word ends, modulo 2^30.
+func secondsLeft(word uint64, at Time) int64 {
+	return int64((word>>windowShift - uint64(at.seconds())) & endMask) //nolint:gosec // modulo 2^30
 }
 
 // WindowStart returns the beginning of the [FixedWindow] that the time lies in.

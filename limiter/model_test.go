@@ -43,7 +43,7 @@ func quotient(a, b int64) int64 {
 func (m model) at(now Time, c Charge) modelCounter {
 	sec, length := quotient(int64(now), 1e9), int64(c.Policy.Window/time.Second)
 	have, ok := m[modelKey{c.ID, c.Policy.Algorithm}]
-	if ok && have.end > sec && (have.end-sec <= length || !tooFar(begins(c.Policy, have.end), now)) {
+	if ok && have.end > sec && !tooFar(begins(c.Policy, have.end), now) {
 		return have
 	}
 	if p := c.Policy.Calendar; p != nil && p.zone != time.UTC {
