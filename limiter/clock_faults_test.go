@@ -124,7 +124,6 @@ func (w *witness) check(o op, a answer) string {
 		return ""
 	}
 	if w.tooFar(o) {
-		maps.DeleteFunc(w.places, func(_ uint64, end limiter.Time) bool { return end <= w.newest })
 		w.newest, w.end, w.level, w.full, w.hits = o.now, -1<<62, 0, 0, nil
 	}
 	passed := o.hits
@@ -135,6 +134,10 @@ func (w *witness) check(o op, a answer) string {
 	if o.now > w.newest {
 		since, w.newest = time.Duration(o.now-w.newest), o.now
 	}
+	// Each place begins ahead by itself, and its end is rounded up to a millisecond.
+	maps.DeleteFunc(w.places, func(_ uint64, end limiter.Time) bool {
+		return end <= w.newest || tooFar(int64(end)+int64(time.Millisecond-p.Window), int64(o.now))
+	})
 	if o.refund { // of a lease
 		delete(w.places, o.hits)
 		return ""
@@ -160,10 +163,6 @@ func (w *witness) check(o op, a answer) string {
 			return "more than the limit in an interval as long as the window"
 		}
 	case limiter.Concurrency:
-		// Each place begins ahead by itself, and its end is rounded up to a millisecond.
-		maps.DeleteFunc(w.places, func(_ uint64, end limiter.Time) bool {
-			return end <= w.newest || tooFar(int64(end)+int64(time.Millisecond-p.Window), int64(o.now))
-		})
 		if w.places[o.lease] = o.now + limiter.Time(p.Window); len(w.places) > int(p.Limit) {
 			return "more than the limit at once"
 		}
