@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // Unknowable is how the reason begins for which it is not known whether Envoy asks.
@@ -53,6 +54,7 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
 	}
 	x := &exchange{Request: r, manager: m.node, table: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime, formatted: c.formatted}
+	x.mutated, x.internalOnly = x.mutatedEarly(), tree.Texts(x.table.Field("internal_only_headers"))
 	h, found, none := m.table.route(x)
 	calls := &Calls{None: none}
 	if h != nil {
@@ -74,7 +76,7 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 		return calls, nil
 	}
 	for _, f := range m.limiting() {
-		calls.ByFilter = append(calls.ByFilter, f.callOf(x, m, h, found.branches()))
+		calls.ByFilter = append(calls.ByFilter, f.callOf(x, m, h, found))
 	}
 	return calls, nil
 }
@@ -133,10 +135,13 @@ func (c *Config) choose(r *Request) (*manager, error) {
 	}
 }
 
-// callOf returns the call about a request that takes one of several branches of a route.
-func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, branches []*route) Call {
-	first := f.call(x, m, h, branches[0])
-	for _, branch := range branches[1:] {
+// callOf returns the call about a request that takes a route, or one of its branches.
+func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call {
+	if len(r.branches) == 0 {
+		return f.call(x, m, h, r)
+	}
+	first := f.call(x, m, h, r.branches[0])
+	for _, branch := range r.branches[1:] {
 		if !reflect.DeepEqual(first, f.call(x, m, h, branch)) {
 			return Call{
 				Domain: first.Domain, Filter: first.Filter, Before: first.Before,

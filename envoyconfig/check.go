@@ -96,7 +96,7 @@ func (k *checker) manager(m *manager) bool {
 		}
 		behind := ""
 		for _, r := range h.routes {
-			for _, branch := range r.branches() {
+			for _, branch := range r.ways() {
 				k.route(m, limiting, h, branch, behind)
 			}
 			if behind == "" && !r.fragment && r.takesAll() {

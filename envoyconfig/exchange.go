@@ -23,6 +23,10 @@ type exchange struct {
 	limiter *filter
 	// late says that the end of the stream has come.
 	late bool
+	// mutated says that headers may change before a route is chosen, and internalOnly are those that
+	// only internal requests keep.
+	mutated      string
+	internalOnly []string
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
@@ -57,8 +61,8 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 		}
 		return x.given(name), x.unlogged(name)
 	}
-	if unknown := x.mutatedEarly(); unknown != "" {
-		return nil, unknown
+	if x.mutated != "" {
+		return nil, x.mutated
 	}
 	switch name {
 	case ":method":
@@ -84,7 +88,7 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 	if strings.Contains(name, "_") && action != "ALLOW" {
 		return nil, "headers_with_underscores_action is " + action
 	}
-	if slices.ContainsFunc(tree.Texts(x.table.Field("internal_only_headers")), func(only string) bool { return strings.EqualFold(only, name) }) {
+	if slices.ContainsFunc(x.internalOnly, func(only string) bool { return strings.EqualFold(only, name) }) {
 		switch internal, unknown := x.isInternal(); {
 		case unknown != "":
 			return nil, "it is one of internal_only_headers: " + unknown
@@ -110,8 +114,8 @@ func (x *exchange) authority() (authority, unknown string) {
 	if x.Logged != nil {
 		return authority, x.unlogged(":authority")
 	}
-	if unknown := x.mutatedEarly(); unknown != "" {
-		return "", unknown
+	if x.mutated != "" {
+		return "", x.mutated
 	}
 	m := x.manager
 	if m.Field("strip_trailing_host_dot").Yes(false) {
@@ -174,8 +178,8 @@ func (x *exchange) pathUnknown() string {
 	if x.Logged != nil {
 		return x.unlogged(":path")
 	}
-	if unknown := x.mutatedEarly(); unknown != "" {
-		return unknown
+	if x.mutated != "" {
+		return x.mutated
 	}
 	path := x.pathOnly()
 	if m.Field("merge_slashes").Yes(false) && strings.Contains(path, "//") {

@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
@@ -19,8 +20,10 @@ type manager struct {
 	table *table
 	// fragments says that filters and routes are parts, which Istio puts somewhere.
 	fragments bool
-	// upstream reports whether filters may run behind the router.
+	// upstream reports whether filters may run after the router.
 	upstream bool
+	// setters has what setterTexts returned, by setterOf. Its texts follow from the configuration alone.
+	setters sync.Map
 }
 
 // limiting returns the rate limit filters that requests come to: those before the router.

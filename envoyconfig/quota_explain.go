@@ -38,7 +38,7 @@ func (f *filter) bucket(x *exchange, m *manager, h *virtualHost, r *route) Bucke
 	b := Bucket{Domain: f.domain(), Filter: f.node.Pos(), Before: m.before(f)}
 	disabled := f.disabled
 	if r != nil {
-		branches := r.branches()
+		branches := r.ways()
 		_, disabled = f.perRoute(m.table, h, branches[0])
 		for _, branch := range branches[1:] {
 			if _, other := f.perRoute(m.table, h, branch); other != disabled {

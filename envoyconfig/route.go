@@ -35,8 +35,10 @@ type route struct {
 	action   *tree.Node
 	match    routeMatch
 	policies []*policy
-	// entry is the one of weighted_clusters that the request goes to, nil unless those differ in what
-	// they say of filters.
+	// branches has the route once for each entry of weighted_clusters, if any of these configures filters;
+	// else it is empty.
+	branches []*route
+	// entry is the one of weighted_clusters of a branch, nil of other routes.
 	entry *tree.Node
 	// fragment says that this is what is merged into a route, of which nothing else is known.
 	fragment bool
@@ -63,7 +65,9 @@ func newHost(n *tree.Node) *virtualHost {
 
 func newRoute(n *tree.Node) *route {
 	action := n.Field("route")
-	return &route{node: n, action: action, match: newRouteMatch(n.Field("match")), policies: newPolicies(action.Field("rate_limits"))}
+	r := &route{node: n, action: action, match: newRouteMatch(n.Field("match")), policies: newPolicies(action.Field("rate_limits"))}
+	r.branches = r.split()
+	return r
 }
 
 // host returns the virtual host of an authority, nil if there is none: an exact name, the
@@ -149,10 +153,8 @@ func (h *virtualHost) pick(x *exchange) (r *route, unknown string) {
 	return nil, ""
 }
 
-// branches returns the route once for each entry of weighted_clusters, if any of them says something of
-// filters; else the route itself.
-func (r *route) branches() []*route {
-	var all []*route
+// split returns the branches of a route.
+func (r *route) split() (all []*route) {
 	differ := false
 	for entry := range r.action.At("weighted_clusters", "clusters").Elements() {
 		if weight := entry.Field("weight"); weight.There() && weight.Uint(1) == 0 {
@@ -164,9 +166,17 @@ func (r *route) branches() []*route {
 		all = append(all, &branch)
 	}
 	if !differ {
-		return []*route{r}
+		return nil
 	}
 	return all
+}
+
+// ways returns the branches of a route, or the route itself if it has none.
+func (r *route) ways() []*route {
+	if len(r.branches) == 0 {
+		return []*route{r}
+	}
+	return r.branches
 }
 
 // called is the route for people: its name, or its place.

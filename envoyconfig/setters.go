@@ -275,21 +275,40 @@ func setsHeader(f *filter, header string) (found bool) {
 	return found
 }
 
+// setterOf is what exchange.setter has found out of a key for a rate limit filter.
+type setterOf struct {
+	limiter *filter
+	key     *tree.Node
+	late    bool
+}
+
 // setter names the filter that sets the dynamic metadata at a key. none says why no filter does.
 func (x *exchange) setter(key *tree.Node) (by, none string) {
-	const unknown = "another filter may set it"
 	if x.of == nil {
-		return unknown, ""
+		return maybeSet, ""
 	}
-	if none = x.of.metadataSet(x.limiter, key, x.late); none != "" {
+	of := setterOf{x.limiter, key, x.late}
+	if found, ok := x.of.setters.Load(of); ok { // it is the same for each line of a log
+		texts, _ := found.([2]string)
+		return texts[0], texts[1]
+	}
+	by, none = x.of.setterTexts(of)
+	x.of.setters.Store(of, [2]string{by, none})
+	return by, none
+}
+
+const maybeSet = "another filter may set it"
+
+func (m *manager) setterTexts(of setterOf) (by, none string) {
+	if none = m.metadataSet(of.limiter, of.key, of.late); none != "" {
 		return "", none
 	}
-	s := x.of.setter(x.limiter, key.Field("key").Text)
-	if s.before == nil && x.late {
+	s := m.setter(of.limiter, of.key.Field("key").Text)
+	if s.before == nil && of.late {
 		s.before = s.after
 	}
 	if s.before != nil {
 		return "the filter " + s.before.name + " sets it", ""
 	}
-	return unknown, ""
+	return maybeSet, ""
 }

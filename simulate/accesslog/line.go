@@ -176,8 +176,8 @@ func (l *Line) Recorded() Recorded {
 
 // isTooMany reports whether a status is 429, which some programs write as 429.0.
 func isTooMany(status []byte) bool {
-	code, fraction, _ := bytes.Cut(status, []byte("."))
-	return string(code) == "429" && len(bytes.Trim(fraction, "0")) == 0
+	rest, ok := bytes.CutPrefix(status, []byte("429"))
+	return ok && (len(rest) == 0 || rest[0] == '.' && len(bytes.Trim(rest[1:], "0")) == 0)
 }
 
 // hasFlag reports whether flags such as RL,UF have RL, or its long name.

@@ -163,6 +163,7 @@ func recogniseText(sample [][]byte) (lineFormat, error) {
 			return nil, err
 		}
 		f.server, f.none = t.server, t.none
+		f.requestOp = slices.IndexFunc(f.ops, func(op operator) bool { return op.name == requestLine })
 		if n := fitting(f, sample); n > most+len(sample)/20 {
 			best, most = f, n
 		}

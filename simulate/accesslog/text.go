@@ -25,8 +25,10 @@ type textFormat struct {
 	// named has the variables, and fenced says that no value can be read in several ways.
 	named
 	hasVariables, fenced bool
-	// none is the request line of lines that have no request, such as those of connections.
-	none string
+	// none is the request line of lines that have no request, such as those of connections, and
+	// requestOp the index of the operator that has it. An empty none is of formats without such lines.
+	none      string
+	requestOp int
 	// line reads what the last variable has, a line of another format; nil if it is none.
 	line lineFormat
 	// literals has one more element than ops: they stand around them.
@@ -212,7 +214,7 @@ func (f *textFormat) read(line []byte, l *Line, request func(error) error) error
 	}
 	if f.none != "" {
 		starts, ends := l.edges(len(f.ops))
-		if i := slices.IndexFunc(f.ops, func(op operator) bool { return op.name == requestLine }); string(line[starts[i]:ends[i]]) == f.none {
+		if string(line[starts[f.requestOp]:ends[f.requestOp]]) == f.none {
 			return errHeader
 		}
 	}

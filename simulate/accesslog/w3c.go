@@ -61,11 +61,10 @@ func newW3CFormat(fields map[string]string, sample [][]byte) (lineFormat, error)
 // newW3CPart finds where the values of the fields go that a #Fields: names.
 func newW3CPart(renamed map[string]string, names []byte, l *layout) *w3cPart {
 	p := &w3cPart{names: string(names), date: -1, time: -1}
-	f := named{names: renamed}
-	for name := range strings.FieldsSeq(p.names) {
+	f, columns := named{names: renamed}, strings.Fields(p.names)
+	for _, name := range columns {
 		f.learn(name)
 	}
-	columns := strings.Fields(p.names)
 	p.slots = slices.Repeat([]int{-1}, len(columns))
 	slots := f.slots(l, nil)
 	for i, name := range columns {
@@ -127,11 +126,15 @@ func (f *w3cFormat) partOf(l *Line, names []byte) {
 func (p *w3cPart) read(line []byte, l *Line) error {
 	var date, time []byte
 	var dateAt, timeAt, n int
+	separator := byte(' ') // a tab always separates values; spaces do in lines without tabs
+	if bytes.IndexByte(line, '\t') >= 0 {
+		separator = '\t'
+	}
 	for at := 0; at < len(line); n++ {
 		if n == len(p.slots) {
 			return &LineError{at, errOtherCount}
 		}
-		value, from, next := l.w3cValue(line, at)
+		value, from, next := l.w3cValue(line, at, separator)
 		switch n {
 		case p.date:
 			date, dateAt = value, from
@@ -163,16 +166,12 @@ func (p *w3cPart) read(line []byte, l *Line) error {
 }
 
 // w3cValue returns the value of a line that begins at a column, where it stands, and where the next
-// one begins. A tab always separates values; spaces do in lines without tabs.
-func (l *Line) w3cValue(line []byte, at int) (value []byte, from, next int) {
+// one begins.
+func (l *Line) w3cValue(line []byte, at int, separator byte) (value []byte, from, next int) {
 	if line[at] == '"' {
 		if value, next, ok := l.w3cQuoted(line, at); ok {
 			return value, at, next
 		}
-	}
-	separator := byte(' ')
-	if bytes.IndexByte(line, '\t') >= 0 {
-		separator = '\t'
 	}
 	end := bytes.IndexByte(line[at:], separator)
 	if end < 0 {
