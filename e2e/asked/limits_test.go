@@ -51,27 +51,14 @@ func TestLimitsOfMetadata(t *testing.T) {
 			"routes": list{object{"match": object{"prefix": "/"}, "route": object{"cluster": "backend"}}},
 		}},
 	}, testClusters)
-	text, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.json", Content: text}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := startRecorder(t)
-	e := startEnvoy(t, text, r)
+	a := startAsked(t, config)
 	request := envoyconfig.Request{
 		Method: "GET", Scheme: "http", Authority: "a", Path: "/", Listener: "ingress", Metadata: metadata,
 		Headers: []envoyconfig.Header{{Name: caseHeader, Value: "0"}},
 	}
-	send(t, e, []envoyconfig.Request{request})
-	calls, err := read.Calls(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	calls := a.calls(t, request)
 	var count tally
-	if want, got := count.calls(calls), r.about("0"); !agree(want, got) { // Envoy awaited the answer
+	if want, got := count.calls(calls), a.recorder.about("0"); !agree(want, got) { // Envoy awaited the answer
 		t.Errorf("computed %v\nEnvoy asked %v", want, got)
 	}
 }

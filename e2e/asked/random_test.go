@@ -2,7 +2,6 @@ package asked_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -54,28 +53,18 @@ func TestComputedEqualsAsked(t *testing.T) {
 func compare(t *testing.T, seed uint64, requests int) {
 	t.Helper()
 	g := generator{rand.New(rand.NewPCG(seed, 0))}
-	r := startRecorder(t)
-	text, err := json.MarshalIndent(g.bootstrap(), "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.json", Content: text}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := startEnvoy(t, text, r)
-
+	a := startAsked(t, g.bootstrap())
 	all := make([]envoyconfig.Request, requests)
 	for i := range all {
 		all[i] = g.request(i)
 	}
-	send(t, e, all)
+	send(t, a.envoy, all)
 
 	var count tally
 	late, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	for i, request := range all {
-		asked, err := config.Calls(request)
+		asked, err := a.config.Calls(request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +72,7 @@ func compare(t *testing.T, seed uint64, requests int) {
 		if want == nil {
 			continue
 		}
-		if got := r.await(strconv.Itoa(i), len(want), late.Done()); !agree(want, got) {
+		if got := a.recorder.await(strconv.Itoa(i), len(want), late.Done()); !agree(want, got) {
 			t.Errorf("%s\ncomputed %v\nEnvoy asked %v\nroute %s %s %v", requestText(request), want, got, asked.VirtualHost, asked.Route, asked.Pos)
 		}
 	}
@@ -93,7 +82,7 @@ func compare(t *testing.T, seed uint64, requests int) {
 	}
 	if t.Failed() {
 		keep := filepath.Join(os.TempDir(), fmt.Sprintf("asked-%d.json", seed))
-		t.Logf("the configuration is in %s (%v)", keep, os.WriteFile(keep, text, 0o600))
+		t.Logf("the configuration is in %s (%v)", keep, os.WriteFile(keep, a.text, 0o600))
 	}
 }
 

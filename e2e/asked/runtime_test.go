@@ -1,7 +1,6 @@
 package asked_test
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -52,29 +51,16 @@ func compareRuntime(t *testing.T, layers list, keys []string) {
 		"routes": list{object{"match": object{"prefix": "/"}, "route": object{"cluster": "backend"}}},
 	}}}, testClusters)
 	config["layered_runtime"] = object{"layers": layers}
-	text, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.json", Content: text}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := startRecorder(t)
-	e := startEnvoy(t, text, r)
+	a := startAsked(t, config)
 	request := envoyconfig.Request{
 		Method: "GET", Scheme: "http", Authority: "a", Path: "/", Listener: "ingress",
 		Headers: []envoyconfig.Header{{Name: caseHeader, Value: "0"}},
 	}
-	send(t, e, []envoyconfig.Request{request})
-	calls, err := read.Calls(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	calls := a.calls(t, request)
 	var count tally
 	want := count.calls(calls)
 
-	if got := r.about("0"); !agree(want, got) { // Envoy awaited the answers
+	if got := a.recorder.about("0"); !agree(want, got) { // Envoy awaited the answers
 		t.Errorf("computed %v\nEnvoy asked %v", want, got)
 	}
 }

@@ -2,7 +2,6 @@ package asked_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"strconv"
@@ -117,27 +116,12 @@ func TestFiltersThatSetMetadata(t *testing.T) {
 		}
 		filters := append(append(list{}, c.before...), generator{}.filter("limit", object{"domain": "first"}))
 		filters = append(append(filters, c.after...), httpFilter("router", "router.v3.Router", router))
-		listeners = append(listeners, object{
-			"name": fmt.Sprint("l", i), "address": object{"socket_address": object{"address": "127.0.0.1", "port_value": 0}},
-			"filter_chains": list{object{"filters": list{object{
-				"name": "manager", "typed_config": object{
-					"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-					"stat_prefix": "ingress", "http_filters": filters,
-					"route_config": object{"virtual_hosts": list{object{"name": "all", "domains": list{"*"}, "rate_limits": list{policy}, "routes": list{route}}}},
-				},
-			}}}},
-		})
+		listeners = append(listeners, listener(fmt.Sprint("l", i), object{
+			"stat_prefix": "ingress", "http_filters": filters,
+			"route_config": object{"virtual_hosts": list{object{"name": "all", "domains": list{"*"}, "rate_limits": list{policy}, "routes": list{route}}}},
+		}))
 	}
-	text, err := json.Marshal(object{"static_resources": object{"listeners": listeners, "clusters": testClusters}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.json", Content: text}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := startRecorder(t)
-	e := startEnvoy(t, text, r)
+	a := startAsked(t, object{"static_resources": object{"listeners": listeners, "clusters": testClusters}})
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	for i, c := range settersCases {
@@ -145,16 +129,12 @@ func TestFiltersThatSetMetadata(t *testing.T) {
 			Method: "GET", Scheme: "http", Authority: "a", Path: "/", Listener: fmt.Sprint("l", i),
 			Headers: []envoyconfig.Header{{Name: caseHeader, Value: strconv.Itoa(i)}},
 		}
-		send(t, e, []envoyconfig.Request{request})
-		calls, err := read.Calls(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		calls := a.calls(t, request)
 		want := 0
 		if c.want {
 			want = 1
 		}
-		if got := r.await(strconv.Itoa(i), want, ctx.Done()); len(got) != want {
+		if got := a.recorder.await(strconv.Itoa(i), want, ctx.Done()); len(got) != want {
 			t.Errorf("%s: Envoy asked %v", c.name, got)
 		}
 		d := calls.ByFilter[0].Descriptors[0]

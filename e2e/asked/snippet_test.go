@@ -94,19 +94,12 @@ func loads(t *testing.T, binary, path, snippet string) {
 func frame(filters list, routes object, clusters list) object {
 	return object{"static_resources": object{
 		"clusters": clusters,
-		"listeners": list{object{
-			"name": "ingress", "address": object{"socket_address": object{"address": "127.0.0.1", "port_value": 0}},
-			"filter_chains": list{object{"filters": list{object{
-				"name": "envoy.filters.network.http_connection_manager",
-				"typed_config": object{
-					"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-					"stat_prefix": "ingress", "route_config": routes,
-					"http_filters": append(filters, object{
-						"name":         "envoy.filters.http.router",
-						"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
-					}),
-				},
-			}}}},
-		}},
+		"listeners": list{listener("ingress", object{
+			"stat_prefix": "ingress", "route_config": routes,
+			"http_filters": append(filters, object{
+				"name":         "envoy.filters.http.router",
+				"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+			}),
+		})},
 	}}
 }

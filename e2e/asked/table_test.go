@@ -37,7 +37,6 @@ func (g generator) bootstrap() object {
 	var listeners list
 	for i, manager := range managers {
 		fields := object{
-			"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
 			"stat_prefix": fmt.Sprint("l", i),
 			"http_filters": list{
 				g.filter("first", object{"domain": "first"}),
@@ -48,12 +47,7 @@ func (g generator) bootstrap() object {
 			"route_config": g.table(),
 		}
 		maps.Copy(fields, manager)
-		listeners = append(listeners, object{
-			"name": fmt.Sprint("l", i), "address": object{"socket_address": object{"address": "127.0.0.1", "port_value": 0}},
-			"filter_chains": list{object{"filters": list{object{
-				"name": "envoy.filters.network.http_connection_manager", "typed_config": fields,
-			}}}},
-		})
+		listeners = append(listeners, listener(fmt.Sprint("l", i), fields))
 	}
 	return object{
 		"node": object{"id": "test", "cluster": "front"},

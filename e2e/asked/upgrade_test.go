@@ -2,7 +2,6 @@ package asked_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"testing"
@@ -26,7 +25,6 @@ func TestUpgrades(t *testing.T) {
 		{object{"upgrade_type": "websocket", "enabled": false, "filters": own}},
 	} {
 		manager := object{
-			"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
 			"stat_prefix": "ingress", "http_filters": list{generator{}.filter("limit", object{"domain": "first"}), router},
 			"route_config": object{"virtual_hosts": list{object{
 				"name": "all", "domains": list{"*"},
@@ -44,21 +42,9 @@ func TestUpgrades(t *testing.T) {
 		if configs != nil {
 			manager["upgrade_configs"] = configs
 		}
-		listeners = append(listeners, object{
-			"name": fmt.Sprint("l", i), "address": object{"socket_address": object{"address": "127.0.0.1", "port_value": 0}},
-			"filter_chains": list{object{"filters": list{object{"name": "manager", "typed_config": manager}}}},
-		})
+		listeners = append(listeners, listener(fmt.Sprint("l", i), manager))
 	}
-	text, err := json.Marshal(object{"static_resources": object{"listeners": listeners, "clusters": testClusters}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.json", Content: text}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := startRecorder(t)
-	e := startEnvoy(t, text, r)
+	a := startAsked(t, object{"static_resources": object{"listeners": listeners, "clusters": testClusters}})
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	n := 0
@@ -76,14 +62,10 @@ func TestUpgrades(t *testing.T) {
 					Method: "GET", Scheme: "http", Authority: "a", Path: path, Listener: fmt.Sprint("l", i),
 					Headers: append(headers, envoyconfig.Header{Name: caseHeader, Value: strconv.Itoa(n)}),
 				}
-				send(t, e, []envoyconfig.Request{request})
-				calls, err := read.Calls(request)
-				if err != nil {
-					t.Fatal(err)
-				}
+				calls := a.calls(t, request)
 				var count tally
 				want := count.calls(calls)
-				if got := r.await(strconv.Itoa(n), len(want), ctx.Done()); !agree(want, got) {
+				if got := a.recorder.await(strconv.Itoa(n), len(want), ctx.Done()); !agree(want, got) {
 					t.Errorf("%s: computed %v, Envoy asked %v", requestText(request), want, got)
 				}
 				n++
