@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -23,6 +24,23 @@ func calendarPolicies(c *limiter.Calendar) (all []*limiter.Policy) {
 		all = append(all, &ring)
 	}
 	return all
+}
+
+// decideInBoth has a table and the script of a server decide a batch of the counter of a name.
+func decideInBoth(t *testing.T, conn *redis.Conn, table *limiter.Table, name [][]byte, at limiter.Time, inTable, stored *limiter.Batch) {
+	t.Helper()
+	run, call := &script.Run{}, &script.Call{}
+	run.Clear(at)
+	call.Encode(at, stored, name, 0)
+	run.Add(call)
+	if script.Decides.Run(conn, run); run.Err == nil {
+		run.Read()
+	}
+	if run.Err != nil || call.Err != nil {
+		t.Fatal(run.Err, call.Err)
+	}
+	table.Decide(at, inTable)
+	stored.Stored().Conclude(at, call.Found)
 }
 
 // The store decides as a table does at each edge of the windows of a calendar and of their parts, to the nanosecond; and
@@ -58,18 +76,7 @@ func TestStoreHasTheEdgesOfACalendar(t *testing.T) {
 				}
 				charge.ID.Hi, charge.ID.Lo = 1<<40, 1<<40
 				inTable, stored := limiter.Batch{Charges: []limiter.Charge{charge}}, limiter.Batch{Charges: []limiter.Charge{charge}}
-				run, call := &script.Run{}, &script.Call{}
-				run.Clear(at)
-				call.Encode(at, &stored, name, 0)
-				run.Add(call)
-				if script.Decides.Run(conn, run); run.Err == nil {
-					run.Read()
-				}
-				if run.Err != nil || call.Err != nil {
-					t.Fatal(run.Err, call.Err)
-				}
-				table.Decide(at, &inTable)
-				stored.Stored().Conclude(at, call.Found)
+				decideInBoth(t, conn, table, name, at, &inTable, &stored)
 				if diff := cmp.Diff(inTable.Decisions, stored.Decisions); diff != "" {
 					t.Fatalf("%v, %d parts, at %v: table -, store +:\n%s", c.Zone(), p.SubWindows, time.Unix(0, int64(at)).In(c.Zone()), diff)
 				}

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -60,18 +59,7 @@ func TestStoreOfAClockThatWasAhead(t *testing.T) {
 				inTable, stored := limiter.Batch{Charges: []limiter.Charge{charge}}, limiter.Batch{Charges: []limiter.Charge{charge}}
 				leases.resolve(&inTable, 0)
 				leases.resolve(&stored, 1)
-				run, call := &script.Run{}, &script.Call{}
-				run.Clear(at)
-				call.Encode(at, &stored, name, 0)
-				run.Add(call)
-				if script.Decides.Run(conn, run); run.Err == nil {
-					run.Read()
-				}
-				if run.Err != nil || call.Err != nil {
-					t.Fatal(run.Err, call.Err)
-				}
-				table.Decide(at, &inTable)
-				stored.Stored().Conclude(at, call.Found)
+				decideInBoth(t, conn, table, name, at, &inTable, &stored)
 				if diff := cmp.Diff(inTable.Decisions, stored.Decisions); diff != "" {
 					t.Fatalf("%+v, %v ahead, %+v at %v: table -, store +:\n%s", *p, jump, charge, time.Duration(at-base), diff)
 				}

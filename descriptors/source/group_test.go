@@ -222,15 +222,21 @@ func TestAGroupSaysWhatHasChanged(t *testing.T) {
 	}
 }
 
+// mountUnfinished mounts a second version of a volume in which a table does not end with a newline.
+func (w *grouped) mountUnfinished(table string) {
+	w.t.Helper()
+	files := volumeOf(2, 2, 2)
+	files[table] = strings.TrimSuffix(files[table], "\n")
+	w.mount(files)
+}
+
 // TestRulesWaitForAnUnfinishedTable replaces a volume by one in which a table does not end with a newline.
 func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
 	if err := w.group.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	files := volumeOf(2, 2, 2)
-	files["0.csv"] = strings.TrimSuffix(files["0.csv"], "\n")
-	w.mount(files)
+	w.mountUnfinished("0.csv")
 	rounds := 0
 	w.look(func() {
 		w.want("while a table is unfinished", 1, 1, 1)
@@ -251,9 +257,7 @@ func TestAnUnfinishedTableIsReplaced(t *testing.T) {
 	if err := w.group.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	files := volumeOf(2, 2, 2)
-	files["0.csv"] = strings.TrimSuffix(files["0.csv"], "\n")
-	w.mount(files)
+	w.mountUnfinished("0.csv")
 	rounds := 0
 	w.look(func() {
 		if rounds++; rounds == 2*mostRounds {
@@ -270,8 +274,6 @@ func TestAnUnfinishedTableIsReplaced(t *testing.T) {
 func TestUnfinishedTablesDoNotHaveOthersReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newGrouped(t, settled, volumeOf(1, 1, 1))
-		files := volumeOf(2, 2, 2)
-		files["1.csv"] = strings.TrimSuffix(files["1.csv"], "\n")
 		opened := 0
 		complete := w.group.tables[0]
 		complete.open = func(path string) (tableSource, error) {
@@ -287,7 +289,7 @@ func TestUnfinishedTablesDoNotHaveOthersReadAgain(t *testing.T) {
 		} {
 			w.mount(volumeOf(1, 1, 1))
 			check(t, w.group.Load(t.Context()))
-			w.mount(files)
+			w.mountUnfinished("1.csv")
 			opened = 0
 			took(t, unfinishedTime, unfinishedTime+3*settled, step.take)
 			w.want(step.name, 2, 2, 2)

@@ -174,27 +174,39 @@ func TestKeyComesAndGoes(t *testing.T) {
 	}
 }
 
+// deniedTwenty returns what one key has led to that was denied once in each of 20 seconds, the last of which is now.
+func deniedTwenty() (l *Live, now time.Time) {
+	l, d := testLive(Hashed)
+	now = begin
+	for range 20 {
+		now = now.Add(time.Second)
+		l.Tick(now)
+		d.Denied(&Denial{ID: id(1)})
+	}
+	return l, now
+}
+
+// goesByItself holds that all keys are gone within two minutes from now.
+func goesByItself(t *testing.T, l *Live, now time.Time, when string) {
+	t.Helper()
+	for last := now; len(l.keys()) > 0; now = now.Add(time.Second) {
+		if l.Tick(now); now.Sub(last) > 2*time.Minute {
+			t.Fatalf("%s: two minutes later there is %+v", when, l.keys())
+		}
+	}
+}
+
 // TestKeysOfAClockThatIsSetBack holds that they stay, are of no later time than now, and go as they would.
 func TestKeysOfAClockThatIsSetBack(t *testing.T) {
 	for _, back := range []time.Duration{time.Second, time.Minute, time.Hour} {
-		l, d := testLive(Hashed)
-		now := begin
-		for range 20 {
-			now = now.Add(time.Second)
-			l.Tick(now)
-			d.Denied(&Denial{ID: id(1)})
-		}
+		l, now := deniedTwenty()
 		l.Tick(now.Add(interval)) // whatever comes next, the key has no denial in this interval
 		now = now.Add(interval - back)
 		l.Tick(now)
 		if keys := l.keys(); len(keys) != 1 || keys[0].Denied != 20 || keys[0].Since.After(now) || keys[0].Last.After(now) {
 			t.Errorf("set back by %v: %+v at %v, want the key with 20 denials before", back, keys, now)
 		}
-		for last := now; len(l.keys()) > 0; now = now.Add(time.Second) {
-			if l.Tick(now); now.Sub(last) > 2*time.Minute {
-				t.Fatalf("set back by %v: two minutes later there is %+v", back, l.keys())
-			}
-		}
+		goesByItself(t, l, now, fmt.Sprintf("set back by %v", back))
 	}
 }
 
@@ -286,24 +298,14 @@ func TestTickThatIsOvertaken(t *testing.T) {
 // TestKeysOfAClockThatIsSetAhead holds that they stay, with all of their denials, and go as they would.
 func TestKeysOfAClockThatIsSetAhead(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Minute, time.Hour, 50 * 365 * 24 * time.Hour} {
-		l, d := testLive(Hashed)
-		now := begin
-		for range 20 {
-			now = now.Add(time.Second)
-			l.Tick(now)
-			d.Denied(&Denial{ID: id(1)})
-		}
+		l, now := deniedTwenty()
 		for _, now := range []time.Time{now.Add(interval), now.Add(interval + ahead), now.Add(interval)} {
 			l.Tick(now)
 			if keys := l.keys(); len(keys) != 1 || keys[0].Denied != 20 || keys[0].Since.After(now) || keys[0].Last.After(now) {
 				t.Errorf("set ahead by %v: %+v at %v, want the key with 20 denials before", ahead, keys, now)
 			}
 		}
-		for last := now; len(l.keys()) > 0; now = now.Add(time.Second) {
-			if l.Tick(now); now.Sub(last) > 2*time.Minute {
-				t.Fatalf("set ahead by %v: two minutes later there is %+v", ahead, l.keys())
-			}
-		}
+		goesByItself(t, l, now, fmt.Sprintf("set ahead by %v", ahead))
 	}
 }
 
