@@ -53,7 +53,7 @@ func (k *checker) filter(f *filter) {
 	}
 }
 
-// unanswered says what the filter does where no answer comes in time.
+// unanswered describes how the filter treats a request that the service does not answer in time.
 func (f *filter) unanswered() string {
 	if f.config.Field("failure_mode_deny").Yes(false) {
 		return "denies the request"

@@ -94,7 +94,7 @@ func (x *exchange) forwardedFor() (value string, there bool) {
 	return value[:max(0, i)], i >= 0
 }
 
-// remoteUnknown says how to tell the peer's address.
+// remoteUnknown explains how to give the peer's address.
 func (x *exchange) remoteUnknown() string {
 	if x.Logged != nil {
 		return "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"

@@ -119,7 +119,7 @@ func (m *manager) setter(limiter *filter, namespace string) (s setter) {
 	return s
 }
 
-// runsUpstream reports whether filters may run behind the router: its own, or those of a cluster, which may come
+// runsUpstream reports whether filters may run after the router: its own, or those of a cluster, which may come
 // from elsewhere.
 func (c *Config) runsUpstream(m *manager) bool {
 	for _, n := range c.clusters {
@@ -178,8 +178,8 @@ func quotes(code, text string) bool {
 	return strings.Contains(code, `"`+text+`"`) || strings.Contains(code, "'"+text+"'")
 }
 
-// metadataSet says what stands in the way of metadata that an action reads; empty if nothing does, as far
-// as is known. late says that it is read at the end of the stream, when all filters have run.
+// metadataSet says why the metadata that an action reads is not set; empty if it is, as far as is
+// known. late says that it is read at the end of the stream, when all filters have run.
 func (m *manager) metadataSet(limiter *filter, key *tree.Node, late bool) string {
 	namespace := key.Field("key").Text
 	if m.fragments || namespace == "" {

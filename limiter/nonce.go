@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A nonceKey is the secret of a table that the nonces of its leases are made of, so that a lease tells nothing of others.
+// A nonceKey is the secret from which a table makes the nonces of its leases, so that a lease reveals nothing about others.
 // A nonce is 16 bits of a hash of the key, the ID of the counter, which is a secret too, the time in nanoseconds, and how
 // many leases the counter has given. The hash is not a cipher: it is three products, as fast as a request needs it. To
 // foretell a nonce one would have to find the five words of the key in 16 bits of each of one's own leases, while 65,536

@@ -1,6 +1,6 @@
 package quota
 
-// Estimated memory of what is kept, in bytes. Ids are added to it.
+// Estimated memory of buckets and shares, in bytes. Ids are added to it.
 const (
 	bucketBytes = 320
 	shareBytes  = 100
@@ -12,7 +12,7 @@ const (
 type client struct {
 	id      uint64 // 0: it has a single stream
 	streams int    // number of open streams
-	bytes   int    // memory of what is kept for it
+	bytes   int    // memory that is kept for it
 
 	part // in the bucket that is divided
 }
@@ -41,10 +41,10 @@ func (d *Divider) leaveClient(s *stream) {
 // take all they can leave one part in k+1 to others.
 func (d *Divider) hasRoom(c *client, n int) bool { return c.bytes+n <= d.o.MaxBytes-(d.bytes+n) }
 
-// isGreedy reports whether a client has more than half of what it may have.
+// isGreedy reports whether a client has more than half of its bound.
 func (d *Divider) isGreedy(c *client) bool { return 2*c.bytes > d.o.MaxBytes-d.bytes }
 
-// charge adds n bytes to what is kept for a client, and forgets the client once it has nothing.
+// charge adds n bytes to the memory of a client, and forgets the client once it has nothing.
 func (d *Divider) charge(c *client, n int) {
 	d.bytes += n
 	if c.bytes += n; c.bytes == 0 && c.streams == 0 && c.id != 0 {

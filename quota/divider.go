@@ -79,7 +79,7 @@ type Divider struct {
 	nextClosing  int       // the place in closing of the next one: they take turns
 	shares       int
 	closed       int // number of shares of closed streams
-	bytes        int // memory of what is kept, as estimated
+	bytes        int // memory of buckets and shares, as estimated
 	peers        map[uint64]*peer
 	clients      map[uint64]*client
 	purged       Time
@@ -162,7 +162,7 @@ func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 }
 
 // Closed says that a stream has ended: nothing that was taken for it and not yet written will be
-// written. What it was told acts until its time to live has passed. The stream's buckets are left to
+// written. Its assignments act until their time to live has passed. The stream's buckets are left to
 // the next calls of [Divider.Tick], so Closed costs the same for any number of them.
 func (d *Divider) Closed(now Time, h Holder) {
 	d.advance(now)

@@ -1,6 +1,6 @@
 package quota
 
-// want is what a share or a client is to get in a division, in tokens per Fill.
+// want is the rate that a share or a client is to get in a division, in tokens per Fill.
 type want struct {
 	want          float64
 	target, most  int64
@@ -8,7 +8,7 @@ type want struct {
 	live, settled bool
 }
 
-// part is what a client has in the bucket that is divided.
+// part is a client's part of the bucket that is divided.
 type part struct {
 	division uint64 // number of the division that set the other fields
 	live     int    // number of live shares
@@ -168,7 +168,7 @@ const mostLevels = 32
 
 // fill sets targets: each gets what it wants, but none that wants more gets more than another that
 // wants as much (max-min fairness). What is left goes to all, half of it evenly, so that new requests
-// find something everywhere, and half by what they want.
+// find something everywhere, and half by their demand.
 func fill(wants []want, all int64, live int) {
 	left, open := float64(all), live
 	for pass, settled := 0, true; settled && open > 0 && pass < mostLevels; pass++ {

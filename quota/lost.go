@@ -106,7 +106,7 @@ func (l *lost) payer(b *bucket) *client {
 	return l.client
 }
 
-// mergeLost merges the older half of what is lost: what one client had, and all of it if that is not enough.
+// mergeLost merges the older half of the lost rates: those of one client, and all of them if that is not enough.
 func (d *Divider) mergeLost(b *bucket) {
 	older := b.lost[:mostLost/2]
 	kept := make([]lost, 0, mostLost+1)

@@ -38,7 +38,7 @@ func (b *bodies) open(r *http.Request) *body {
 	return &body{bytes: make([]byte, 0, freeBody), from: b, address: clientAddress(r)}
 }
 
-// read reads all of in, of which there are most bytes.
+// read reads all of in, but no more than most bytes.
 func (b *body) read(in io.Reader, most int) error {
 	for {
 		if len(b.bytes) == cap(b.bytes) {

@@ -22,7 +22,7 @@ const (
 	maxRetiring    = 64
 )
 
-// connections is a listener that bounds its open connections, of which each client address has a fair share. To
+// connections is a listener that bounds its open connections and gives each client address a fair share. To
 // admit one more it ends an idle one, whose client has the most connections or never made a call; see [compareRanks].
 // So a client cannot keep out probes, scrapes and other proxies with connections that it does not use.
 type connections struct {

@@ -295,7 +295,7 @@ func (s *Statsd) send(series *sent, e *statsdEntry, m *dto.Metric) {
 			err = errors.Join(err, s.client.TimeInMilliseconds(series.name, value*scale, series.tags, 1))
 		}
 	}
-	if err == nil || series.long { // a line that is longer than a packet is told once
+	if err == nil || series.long { // a line that is longer than a packet is reported once
 		return
 	}
 	s.errors.Inc()

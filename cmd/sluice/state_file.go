@@ -92,7 +92,7 @@ func followLinks(path string) string {
 		}
 		if !filepath.IsAbs(target) {
 			dir, _ := filepath.Split(to)
-			target = dir + target // not cleaned: ".." behind a link leads elsewhere
+			target = dir + target // not cleaned: ".." after a link leads elsewhere
 		}
 		to = target
 	}

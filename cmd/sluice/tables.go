@@ -115,7 +115,7 @@ func (s *serveCmd) follow(ctx context.Context, group *errgroup.Group, r *keeper,
 		return bad
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the process was told to end
+		return nil //nolint:nilerr // the process is to end
 	}
 	ends = false
 	group.Go(until(ctx, all.Run))

@@ -35,7 +35,7 @@ type TableUpdate struct {
 	Err error
 }
 
-// TableOptions say what a [TableFile] reads.
+// TableOptions are the options of a [TableFile].
 type TableOptions struct {
 	Table *tables.Table
 	Path  string
@@ -121,7 +121,7 @@ func unreadable(err error) stamp {
 	return stamp{err: err.Error()}
 }
 
-// tableReading is what a file held at one time.
+// tableReading is the content of a file at one time.
 type tableReading struct {
 	rows     *tables.Rows // nil with an error
 	warnings rules.Diagnostics

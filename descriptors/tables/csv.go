@@ -115,7 +115,7 @@ func (b *builder) readCSV(in io.Reader) {
 	}
 }
 
-// recordBound bounds how much is read for one record: behind a quote that is not closed, all of a file is one. An empty line outside
+// recordBound bounds how much is read for one record: after a quote that is not closed, all of a file is one. An empty line outside
 // quotes ends like a record.
 type recordBound struct {
 	in   io.Reader

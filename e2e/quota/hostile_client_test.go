@@ -24,7 +24,7 @@ type hostile struct {
 	over    map[uint32]bool // likewise
 }
 
-// firstWindow is what a stream may send before it gets more.
+// firstWindow is how much a stream may send before it gets more.
 const firstWindow = 4 << 10
 
 // newHostile connects to sluice until the test ends.

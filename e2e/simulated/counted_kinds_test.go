@@ -33,7 +33,7 @@ func (r *request) w3c(separator string) string {
 
 const w3cHeader = "#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri-stem sc-status cs(User-Agent)\n"
 
-// countedKind is a kind of log: how its lines are written, and what stands above them.
+// countedKind is a kind of log: how its lines are written, and the lines above them.
 type countedKind struct {
 	line   func(r *request) string
 	header string

@@ -32,7 +32,7 @@ func (s *Service) reviewLeases(all bool) {
 	<-waits
 }
 
-// reviews are the reviews of leases, of which one runs at a time.
+// reviews are the reviews of leases. One runs at a time.
 type reviews struct {
 	mu           sync.Mutex
 	running, due bool

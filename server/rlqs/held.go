@@ -20,7 +20,7 @@ func (s *Service) Held() int64 {
 	return s.held.Load()
 }
 
-// measure sets the metrics of what there is, and what is held. s.mu is held.
+// measure sets the metrics of streams, buckets and held memory. s.mu is held.
 func (s *Service) measure() quota.Counts {
 	m, counts := &s.options.Metrics.Quota, s.divider.Counts()
 	m.Streams.Set(float64(len(s.streams)))

@@ -394,7 +394,7 @@ func (st *Stream) Confirmed(seq uint64) {
 	s.divide()
 }
 
-// Sent says that a transport which cannot tell that messages have arrived has sent all up to a number.
+// Sent notes that all messages up to a number were sent. Transports call it that cannot know when messages arrive.
 func (st *Stream) Sent(seq uint64) {
 	s := st.service
 	s.mu.Lock()

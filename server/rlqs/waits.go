@@ -27,7 +27,7 @@ var (
 // until a message has arrived.
 type waits struct{ unreported, unconfirmed list.List }
 
-// wait is what a stream waits for.
+// wait is a stream's wait for its client.
 type wait struct {
 	in    *list.List    // one of waits
 	place *list.Element // nil: it does not wait

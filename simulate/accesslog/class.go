@@ -28,7 +28,7 @@ const (
 	host
 	// cell has no tab.
 	cell
-	// padded is tight behind spaces that are none of it.
+	// padded is tight, after leading spaces that are not part of it.
 	padded
 	// quoted is escaped and in quotes, or a dash.
 	quoted

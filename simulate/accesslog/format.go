@@ -52,7 +52,7 @@ func newFormat(lines lineFormat) *Format {
 // Has reports whether lines have a field.
 func (f *Format) Has(name string) bool { return f.lines.calledIn(name) != "" }
 
-// StatusHint tells people how to name the field that has the status of a request. It is empty if
+// StatusHint explains how to name the field that has the status of a request. It is empty if
 // that is known.
 func (f *Format) StatusHint() string {
 	if f.Has(fieldStatus) || f.Has(fieldFlags) {

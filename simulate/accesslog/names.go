@@ -80,7 +80,7 @@ var requestParts = map[string]func(line []byte) []byte{
 	"protocol":   func(line []byte) []byte { return cutRequest(line).protocol },
 }
 
-// urlFields have a whole URL, or the part of it behind the authority.
+// urlFields have a whole URL, or the part of it after the authority.
 var urlFields = []string{"url", "absolute_url", "httpRequest.requestUrl", "properties.requestUri", "requestUri"}
 
 // urlParts are the fields that a URL has, by their names.

@@ -44,7 +44,7 @@ type Report struct {
 
 	// Recorded is what the log says; nil where it says nothing.
 	Recorded *Recorded `json:"recorded,omitempty"`
-	// StatusHint tells how to name the field with the status; empty where it is known.
+	// StatusHint explains how to name the field with the status; empty where it is known.
 	StatusHint string  `json:"-"`
 	Rules      Outcome `json:"rules"`
 	// Against are what other rules make of the same requests.
