@@ -68,6 +68,19 @@
 // evicted, and [Stats] counts it. So a flood of new values evicts its own, and counters
 // that are well used stay. Up to about nine live counters in ten slots nothing is evicted.
 //
+// # Memory
+//
+// The size classes share one budget and take it block by block, by linear hashing: a new block takes the counters of
+// the block it is split from whose hash has one more bit set. Each class reserves addresses for the whole budget, and
+// resident memory follows the number of counters. When the budget is used up, a class first gets blocks that can be
+// merged without evicting a live counter, then blocks of the largest class if it is smaller than that one, and else it
+// evicts the least used counter of the two blocks. So a flood of counters of one size leaves room for other sizes.
+//
+// A snapshot copies the table block by block, each under its lock, while requests go on; a goroutine that moves a
+// counter meanwhile hands it to the snapshot (passage.go). A slot has only a part of its counter's identity, and the
+// number of its block has the rest. So the file records the least number of blocks of each class, and the table that
+// loads it has the same.
+//
 // # Algorithms
 //
 // Each algorithm has a file of its own and is an implementation of one interface,

@@ -38,6 +38,13 @@
 // somebody is denied is told to abandon the bucket: its next request reports it at once, and if none comes
 // its share is free.
 //
+// # Reconnects and restarts
+//
+// An Envoy is known only by its stream and its client. If a client never had two streams at once, its next stream takes
+// over the rate of its last one. Otherwise the rates of the ended stream stay in the ledger until they expire. After a
+// restart, a reporting Envoy keeps the rate at which it admitted, out of the limit, and new buckets wait until all
+// Envoys can have reported.
+//
 // # What it costs
 //
 // A bucket is divided after an event that changes it, and at a time at which something of it ends. Without

@@ -6,4 +6,9 @@
 // in force. Notifications of the file system are hints to read sooner, and a slow poll is
 // the safety net. A change is taken once two readings agree. Otherwise a file would be
 // taken while its writer is still at work.
+//
+// What a [Group] saw unchanged in two readings existed at one time between them, so rules and tables that change
+// together become active together, or wait together if one of them cannot be loaded. In a ConfigMap volume the link
+// ..data is read before and after the files, so that all are of one version. A writer that dies at the end of a line
+// leaves a file that looks complete: outside of a ConfigMap, write to another file and rename it.
 package source
