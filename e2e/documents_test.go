@@ -10,79 +10,101 @@ import (
 	"testing"
 )
 
-// TestDocumentsNameTestsThatExist looks at pages whose tables name a test in each row:
+// TestDocumentsNameTestsThatExist checks pages that name a test for each of their statements:
 // `package.TestName`, or `package.TestScripts/name` for one of testdata/.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
-	for page, untested := range map[string]bool{"docs/threats.md": false, "docs/failure-modes.md": false, "docs/rlqs.md": false} {
+	known := tests(t)
+	for _, page := range []string{"docs/threats.md", "docs/failure-modes.md", "docs/rlqs.md"} {
 		text, err := os.ReadFile("../" + page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, why := range unheldRows(string(text), tests(t), untested) {
+		for _, why := range untested(string(text), known) {
 			t.Errorf("%s: %s", page, why)
 		}
 	}
 }
 
-// TestUnheldRows plants what must be found.
-func TestUnheldRows(t *testing.T) {
+func TestUntested(t *testing.T) {
 	known := map[string]bool{"limiter.TestA": true, "cmd/sluice.TestScripts/b": true}
-	for _, tt := range []struct {
-		row      string
-		untested bool
-		want     string
-	}{
-		{"| what | `limiter.TestA`, `cmd/sluice.TestScripts/b` |", false, ""},
-		{"| what | no test yet |", true, ""},
-		{"| what | no test yet |", false, "names no test"},
-		{"| what | somebody looked |", true, "names no test"},
-		{"| what | `limiter.TestGone` |", false, "limiter.TestGone"},
-		{"| what | `limiter.TestA`, `server.TestA` |", false, "server.TestA"},
-		{"| what | `cmd/sluice.TestScripts/c` |", false, "TestScripts/c"},
+	for _, tt := range []struct{ tests, want string }{
+		{"`limiter.TestA`,\n  `cmd/sluice.TestScripts/b`", ""},
+		{"no test yet", "names no test"},
+		{"`limiter.TestGone`", "limiter.TestGone"},
+		{"`limiter.TestA`, `server.TestA`", "server.TestA"},
+		{"`cmd/sluice.TestScripts/c`", "TestScripts/c"},
 	} {
-		got := unheldRows("# Page\n\n| a | test |\n| --- | --- |\n"+tt.row+"\n", known, tt.untested)
-		if tt.want == "" && len(got) != 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
-			t.Errorf("unheldRows of %q = %q, want %q", tt.row, got, tt.want)
+		row := "| what | " + strings.ReplaceAll(tt.tests, "\n", "") + " |\n"
+		for _, page := range []string{
+			"# Page\n\n| a | test |\n| --- | --- |\n" + row,
+			"# Page\n\n### what\n\nText.\n\n- **Tests**: " + tt.tests + "\n\n## Other\n\nText.\n",
+			"# Page\n\n### what\n\nText.\n\n- **Tests**: " + tt.tests + "\n\n### more\n\n- **Tests**: `limiter.TestA`\n",
+		} {
+			got := untested(page, known)
+			if tt.want == "" && len(got) != 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
+				t.Errorf("untested of %q = %q, want %q", page, got, tt.want)
+			}
 		}
 	}
-	if got := unheldRows("# Page\n", known, true); len(got) != 1 {
-		t.Errorf("unheldRows of a page without a table = %q", got)
+	if got := untested("# Page\n\n### A\n\n- **Tests**: `limiter.TestA`\n\n### B\n\nText.\n", known); len(got) != 1 || !strings.Contains(got[0], `"B"`) {
+		t.Errorf("untested of a section without tests among others = %q", got)
+	}
+	if got := untested("# Page\n", known); len(got) != 1 {
+		t.Errorf("untested of a page without statements = %q", got)
 	}
 }
 
-var namedTest = regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)[A-Za-z0-9_/]*)`")
+var (
+	namedTest = regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)[A-Za-z0-9_/]*)`")
+	testsItem = regexp.MustCompile(`(?m)^- \*\*Tests\*\*: ((?:.+\n?)+)`)
+)
 
-// unheldRows returns the rows that name no known test, of tables whose last column is
-// "test". Rows may say "no test yet" where that is allowed.
-func unheldRows(page string, known map[string]bool, untested bool) []string {
+// untested returns the statements of a page that name no known test. A statement is a row of a
+// table whose last column is headed "test", or a section headed by ### of a part headed by ## in
+// which some section has an item Tests.
+func untested(page string, known map[string]bool) []string {
 	var why []string
-	in, rows := false, 0
+	statements := 0
+	check := func(statement, names string) {
+		statements++
+		named := namedTest.FindAllStringSubmatch(names, -1)
+		for _, name := range named {
+			if !known[name[1]] {
+				why = append(why, fmt.Sprintf("there is no %s, which %q names", name[1], statement))
+			}
+		}
+		if len(named) == 0 {
+			why = append(why, fmt.Sprintf("%q names no test", statement))
+		}
+	}
+	inTable := false
 	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasSuffix(line, "| test |"):
-			in = true
-			continue
+			inTable = true
 		case !strings.HasPrefix(line, "|"):
-			in = false
-			continue
-		case !in || strings.HasPrefix(line, "| ---"):
-			continue
-		}
-		rows++
-		cells := strings.Split(strings.Trim(line, "|"), "|")
-		named := namedTest.FindAllStringSubmatch(cells[len(cells)-1], -1)
-		for _, name := range named {
-			if !known[name[1]] {
-				why = append(why, fmt.Sprintf("there is no %s, which %q names", name[1], cells[0]))
-			}
-		}
-		if len(named) == 0 && (!untested || !strings.Contains(cells[len(cells)-1], "no test yet")) {
-			why = append(why, fmt.Sprintf("%q names no test", cells[0]))
+			inTable = false
+		case inTable && !strings.HasPrefix(line, "| ---"):
+			cells := strings.Split(strings.Trim(line, "|"), "|")
+			check(cells[0], cells[len(cells)-1])
 		}
 	}
-	if rows == 0 {
-		why = append(why, "no table has a last column headed test")
+	for part := range strings.SplitSeq(page, "\n## ") {
+		if !testsItem.MatchString(part) {
+			continue
+		}
+		for _, section := range strings.Split(part, "\n### ")[1:] {
+			title, text, _ := strings.Cut(section, "\n")
+			names := ""
+			if m := testsItem.FindStringSubmatch(text); m != nil {
+				names = m[1]
+			}
+			check(title, names)
+		}
+	}
+	if statements == 0 {
+		why = append(why, "no statement names a test")
 	}
 	return why
 }
