@@ -74,7 +74,7 @@ VALKEY := $(BUILD)/valkey-$(VALKEY_VERSION)
 endif
 export VALKEY_BIN := $(VALKEY)
 
-# The browser of judges/page: yours if CHROMIUM_BIN is set.
+# The browser of conformance/page: yours if CHROMIUM_BIN is set.
 ifdef CHROMIUM_BIN
 CHROMIUM :=
 else
@@ -228,7 +228,7 @@ test-fips: $(ENVOY) $(VALKEY) | need-go ## TLS of all listeners and clients, and
 
 .PHONY: test-cpus
 test-cpus: | need-go ## concurrent code under the race detector, on one core and on two
-	@$(AS_BUILT) CGO_ENABLED=1; go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server/... ./h2/...
+	@$(AS_BUILT) CGO_ENABLED=1; go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server/...
 
 .PHONY: test-386
 test-386: | need-go ## the code that decides and the own transport, as a 32-bit program: 64-bit words must be aligned, and int is short
@@ -236,7 +236,7 @@ test-386: | need-go ## the code that decides and the own transport, as a 32-bit 
 		echo 'make test-386: needs Linux on amd64, which runs programs for 386.' >&2; exit 1;; \
 	esac
 	GOARCH=386 go vet ./...
-	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter/... ./descriptors/... ./telemetry/... ./h2/...
+	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter/... ./descriptors/... ./telemetry/...
 
 .PHONY: reproducible
 reproducible: | need-go ## build a release from two directories, and fail unless both are the same bytes
@@ -308,10 +308,10 @@ test-clients: | need-go clients ## calls of clients in all languages, 10,000 at 
 	SLUICE_LONG=1 go test -count=1 -timeout 60m ./e2e/clients || exit 1; \
 	while read -r why; do echo "make test-clients: passed WITHOUT $$why"; done <"$$notrun"
 
-# It is a module below judges, so that lint and test do not build Kubernetes.
-$(BUILD)/apiserver: $(wildcard judges/apiserver/*) | need-go
+# It is a module below conformance, so that lint and test do not build Kubernetes.
+$(BUILD)/apiserver: $(wildcard conformance/apiserver/*) | need-go
 	@echo "apiserver: building Kubernetes' API server and etcd (once; 6 minutes on 2 cores, 120 MB)"
-	@cd judges/apiserver && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o $@ . || { \
+	@cd conformance/apiserver && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o $@ . || { \
 		echo 'make test-apiserver: NOT JUDGED: the API server could not be built from its Go modules' >&2; exit 1; }
 
 .PHONY: test-apiserver
@@ -321,7 +321,7 @@ test-apiserver: $(BUILD)/apiserver | need-go ## every manifest, the chart and th
 	while read -r why; do echo "make test-apiserver: passed WITHOUT $$why"; done <"$$notrun"
 
 .PHONY: proto
-proto: | need-go ## write the generated code of xds/ratelimitv3 and judges/conformance anew
+proto: | need-go ## write the generated code of xds/ratelimitv3 and conformance/connect anew
 	@tools/proto.sh $(BUILD)
 
 .PHONY: clean

@@ -32,7 +32,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// apiServer is the real one, of judges/apiserver.
+// apiServer is the real one, of conformance/apiserver.
 type apiServer struct {
 	url    string
 	token  string

@@ -23,14 +23,14 @@ generate() {
 
 generate --proto_path=. --go_out=. --go_opt=paths=source_relative xds/ratelimitv3/rls_conf.proto
 
-# The messages of connectrpc/conformance, as of the version that judges/go.mod pins. Its own
+# The messages of connectrpc/conformance, as of the version that conformance/go.mod pins. Its own
 # generated code is internal.
-suite=$(cd judges && go mod download connectrpc.com/conformance && go list -m -f '{{.Dir}}' connectrpc.com/conformance)
-module=github.com/sluice-ratelimit/sluice/judges
+suite=$(cd conformance && go mod download connectrpc.com/conformance && go list -m -f '{{.Dir}}' connectrpc.com/conformance)
+module=github.com/sluice-ratelimit/sluice/conformance
 package=$module/conformance/conformancev1
 set --
 for name in config server_compat service; do
 	set -- "$@" "--go_opt=Mconnectrpc/conformance/v1/$name.proto=$package"
 done
-generate "--proto_path=$suite/proto" --go_out=judges "--go_opt=module=$module" "$@" \
+generate "--proto_path=$suite/proto" --go_out=conformance "--go_opt=module=$module" "$@" \
 	connectrpc/conformance/v1/config.proto connectrpc/conformance/v1/server_compat.proto connectrpc/conformance/v1/service.proto

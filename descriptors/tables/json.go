@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/jsonview"
+	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
 // maxLineBytes is the length of the longest line of JSON.

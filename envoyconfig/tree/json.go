@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/sluice-ratelimit/sluice/jsonview"
+	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
 // deepest is how far a tree may go down: far further than any configuration of Envoy, and

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/sluice-ratelimit/sluice/h2"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // People try the port of gRPC with curl or a browser, and probes with HTTP/1. They get an answer that they can

@@ -3,7 +3,7 @@ package accesslog
 import (
 	"bytes"
 
-	"github.com/sluice-ratelimit/sluice/jsonview"
+	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
 // class is what the values of an operator are made of.

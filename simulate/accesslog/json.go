@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sluice-ratelimit/sluice/jsonview"
+	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
 // jsonFormat is lines of JSON objects.

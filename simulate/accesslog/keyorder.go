@@ -3,7 +3,7 @@ package accesslog
 import (
 	"bytes"
 
-	"github.com/sluice-ratelimit/sluice/jsonview"
+	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
 // keyOrder remembers which keys came in the last line, which usually come again.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sluice-ratelimit/sluice/jsonview"
+	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
 // otlpFormat is what OpenTelemetry's collectors write as lines of JSON: each has records,

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
-	"github.com/sluice-ratelimit/sluice/h2"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // heldLimits are the defaults of sluice's flags.

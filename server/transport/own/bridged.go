@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/sluice-ratelimit/sluice/h2"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // bridged is a call of a method that is written for grpc-go. The method's handler runs in a goroutine

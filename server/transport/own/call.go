@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	"github.com/sluice-ratelimit/sluice/h2"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // rateLimitCall is a rate-limit request until its reply. Most are answered within the turn in which they

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/sluice-ratelimit/sluice/h2"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // readBytes is what a read takes at once. A frame fits.

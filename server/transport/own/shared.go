@@ -3,8 +3,8 @@ package own
 import (
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/h2"
 	"github.com/sluice-ratelimit/sluice/server/transport"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // shared is what the connections of a transport share.

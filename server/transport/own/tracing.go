@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 
-	"github.com/sluice-ratelimit/sluice/h2"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // callTrace tells tracing of a rate-limit request: the events that grpc-go would have, in their order.

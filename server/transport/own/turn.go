@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/h2"
 	"github.com/sluice-ratelimit/sluice/server/transport"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
 // takeTurn answers what came. It reports whether the connection goes on.

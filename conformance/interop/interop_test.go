@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/interop"
 	"google.golang.org/grpc/interop/grpc_testing"
 
-	"github.com/sluice-ratelimit/sluice/judges/transport"
+	"github.com/sluice-ratelimit/sluice/conformance/transport"
 )
 
 // cases are those of https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md that

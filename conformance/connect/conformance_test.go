@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/sluice-ratelimit/sluice/judges/conformance/conformancev1"
-	"github.com/sluice-ratelimit/sluice/judges/transport"
+	pb "github.com/sluice-ratelimit/sluice/conformance/connect/conformancev1"
+	"github.com/sluice-ratelimit/sluice/conformance/transport"
 )
 
 // features are what the suite is to ask for: gRPC over HTTP/2 with all kinds of streams, identity

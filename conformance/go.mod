@@ -1,4 +1,4 @@
-module github.com/sluice-ratelimit/sluice/judges
+module github.com/sluice-ratelimit/sluice/conformance
 
 go 1.26.0
 

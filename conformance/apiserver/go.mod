@@ -1,5 +1,5 @@
 // k8s.io/kubernetes is no library: its own modules have to be named, each by the version that goes with it.
-module github.com/sluice-ratelimit/sluice/judges/apiserver
+module github.com/sluice-ratelimit/sluice/conformance/apiserver
 
 go 1.26.0
 

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	pb "github.com/sluice-ratelimit/sluice/judges/conformance/conformancev1"
+	pb "github.com/sluice-ratelimit/sluice/conformance/connect/conformancev1"
 )
 
 const serviceName = "connectrpc.conformance.v1.ConformanceService"
