@@ -65,7 +65,11 @@ func (s *sizeClass) known(block, tag uint64) identity.ID {
 // word, gets its slot in a block of the size class to, which may be s itself. Of id it needs what
 // the class to knows. The locks of both blocks are held.
 func (s *sizeClass) moves(index, word uint64, to *sizeClass, block uint64, id identity.ID) {
-	from, into := s.passage.Load(), to.passage.Load()
+	from := s.passage.Load()
+	into := from // one load: a save that began between two would take what it has not saved for saved
+	if to != s {
+		into = to.passage.Load() // no save begins during such a move; see beginSave
+	}
 	if from == nil && into == nil {
 		return
 	}
