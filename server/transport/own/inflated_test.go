@@ -18,7 +18,7 @@ import (
 // large one waits.
 func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	c, neighbour := r.rawClient(t), r.rawClient(t)
 	w, ok := r.grpc.(*Transport)
 	if !ok {

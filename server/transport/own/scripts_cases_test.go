@@ -355,7 +355,6 @@ var alike = []struct {
 	{"padding", func(s *script) {
 		one := s.simple(1)
 		s.headers(1, false, ordinary()...)
-		s.requests[1].data = len(one)
 		s.frame(s.write.WriteDataPadded(1, false, one[:3], make([]byte, 255)))
 		s.frame(s.write.WriteDataPadded(1, false, nil, make([]byte, 100)))
 		s.frame(s.write.WriteDataPadded(1, true, one[3:], nil))
