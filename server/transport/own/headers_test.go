@@ -45,3 +45,20 @@ func TestHeadersHaveABound(t *testing.T) {
 		t.Errorf("%v calls counted as beyond the bound, want 3", got)
 	}
 }
+
+// TestHeadersThatTracesKeep has a call with more headers than tracing reads.
+func TestHeadersThatTracesKeep(t *testing.T) {
+	traces := []string{"traceparent", "b3"}
+	keep := func(name []byte, size int) bool { return keepsHeader(traces, name, size) }
+	for name, want := range map[string]bool{"b3": true, "traceparent": true, "b": false, "cookie": false} {
+		if got := keep([]byte(name), 100); got != want {
+			t.Errorf("%s is kept: %v, want %v", name, got, want)
+		}
+	}
+	if keep([]byte("b3"), maxTraceHeader+1) {
+		t.Error("a header that is too long is kept")
+	}
+	if name := []byte("b3"); testing.AllocsPerRun(100, func() { keep(name, 10) }) != 0 {
+		t.Error("looking whether a header is kept allocates")
+	}
+}

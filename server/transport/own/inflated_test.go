@@ -65,7 +65,7 @@ func TestInflatedBytesAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	z.Release()
+	z.release()
 	if why := endedBy(t, s); why["memory"] != 1 {
 		t.Errorf("connections were ended by reason: %v, want one by memory", why)
 	}

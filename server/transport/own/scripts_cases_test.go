@@ -2,7 +2,6 @@ package own
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"strconv"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
-	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
 // alike are scripts after which the connection goes on, but for few.
@@ -271,7 +269,7 @@ var alike = []struct {
 	}},
 	{"large messages to health", func(s *script) {
 		id := uint32(1)
-		for _, size := range []int{4000, transport.MostOfOther - 3, transport.MostOfOther - 2, 5000} {
+		for _, size := range []int{4000, mostOfOther - 3, mostOfOther - 2, 5000} {
 			message := marshal(s.tb, &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", size)})
 			for _, path := range []string{healthPath, "/grpc.health.v1.Health/Watch"} {
 				s.headers(id, false, ordinary(":path", path)...)
@@ -474,13 +472,4 @@ var alike = []struct {
 		s.ask(3<<29 + 3)
 	}},
 	{"the last number", func(s *script) { s.ask(1<<31 - 1) }},
-}
-
-// zipped is what gzip makes of a message.
-func zipped(message []byte) []byte {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, _ = w.Write(message) // of a buffer
-	_ = w.Close()
-	return b.Bytes()
 }
