@@ -42,8 +42,8 @@ type guarded struct {
 
 func serveGuarded(t *testing.T, options Options, allow ...string) *guarded {
 	t.Helper()
-	g := &guarded{ours: authority(t)}
-	g.files = write(t, issue(t, g.ours, testcert.Leaf{Names: []string{host}}), g.ours.PEM)
+	g := new(guarded)
+	g.ours, g.files = serverFiles(t)
 	g.service = service(t, answer.Settings{Allow: allowList(t, allow...)}, oneRule)
 	options.TLS = serverTLS(t, access.TLSOptions{
 		Cert: g.files.Cert, Key: g.files.Key, CA: g.files.CA, Metrics: g.service.Metrics().TLS("grpc"),
@@ -255,8 +255,7 @@ func (g *guarded) post(t *testing.T, path, body string, pairs ...testcert.Pair) 
 // could not tell clients apart.
 func TestAnAllowListNeedsCertificates(t *testing.T) {
 	s := service(t, answer.Settings{Allow: allowList(t, shopEnvoy+"=d")}, oneRule)
-	a := authority(t)
-	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+	_, f := serverFiles(t)
 	for name, o := range map[string]Options{
 		"plain text":                   {},
 		"clients without certificates": {TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key})},
@@ -313,8 +312,7 @@ func TestAChangedCertificateCountsAtTheNextHandshake(t *testing.T) {
 }
 
 func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
-	a := authority(t)
-	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+	_, f := serverFiles(t)
 	secure := serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
 	for _, tt := range []struct {
 		settings answer.Settings

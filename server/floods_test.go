@@ -14,14 +14,12 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
-	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
 // TestFloodsEndOverPlainTextAndTLS has a client send what asks for nothing, over each
 // kind of connection, while a neighbour calls.
 func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
-	ca := authority(t)
-	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
+	ca, pair := serverFiles(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
 			s := service(t, answer.Settings{}, oneRule)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
@@ -16,14 +17,12 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
-	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
 // TestHTTP1GetsAnAnswer has clients of HTTP/1 on the port of gRPC, with bodies and in pieces,
 // with TLS and without: each gets one answer that people can read, and is counted and logged.
 func TestHTTP1GetsAnAnswer(t *testing.T) {
-	ca := authority(t)
-	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
+	_, pair := serverFiles(t)
 	for name, send := range map[string]struct {
 		text   string
 		pieces bool
@@ -43,7 +42,7 @@ func TestHTTP1GetsAnAnswer(t *testing.T) {
 				options.TLS = serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key})
 			}
 			r := serve(t, s, options)
-			conn := r.tcp(t)
+			conn := r.connect(t, "", time.Minute)
 			if options.TLS != nil {
 				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 			}
@@ -105,7 +104,7 @@ func TestHintsNameWhatThereIs(t *testing.T) {
 // TestWhatIsNoHTTPGetsNoAnswerOfHTTP1 sends what no text would help.
 func TestWhatIsNoHTTPGetsNoAnswerOfHTTP1(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
-	conn := r.tcp(t)
+	conn := r.connect(t, "", time.Minute)
 	if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00 a client of TLS, perhaps")); err != nil {
 		t.Fatal(err)
 	}
@@ -117,14 +116,13 @@ func TestWhatIsNoHTTPGetsNoAnswerOfHTTP1(t *testing.T) {
 // TestTLSWithoutALPNIsExplained has a client of TLS that names no protocol, or only HTTP/1. It is closed, and
 // the log says why, once in ten seconds.
 func TestTLSWithoutALPNIsExplained(t *testing.T) {
-	ca := authority(t)
-	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
+	_, pair := serverFiles(t)
 	core, logs := observer.New(zap.InfoLevel)
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{
 		TLS: serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key, Logger: zap.New(core)}),
 	})
 	for _, protocols := range [][]string{nil, {"http/1.1"}} {
-		conn := tls.Client(r.tcp(t), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+		conn := tls.Client(r.connect(t, "", time.Minute), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: sluice\r\n\r\n")
 		_, _ = io.Copy(io.Discard, conn) // until it is closed
 	}

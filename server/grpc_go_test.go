@@ -169,8 +169,7 @@ descriptors:
 
 // TestGRPCGoChecksClients has clients with a certificate and without call over TLS.
 func TestGRPCGoChecksClients(t *testing.T) {
-	ca := authority(t)
-	files := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
+	ca, files := serverFiles(t)
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{
 		Transport: transportGRPC,
 		TLS:       serverTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, PeerName: san}),

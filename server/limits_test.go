@@ -19,7 +19,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
-	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -65,8 +64,7 @@ func ended(conn net.Conn) error {
 // longest to admit another one: also one in the middle of a request, and one after a request.
 func TestHTTPConnectionsHaveABound(t *testing.T) {
 	t.Parallel()
-	a := authority(t)
-	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+	_, f := serverFiles(t)
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{
 		JSONAddr: "127.0.0.1:0", TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key}), Limits: transport.Limits{MaxHTTPConnections: 2},

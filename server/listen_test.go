@@ -2,10 +2,8 @@ package server
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -75,13 +73,8 @@ func TestReusePort(t *testing.T) {
 	}
 	old.done <- nil // for the end of the test
 	checkOK(t, young.dial(t))
-	response, err := http.Get("http://" + old.addr["http"] + "/healthcheck")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "OK" {
-		t.Errorf("/healthcheck = %q, %v, want OK", body, err)
+	if _, body := get(t, "http://"+old.addr["http"]+"/healthcheck"); body != "OK" {
+		t.Errorf("/healthcheck = %q, want OK", body)
 	}
 }
 

@@ -21,12 +21,7 @@ func TestHealthAndReflection(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{DrainDelay: 2 * time.Second})
 	conn := r.dial(t)
 	health := grpc_health_v1.NewHealthClient(conn)
-	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
-		reply, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: name})
-		if err != nil || reply.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-			t.Errorf("Check(%q) = %v, %v, want SERVING", name, reply, err)
-		}
-	}
+	r.checkHealth(t, "at first", true)
 	if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
 		t.Errorf("Check(other) = %v, want NOT_FOUND", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -339,14 +338,9 @@ func TestJSONAsksTheStore(t *testing.T) {
 	s := storing(t, &lateStore{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]}")
 	r := serve(t, s, Options{})
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		resp, err := http.Post("http://"+r.addr["http"]+"/json", "application/json",
-			strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("/json answers %d, want %d", resp.StatusCode, want)
+		const request = `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`
+		if code, _ := send(t, http.MethodPost, "http://"+r.addr["http"]+"/json", request); code != want {
+			t.Errorf("/json answers %d, want %d", code, want)
 		}
 	}
 }
@@ -368,18 +362,9 @@ func TestCountersOfTheStore(t *testing.T) {
 		{http.MethodDelete, `"error": "no decision by the store: away"`, errors.New("away")},
 	} {
 		store.fail = test.fail
-		request, err := http.NewRequestWithContext(t.Context(), test.method, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if !strings.Contains(string(body), test.want) || (resp.StatusCode == http.StatusServiceUnavailable) != (test.fail != nil) {
-			t.Errorf("%s answers %d, %s, want %s", test.method, resp.StatusCode, body, test.want)
+		code, body := send(t, test.method, url, "")
+		if !strings.Contains(body, test.want) || (code == http.StatusServiceUnavailable) != (test.fail != nil) {
+			t.Errorf("%s answers %d, %s, want %s", test.method, code, body, test.want)
 		}
 	}
 }

@@ -59,6 +59,13 @@ func write(t *testing.T, p testcert.Pair, ca []byte) testcert.Files {
 	return f
 }
 
+// serverFiles makes an authority, and files of a certificate of it for the server.
+func serverFiles(t *testing.T) (*testcert.Authority, testcert.Files) {
+	t.Helper()
+	a := authority(t)
+	return a, write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+}
+
 func serverTLS(t *testing.T, o access.TLSOptions) *access.TLS {
 	t.Helper()
 	s, err := access.ServerTLS(o)
@@ -129,8 +136,8 @@ func (l lines) await(t *testing.T, text string) string {
 }
 
 func TestTLSRejectsPeersWithoutARight(t *testing.T) {
-	ours, strangers := authority(t), authority(t)
-	files := write(t, issue(t, ours, testcert.Leaf{Names: []string{host}}), ours.PEM)
+	ours, files := serverFiles(t)
+	strangers := authority(t)
 	log, logger := newLines()
 	s := service(t, answer.Settings{}, oneRule)
 	metrics := s.Metrics().TLS("grpc")

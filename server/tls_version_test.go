@@ -6,13 +6,11 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
-	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
 // TestTLSHasALeastVersion asks with each version, on both listeners that speak TLS.
 func TestTLSHasALeastVersion(t *testing.T) {
-	a := authority(t)
-	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+	_, f := serverFiles(t)
 	for _, tt := range []struct {
 		least   uint16
 		answers map[uint16]bool
