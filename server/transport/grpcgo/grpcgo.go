@@ -18,13 +18,12 @@ import (
 // server is a [transport.Transport].
 type server struct {
 	*grpc.Server
-	calls    inFlight
-	patience time.Duration // see unreadPatience
+	calls inFlight
 }
 
 // New returns a transport.
 func New(c transport.Config) transport.Transport {
-	s, others := &server{patience: unreadPatience}, transport.NewOthers(&c)
+	s, others := new(server), transport.NewOthers(&c)
 	begin := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		defer s.calls.begin()()
 		if info.FullMethod == quotaMethod { // it counts its streams itself
@@ -62,7 +61,7 @@ func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l}
 const unreadPatience = 2 * time.Second
 
 // GracefulStop implements [transport.Transport]. For grpc-go, a call lasts until its client has read the reply. So
-// connections are closed if no call has begun and no handler has run for s.patience.
+// connections are closed if no call has begun and no handler has run for unreadPatience.
 func (s *server) GracefulStop() {
 	stopped := make(chan struct{})
 	go func() {
@@ -73,7 +72,7 @@ func (s *server) GracefulStop() {
 		select {
 		case <-stopped:
 			return
-		case <-time.After(s.patience):
+		case <-time.After(unreadPatience):
 		}
 		begun, open := s.calls.begun.Load(), s.calls.open.Load()
 		switch {
