@@ -41,8 +41,6 @@ type Config struct {
 	// Register registers the services beside RateLimitService: our own, whose calls need no metadata, and
 	// others. Optional: by default there are none.
 	Register func(own reflection.GRPCServer, others grpc.ServiceRegistrar)
-	// KeepsHeaders says that there are others, for which the headers of calls are kept.
-	KeepsHeaders bool
 }
 
 // MachineOf returns the address of another machine, or nothing: programs on this one share theirs. It names one machine,
