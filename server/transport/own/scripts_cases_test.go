@@ -273,7 +273,12 @@ var alike = []struct {
 			message := marshal(s.tb, &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", size)})
 			for _, path := range []string{healthPath, "/grpc.health.v1.Health/Watch"} {
 				s.headers(id, false, ordinary(":path", path)...)
-				s.data(id, true, prefixed(0, message))
+				body := prefixed(0, message)
+				n := min(len(body), 4096) // a stream's first window
+				s.data(id, n == len(body), body[:n])
+				if n < len(body) {
+					s.data(id, true, body[n:])
+				}
 				s.headers(id+2, false, ordinary(":path", path, "grpc-encoding", "gzip")...)
 				s.data(id+2, true, prefixed(1, zipped(message)))
 				s.frame(s.write.WriteRSTStream(id, http2.ErrCodeCancel))
