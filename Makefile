@@ -197,7 +197,6 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestAllOrders|TestRandomWorlds|TestUsed' ./quota
 	SLUICE_LONG=1 go test -count=1 -timeout 25m ./e2e/leases
 	SLUICE_LONG=1 go test -count=1 -timeout 25m -run 'TestStallMatrix' ./store
-	$(MAKE) test-grpc-go
 	$(MAKE) test-stores
 	$(MAKE) test-clients
 	$(MAKE) test-apiserver
@@ -210,14 +209,6 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 .PHONY: test-stores
 test-stores: $(ENVOY) | need-go ## the shared store's tests on Redis 6.2, 7 and 8, and on the servers in STORE_BINS (2 minutes each)
 	@$(AS_BUILT); tools/test-stores.sh '$(BUILD)'
-
-# The tests of server and e2e/clients run over both transports by themselves.
-.PHONY: test-grpc-go
-test-grpc-go: $(ENVOY) $(VALKEY) | need-go ## the tests of the binary, with grpc-go in place of the own transport (8 minutes)
-	@$(AS_BUILT); export SLUICE_GRPC_TRANSPORT=grpc-go; \
-	go test -count=1 -timeout 30m ./cmd/sluice $$(go list ./e2e/... | grep -v /e2e/clients) || exit 1; \
-	(cd kustomize && go test -count=1 -timeout 15m ./...) || exit 1; \
-	$(TORTURE)
 
 # A client of the same module cannot offer TLS 1.1, so nothing would reject it.
 .PHONY: test-fips

@@ -89,10 +89,10 @@ func leaseNote(more int, stored bool) string {
 		text += fmt.Sprintf(" (and that of %d more)", more)
 	}
 	if stored {
-		return text + ": do not run --grpc-transport=grpc-go, which does not see clients that go away while Envoy asks"
+		return text + ": do not run --grpc-transport=grpc-go, which returns no lease of a client that goes away early"
 	}
 	return text + ": that call must come to the process that gave the lease. So run one replica, give all a --store, or shard by the same key in both calls (examples/sharded); " +
-		"and not --grpc-transport=grpc-go, which does not see clients that go away while Envoy asks"
+		"and not --grpc-transport=grpc-go, which returns no lease of a client that goes away early"
 }
 
 func (l *Limit) diagnostic(severity rules.Severity, code rules.Code, message string) rules.Diagnostic {

@@ -158,9 +158,9 @@ func TestNoteOfLeases(t *testing.T) {
 	s := load(t, Options{}, "domain: d\ndescriptors:\n- {key: k, rate_limit: "+held("n")+"}\n- {key: l, rate_limit: "+held("m")+"}")
 	for stored, want := range map[bool]string{
 		false: `a.yaml:3:24: note: domain "d" > key "k": what a request holds here is given back by a call at its end (and that of 1 more): that call must come to the process that gave the lease. ` +
-			`So run one replica, give all a --store, or shard by the same key in both calls (examples/sharded); and not --grpc-transport=grpc-go, which does not see clients that go away while Envoy asks`,
+			`So run one replica, give all a --store, or shard by the same key in both calls (examples/sharded); and not --grpc-transport=grpc-go, which returns no lease of a client that goes away early`,
 		true: `a.yaml:3:24: note: domain "d" > key "k": what a request holds here is given back by a call at its end (and that of 1 more): ` +
-			`do not run --grpc-transport=grpc-go, which does not see clients that go away while Envoy asks`,
+			`do not run --grpc-transport=grpc-go, which returns no lease of a client that goes away early`,
 	} {
 		if got := lines(Advice(s, stored)); !slices.Equal(got, []string{want}) {
 			t.Errorf("Advice(stored %v) = %q, want %q", stored, got, want)

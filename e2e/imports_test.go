@@ -49,7 +49,7 @@ var borders = []struct {
 	{folder: "server/answer", own: []string{"limiter", "descriptors", "descriptors/rules", "telemetry", "server/access", "server/live", "descriptors/tables"}, wire: true},
 	{folder: "server/live", own: []string{"limiter", "descriptors", "telemetry"}, others: []string{}},
 	{folder: "server/rlqs", own: []string{"limiter", "descriptors", "quota", "telemetry", "server/access"}, wire: true},
-	{folder: "server/transport", own: []string{"server/transport/h2", "telemetry", "server/answer", "server/rlqs"}, wire: true},
+	{folder: "server/transport", own: []string{"telemetry", "server/answer", "server/rlqs"}, wire: true},
 	{folder: "server/transport/own", own: []string{"server/transport/h2", "telemetry", "server/access", "server/answer", "server/rlqs", "server/transport"}, wire: true},
 	{folder: "server/transport/grpcgo", own: []string{"telemetry", "server/access", "server/answer", "server/rlqs", "server/transport"}, wire: true},
 	{folder: "server/servertest", own: []string{"limiter", "descriptors", "descriptors/rulefile", "telemetry", "server/answer", "server/transport"}, wire: true},

@@ -21,51 +21,49 @@ import (
 // last: the server says goodbye (GOAWAY), the call gets the grace and no more, and
 // the next one goes over a new connection.
 func TestConnectionsEndAtTheirAge(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		// The second call within three seconds is held until they have passed, which is longer than the
-		// short grace even if a transport looks at its connections' ages each second only.
-		const held = "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, unit_multiplier: 3, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}"
-		for _, tt := range []struct {
-			name  string
-			grace time.Duration
-			want  codes.Code
-		}{
-			{"grace for ever", 0, codes.OK},
-			{"grace that is long enough", time.Hour, codes.OK},
-			{"grace that is too short", 50 * time.Millisecond, codes.Unavailable},
-		} {
-			t.Run(tt.name, func(t *testing.T) {
-				t.Parallel()
-				r := serve(t, service(t, answer.Settings{}, held), Options{Transport: name, Limits: transport.Limits{
-					MaxConnectionAge: 200 * time.Millisecond, MaxConnectionAgeGrace: tt.grace,
-				}})
-				var dials atomic.Int64
-				conn := r.dial(t, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-					dials.Add(1)
-					return new(net.Dialer).DialContext(ctx, "tcp", addr)
-				}))
-				checkOK(t, conn)
-				called := make(chan error, 1)
-				go func() {
-					_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest())
-					called <- err
-				}()
-				if !conn.WaitForStateChange(t.Context(), connectivity.Ready) {
-					t.Error("the connection is never told to go")
-				}
-				if err := <-called; status.Code(err) != tt.want {
-					t.Errorf("the call in flight gets %v, want %v", err, tt.want)
-				}
-				next := simpleRequest()
-				next.Descriptors[0].Entries[0].Value = "not held"
-				if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), next); err != nil {
-					t.Errorf("the next call gets %v, want an answer", err)
-				}
-				if n := dials.Load(); n < 2 {
-					t.Errorf("%d connections, want a new one after the first", n)
-				}
-			})
-		}
-	})
+	t.Parallel()
+	// The second call within three seconds is held until they have passed, which is longer than the
+	// short grace even if a transport looks at its connections' ages each second only.
+	const held = "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, unit_multiplier: 3, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}"
+	for _, tt := range []struct {
+		name  string
+		grace time.Duration
+		want  codes.Code
+	}{
+		{"grace for ever", 0, codes.OK},
+		{"grace that is long enough", time.Hour, codes.OK},
+		{"grace that is too short", 50 * time.Millisecond, codes.Unavailable},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := serve(t, service(t, answer.Settings{}, held), Options{Limits: transport.Limits{
+				MaxConnectionAge: 200 * time.Millisecond, MaxConnectionAgeGrace: tt.grace,
+			}})
+			var dials atomic.Int64
+			conn := r.dial(t, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+				dials.Add(1)
+				return new(net.Dialer).DialContext(ctx, "tcp", addr)
+			}))
+			checkOK(t, conn)
+			called := make(chan error, 1)
+			go func() {
+				_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest())
+				called <- err
+			}()
+			if !conn.WaitForStateChange(t.Context(), connectivity.Ready) {
+				t.Error("the connection is never told to go")
+			}
+			if err := <-called; status.Code(err) != tt.want {
+				t.Errorf("the call in flight gets %v, want %v", err, tt.want)
+			}
+			next := simpleRequest()
+			next.Descriptors[0].Entries[0].Value = "not held"
+			if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), next); err != nil {
+				t.Errorf("the next call gets %v, want an answer", err)
+			}
+			if n := dials.Load(); n < 2 {
+				t.Errorf("%d connections, want a new one after the first", n)
+			}
+		})
+	}
 }

@@ -22,66 +22,63 @@ import (
 // TestRequestsHaveBounds asks at each bound and one beyond it, wherever requests
 // come in.
 func TestRequestsHaveBounds(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		for _, test := range []struct {
-			name    string
-			bounds  answer.Bounds
-			at      int                                        // the bound
-			set     func(request *rls.RateLimitRequest, n int) // to n
-			message string
-			count   func(*answer.Service) prometheus.Counter
-			lookUp  bool // /counters can ask for so much, too
-		}{
-			{"descriptors", answer.Bounds{Descriptors: 3}, 3, setDescriptors, "the request has 4 descriptors: --max-descriptors allows 3", countDescriptors, false},
-			{"entries", answer.Bounds{Entries: 3}, 3, setEntries, "a descriptor has 4 entries: --max-entries allows 3", countEntries, true},
-			{"key", answer.Bounds{KeyBytes: 3}, 3, setKey, "a key has 4 bytes: --max-key-length allows 3", countKey, true},
-			{"message", answer.Bounds{MessageBytes: 300}, 300, setMessage, "the request has 301 bytes: --max-message allows 300", countMessage, false},
-		} {
-			t.Run(test.name, func(t *testing.T) {
-				s := service(t, answer.Settings{Bounds: test.bounds}, oneRule)
-				r := serve(t, s, Options{Transport: name})
-				conn := r.dial(t)
-				for n := test.at - 1; n <= test.at+1; n++ {
-					request := simpleRequest()
-					test.set(request, n)
-					beyond := n > test.at
+	for _, test := range []struct {
+		name    string
+		bounds  answer.Bounds
+		at      int                                        // the bound
+		set     func(request *rls.RateLimitRequest, n int) // to n
+		message string
+		count   func(*answer.Service) prometheus.Counter
+		lookUp  bool // /counters can ask for so much, too
+	}{
+		{"descriptors", answer.Bounds{Descriptors: 3}, 3, setDescriptors, "the request has 4 descriptors: --max-descriptors allows 3", countDescriptors, false},
+		{"entries", answer.Bounds{Entries: 3}, 3, setEntries, "a descriptor has 4 entries: --max-entries allows 3", countEntries, true},
+		{"key", answer.Bounds{KeyBytes: 3}, 3, setKey, "a key has 4 bytes: --max-key-length allows 3", countKey, true},
+		{"message", answer.Bounds{MessageBytes: 300}, 300, setMessage, "the request has 301 bytes: --max-message allows 300", countMessage, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := service(t, answer.Settings{Bounds: test.bounds}, oneRule)
+			r := serve(t, s, Options{})
+			conn := r.dial(t)
+			for n := test.at - 1; n <= test.at+1; n++ {
+				request := simpleRequest()
+				test.set(request, n)
+				beyond := n > test.at
 
-					_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request)
-					want, message := codes.OK, ""
-					if beyond {
-						want, message = codes.ResourceExhausted, test.message
-					}
-					if got := status.Convert(err); got.Code() != want || got.Message() != message {
-						t.Errorf("%d over gRPC: %v, want %v %q", n, err, want, message)
-					}
-
-					body, err := protojson.Marshal(request)
-					if err != nil {
-						t.Fatal(err)
-					}
-					wantCode := http.StatusOK
-					if beyond {
-						wantCode = http.StatusBadRequest
-					}
-					if code, text := send(t, http.MethodPost, "http://"+r.addr["http"]+"/json", string(body)); code != wantCode || !strings.Contains(text, message) {
-						t.Errorf("%d over /json: %d %.200q, want %d with %q", n, code, text, wantCode, message)
-					}
-
-					if !test.lookUp {
-						continue
-					}
-					query := url.Values{"domain": {"d"}, "descriptor": {written(request.GetDescriptors()[0])}}
-					if code, text := get(t, "http://"+r.addr["debug"]+"/counters?"+query.Encode()); code != wantCode || !strings.Contains(text, message) {
-						t.Errorf("%d over /counters: %d %.200q, want %d with %q", n, code, text, wantCode, message)
-					}
+				_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request)
+				want, message := codes.OK, ""
+				if beyond {
+					want, message = codes.ResourceExhausted, test.message
 				}
-				if got := testutil.ToFloat64(test.count(s)); got != 2 {
-					t.Errorf("%v requests counted as beyond the bound, want 2", got)
+				if got := status.Convert(err); got.Code() != want || got.Message() != message {
+					t.Errorf("%d over gRPC: %v, want %v %q", n, err, want, message)
 				}
-			})
-		}
-	})
+
+				body, err := protojson.Marshal(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantCode := http.StatusOK
+				if beyond {
+					wantCode = http.StatusBadRequest
+				}
+				if code, text := send(t, http.MethodPost, "http://"+r.addr["http"]+"/json", string(body)); code != wantCode || !strings.Contains(text, message) {
+					t.Errorf("%d over /json: %d %.200q, want %d with %q", n, code, text, wantCode, message)
+				}
+
+				if !test.lookUp {
+					continue
+				}
+				query := url.Values{"domain": {"d"}, "descriptor": {written(request.GetDescriptors()[0])}}
+				if code, text := get(t, "http://"+r.addr["debug"]+"/counters?"+query.Encode()); code != wantCode || !strings.Contains(text, message) {
+					t.Errorf("%d over /counters: %d %.200q, want %d with %q", n, code, text, wantCode, message)
+				}
+			}
+			if got := testutil.ToFloat64(test.count(s)); got != 2 {
+				t.Errorf("%v requests counted as beyond the bound, want 2", got)
+			}
+		})
+	}
 }
 
 func setDescriptors(r *rls.RateLimitRequest, n int) {

@@ -42,8 +42,8 @@ type guarded struct {
 
 func serveGuarded(t *testing.T, options Options, allow ...string) *guarded {
 	t.Helper()
-	g := &guarded{ours: authority(t)}
-	g.files = write(t, issue(t, g.ours, testcert.Leaf{Names: []string{host}}), g.ours.PEM)
+	g := new(guarded)
+	g.ours, g.files = serverFiles(t)
 	g.service = service(t, answer.Settings{Allow: allowList(t, allow...)}, oneRule)
 	options.TLS = serverTLS(t, access.TLSOptions{
 		Cert: g.files.Cert, Key: g.files.Key, CA: g.files.CA, Metrics: g.service.Metrics().TLS("grpc"),
@@ -81,156 +81,150 @@ func askFor(t *testing.T, conn *grpc.ClientConn, domain string) error {
 // TestClientsAskForTheirDomains asks with every kind of certificate for every kind
 // of domain.
 func TestClientsAskForTheirDomains(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		g := serveGuarded(t, Options{Transport: name}, shopEnvoy+"=d,e", "edge.example.com=*")
-		denied := 0
-		for _, tt := range []struct {
-			names  []string
-			domain string
-			want   codes.Code
-			text   string
-		}{
-			{[]string{shopEnvoy}, "d", codes.OK, ""},
-			{[]string{shopEnvoy}, "e", codes.OK, ""}, // without rules
-			{[]string{shopEnvoy}, "other", codes.PermissionDenied, `the client certificate (["` + shopEnvoy + `"]) may not ask for domain "other": --grpc-allow does not grant it`},
-			{[]string{shopEnvoy}, "", codes.Unknown, "domain must not be empty"},
-			{[]string{"edge.example.com"}, "d", codes.OK, ""},
-			{[]string{"edge.example.com"}, "other", codes.OK, ""},
-			{[]string{"stranger.example.com"}, "d", codes.PermissionDenied, `"stranger.example.com"`},
-			{[]string{"127.0.0.1"}, "d", codes.PermissionDenied, "no name that is a DNS name or a URI"},
-			{nil, "d", codes.PermissionDenied, "no name that is a DNS name or a URI"},
-			{[]string{"stranger.example.com", shopEnvoy}, "d", codes.OK, ""},
-		} {
-			conn := g.as(t, tt.names...)
-			for range 2 { // the second time the connection is known
-				err := askFor(t, conn, tt.domain)
-				if got := status.Convert(err); got.Code() != tt.want || !strings.Contains(got.Message(), tt.text) {
-					t.Errorf("%q asks for %q: %v, want %v with %q", tt.names, tt.domain, err, tt.want, tt.text)
-				}
-				if tt.want == codes.PermissionDenied {
-					denied++
-				}
+	g := serveGuarded(t, Options{}, shopEnvoy+"=d,e", "edge.example.com=*")
+	denied := 0
+	for _, tt := range []struct {
+		names  []string
+		domain string
+		want   codes.Code
+		text   string
+	}{
+		{[]string{shopEnvoy}, "d", codes.OK, ""},
+		{[]string{shopEnvoy}, "e", codes.OK, ""}, // without rules
+		{[]string{shopEnvoy}, "other", codes.PermissionDenied, `the client certificate (["` + shopEnvoy + `"]) may not ask for domain "other": --grpc-allow does not grant it`},
+		{[]string{shopEnvoy}, "", codes.Unknown, "domain must not be empty"},
+		{[]string{"edge.example.com"}, "d", codes.OK, ""},
+		{[]string{"edge.example.com"}, "other", codes.OK, ""},
+		{[]string{"stranger.example.com"}, "d", codes.PermissionDenied, `"stranger.example.com"`},
+		{[]string{"127.0.0.1"}, "d", codes.PermissionDenied, "no name that is a DNS name or a URI"},
+		{nil, "d", codes.PermissionDenied, "no name that is a DNS name or a URI"},
+		{[]string{"stranger.example.com", shopEnvoy}, "d", codes.OK, ""},
+	} {
+		conn := g.as(t, tt.names...)
+		for range 2 { // the second time the connection is known
+			err := askFor(t, conn, tt.domain)
+			if got := status.Convert(err); got.Code() != tt.want || !strings.Contains(got.Message(), tt.text) {
+				t.Errorf("%q asks for %q: %v, want %v with %q", tt.names, tt.domain, err, tt.want, tt.text)
 			}
-			// Health and reflection are for each client that has a certificate.
-			if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-				t.Errorf("%q asks for health: %v", tt.names, err)
-			}
-			stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
-				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
-			}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := stream.Recv(); err != nil {
-				t.Errorf("%q asks for reflection: %v", tt.names, err)
+			if tt.want == codes.PermissionDenied {
+				denied++
 			}
 		}
-		if got := testutil.ToFloat64(g.service.Metrics().Rejected.NotAllowed); got != float64(denied) {
-			t.Errorf("%v denials counted, want %d", got, denied)
+		// Health and reflection are for each client that has a certificate.
+		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+			t.Errorf("%q asks for health: %v", tt.names, err)
 		}
-		// One line names the client and the domain. Further ones are only counted.
-		lines := g.logs.FilterMessageSnippet("request denied").All()
-		if len(lines) < 1 || len(lines) > 2 { // two if the ten seconds were over meanwhile
-			t.Fatalf("%d lines of %d denials, want 1", len(lines), denied)
+		stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-		if m := lines[0].ContextMap(); m["certificate"] != `["`+shopEnvoy+`"]` || m["domain"] != `"other"` {
-			t.Errorf("the line says %v", m)
+		if err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
+			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+		}); err != nil {
+			t.Fatal(err)
 		}
+		if _, err := stream.Recv(); err != nil {
+			t.Errorf("%q asks for reflection: %v", tt.names, err)
+		}
+	}
+	if got := testutil.ToFloat64(g.service.Metrics().Rejected.NotAllowed); got != float64(denied) {
+		t.Errorf("%v denials counted, want %d", got, denied)
+	}
+	// One line names the client and the domain. Further ones are only counted.
+	lines := g.logs.FilterMessageSnippet("request denied").All()
+	if len(lines) < 1 || len(lines) > 2 { // two if the ten seconds were over meanwhile
+		t.Fatalf("%d lines of %d denials, want 1", len(lines), denied)
+	}
+	if m := lines[0].ContextMap(); m["certificate"] != `["`+shopEnvoy+`"]` || m["domain"] != `"other"` {
+		t.Errorf("the line says %v", m)
+	}
 
-		// A client without a certificate, or with one of another authority, does not get so far.
-		strangers := authority(t)
-		forged := write(t, issue(t, strangers, testcert.Leaf{Names: []string{shopEnvoy}}), g.ours.PEM)
-		for name, creds := range map[string]credentials.TransportCredentials{
-			"no certificate":       clientTLS(t, access.TLSOptions{CA: g.files.CA}),
-			"of another authority": clientTLS(t, access.TLSOptions{Cert: forged.Cert, Key: forged.Key, CA: forged.CA}),
-		} {
-			conn := g.dialTLS(t, creds)
-			if err := askFor(t, conn, "d"); status.Code(err) != codes.Unavailable {
-				t.Errorf("%s: %v, want no connection", name, err)
-			}
-			if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
-				t.Errorf("%s: health answers %v, want no connection", name, err)
-			}
+	// A client without a certificate, or with one of another authority, does not get so far.
+	strangers := authority(t)
+	forged := write(t, issue(t, strangers, testcert.Leaf{Names: []string{shopEnvoy}}), g.ours.PEM)
+	for name, creds := range map[string]credentials.TransportCredentials{
+		"no certificate":       clientTLS(t, access.TLSOptions{CA: g.files.CA}),
+		"of another authority": clientTLS(t, access.TLSOptions{Cert: forged.Cert, Key: forged.Key, CA: forged.CA}),
+	} {
+		conn := g.dialTLS(t, creds)
+		if err := askFor(t, conn, "d"); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v, want no connection", name, err)
 		}
-	})
+		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: health answers %v, want no connection", name, err)
+		}
+	}
 }
 
 // TestAnAllowListHoldsForEveryListener tries to get past it.
 func TestAnAllowListHoldsForEveryListener(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		for _, jsonAddr := range []string{"", "127.0.0.1:0"} {
-			t.Run("json "+jsonAddr, func(t *testing.T) {
-				g := serveGuarded(t, Options{Transport: name, JSONAddr: jsonAddr}, shopEnvoy+"=d")
-				ask := map[string]string{}
-				for _, domain := range []string{"d", "other"} {
-					request := simpleRequest()
-					request.Domain = domain
-					text, err := protojson.Marshal(request)
-					if err != nil {
-						t.Fatal(err)
-					}
-					ask[domain] = string(text)
+	for _, jsonAddr := range []string{"", "127.0.0.1:0"} {
+		t.Run("json "+jsonAddr, func(t *testing.T) {
+			g := serveGuarded(t, Options{JSONAddr: jsonAddr}, shopEnvoy+"=d")
+			ask := map[string]string{}
+			for _, domain := range []string{"d", "other"} {
+				request := simpleRequest()
+				request.Domain = domain
+				text, err := protojson.Marshal(request)
+				if err != nil {
+					t.Fatal(err)
 				}
-				for _, listener := range []string{"http", "debug", "metrics"} {
-					want := http.StatusNotFound
-					if listener == "http" {
-						want = http.StatusForbidden
-					}
-					if code, text := send(t, http.MethodPost, "http://"+g.addr[listener]+"/json", ask["d"]); code != want {
-						t.Errorf("/json on the %s listener answers %d %s, want %d", listener, code, text, want)
-					}
+				ask[domain] = string(text)
+			}
+			for _, listener := range []string{"http", "debug", "metrics"} {
+				want := http.StatusNotFound
+				if listener == "http" {
+					want = http.StatusForbidden
 				}
-				if code, text := get(t, "http://"+g.addr["http"]+"/healthcheck"); code != http.StatusOK {
-					t.Errorf("/healthcheck answers %d %s, want 200", code, text)
+				if code, text := send(t, http.MethodPost, "http://"+g.addr[listener]+"/json", ask["d"]); code != want {
+					t.Errorf("/json on the %s listener answers %d %s, want %d", listener, code, text, want)
 				}
-				if jsonAddr == "" {
-					if _, listens := g.addr["json"]; listens {
-						t.Error("there is a listener that nobody asked for")
-					}
-					return
+			}
+			if code, text := get(t, "http://"+g.addr["http"]+"/healthcheck"); code != http.StatusOK {
+				t.Errorf("/healthcheck answers %d %s, want 200", code, text)
+			}
+			if jsonAddr == "" {
+				if _, listens := g.addr["json"]; listens {
+					t.Error("there is a listener that nobody asked for")
 				}
-				for _, tt := range []struct {
-					names        []string
-					domain, path string
-					want         int
-					text         string
-				}{
-					{[]string{shopEnvoy}, "d", "/json", 200, `"overallCode":"OK"`},
-					{[]string{shopEnvoy}, "other", "/json", 403, "--grpc-allow does not grant it"},
-					{[]string{"stranger.example.com"}, "d", "/json", 403, `"stranger.example.com"`},
-					{[]string{shopEnvoy}, "d", "/healthcheck", 404, ""},
-					{[]string{shopEnvoy}, "d", "/counters", 404, ""},
-				} {
-					code, text, err := g.post(t, tt.path, ask[tt.domain], issue(t, g.ours, testcert.Leaf{Names: tt.names}))
-					if err != nil || code != tt.want || !strings.Contains(strings.ReplaceAll(text, " ", ""), strings.ReplaceAll(tt.text, " ", "")) {
-						t.Errorf("%q asks for %q on %s: %d %q %v, want %d with %q", tt.names, tt.domain, tt.path, code, text, err, tt.want, tt.text)
-					}
+				return
+			}
+			for _, tt := range []struct {
+				names        []string
+				domain, path string
+				want         int
+				text         string
+			}{
+				{[]string{shopEnvoy}, "d", "/json", 200, `"overallCode":"OK"`},
+				{[]string{shopEnvoy}, "other", "/json", 403, "--grpc-allow does not grant it"},
+				{[]string{"stranger.example.com"}, "d", "/json", 403, `"stranger.example.com"`},
+				{[]string{shopEnvoy}, "d", "/healthcheck", 404, ""},
+				{[]string{shopEnvoy}, "d", "/counters", 404, ""},
+			} {
+				code, text, err := g.post(t, tt.path, ask[tt.domain], issue(t, g.ours, testcert.Leaf{Names: tt.names}))
+				if err != nil || code != tt.want || !strings.Contains(strings.ReplaceAll(text, " ", ""), strings.ReplaceAll(tt.text, " ", "")) {
+					t.Errorf("%q asks for %q on %s: %d %q %v, want %d with %q", tt.names, tt.domain, tt.path, code, text, err, tt.want, tt.text)
 				}
-				// Two that had a certificate but no right to the domain.
-				if got := testutil.ToFloat64(g.service.Metrics().Rejected.NotAllowed); got != 2 {
-					t.Errorf("%v denials counted, want 2", got)
-				}
-				before := testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors)
-				if _, _, err := g.post(t, "/json", ask["d"]); err == nil {
-					t.Error("a client without a certificate gets an answer")
-				}
-				if _, _, err := g.post(t, "/json", ask["d"], issue(t, authority(t), testcert.Leaf{Names: []string{shopEnvoy}})); err == nil {
-					t.Error("a client with a certificate of another authority gets an answer")
-				}
-				if code, text := send(t, http.MethodPost, "http://"+g.addr["json"]+"/json", ask["d"]); code == http.StatusOK {
-					t.Errorf("in plain text the answer is %s", text)
-				}
-				eventually(t, "the failed handshakes are counted", func() bool {
-					return testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors) == before+3
-				})
+			}
+			// Two that had a certificate but no right to the domain.
+			if got := testutil.ToFloat64(g.service.Metrics().Rejected.NotAllowed); got != 2 {
+				t.Errorf("%v denials counted, want 2", got)
+			}
+			before := testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors)
+			if _, _, err := g.post(t, "/json", ask["d"]); err == nil {
+				t.Error("a client without a certificate gets an answer")
+			}
+			if _, _, err := g.post(t, "/json", ask["d"], issue(t, authority(t), testcert.Leaf{Names: []string{shopEnvoy}})); err == nil {
+				t.Error("a client with a certificate of another authority gets an answer")
+			}
+			if code, text := send(t, http.MethodPost, "http://"+g.addr["json"]+"/json", ask["d"]); code == http.StatusOK {
+				t.Errorf("in plain text the answer is %s", text)
+			}
+			eventually(t, "the failed handshakes are counted", func() bool {
+				return testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors) == before+3
 			})
-		}
-	})
+		})
+	}
 }
 
 // post asks the listener of JSON with a certificate.
@@ -261,8 +255,7 @@ func (g *guarded) post(t *testing.T, path, body string, pairs ...testcert.Pair) 
 // could not tell clients apart.
 func TestAnAllowListNeedsCertificates(t *testing.T) {
 	s := service(t, answer.Settings{Allow: allowList(t, shopEnvoy+"=d")}, oneRule)
-	a := authority(t)
-	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+	_, f := serverFiles(t)
 	for name, o := range map[string]Options{
 		"plain text":                   {},
 		"clients without certificates": {TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key})},
@@ -286,44 +279,40 @@ func TestAnAllowListNeedsCertificates(t *testing.T) {
 // TestAChangedCertificateCountsAtTheNextHandshake replaces a client's certificate by
 // one with another name while it is connected.
 func TestAChangedCertificateCountsAtTheNextHandshake(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		g := serveGuarded(t, Options{Transport: name}, "one.example.com=d", "two.example.com=e")
-		dir := t.TempDir()
-		files, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"one.example.com"}}), g.ours.PEM)
-		if err != nil {
-			t.Fatal(err)
-		}
-		own := clientTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, Poll: time.Millisecond})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { own.Run(ctx); close(done) }()
-		defer func() { cancel(); <-done }()
+	g := serveGuarded(t, Options{}, "one.example.com=d", "two.example.com=e")
+	dir := t.TempDir()
+	files, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"one.example.com"}}), g.ours.PEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := clientTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, Poll: time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { own.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
 
-		old := g.dialTLS(t, own)
-		if err := askFor(t, old, "d"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"two.example.com"}}), g.ours.PEM); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "a new connection is one of the new name", func() bool {
-			conn := g.dialTLS(t, own)
-			defer conn.Close()
-			return askFor(t, conn, "e") == nil && status.Code(askFor(t, conn, "d")) == codes.PermissionDenied
-		})
-		if err := askFor(t, old, "d"); err != nil {
-			t.Errorf("the old connection: %v, want it as it was", err)
-		}
-		if err := askFor(t, old, "e"); status.Code(err) != codes.PermissionDenied {
-			t.Errorf("the old connection asks for what the new certificate may: %v, want a denial", err)
-		}
+	old := g.dialTLS(t, own)
+	if err := askFor(t, old, "d"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"two.example.com"}}), g.ours.PEM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a new connection is one of the new name", func() bool {
+		conn := g.dialTLS(t, own)
+		defer conn.Close()
+		return askFor(t, conn, "e") == nil && status.Code(askFor(t, conn, "d")) == codes.PermissionDenied
 	})
+	if err := askFor(t, old, "d"); err != nil {
+		t.Errorf("the old connection: %v, want it as it was", err)
+	}
+	if err := askFor(t, old, "e"); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("the old connection asks for what the new certificate may: %v, want a denial", err)
+	}
 }
 
 func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
-	a := authority(t)
-	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+	_, f := serverFiles(t)
 	secure := serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
 	for _, tt := range []struct {
 		settings answer.Settings

@@ -72,33 +72,30 @@ func (p *pool) check(t *testing.T) {
 func TestIdleConnectionsOfOneAddressLeaveRoom(t *testing.T) {
 	const most = 100
 	request := simpleCall(t, 1)
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		for attack, begin := range map[string]string{"silent": "", "begun": beginning, "used": beginning + request} {
-			t.Run(attack, func(t *testing.T) {
-				s := service(t, answer.Settings{}, oneRule)
-				r := serve(t, s, Options{Transport: name, Limits: transport.Limits{MaxConnections: most}})
-				honest := &pool{}
-				honest.grow(t, r, 4)
-				for range 3 * most {
-					r.dialFrom(t, "127.0.0.2", begin)
-				}
-				await(t, "the surplus connections are ended", func() bool {
-					return testutil.ToFloat64(s.Metrics().RejectedConnections) >= 2*most+4
-				})
-				honest.check(t)
-				honest.grow(t, r, 4)
-				for range most {
-					r.dialFrom(t, "127.0.0.2", begin)
-				}
-				honest.check(t)
-				probe := r.dial(t)
-				if _, err := grpc_health_v1.NewHealthClient(probe).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-					t.Errorf("a probe gets %v", err)
-				}
+	for attack, begin := range map[string]string{"silent": "", "begun": beginning, "used": beginning + request} {
+		t.Run(attack, func(t *testing.T) {
+			s := service(t, answer.Settings{}, oneRule)
+			r := serve(t, s, Options{Limits: transport.Limits{MaxConnections: most}})
+			honest := &pool{}
+			honest.grow(t, r, 4)
+			for range 3 * most {
+				r.dialFrom(t, "127.0.0.2", begin)
+			}
+			await(t, "the surplus connections are ended", func() bool {
+				return testutil.ToFloat64(s.Metrics().RejectedConnections) >= 2*most+4
 			})
-		}
-	})
+			honest.check(t)
+			honest.grow(t, r, 4)
+			for range most {
+				r.dialFrom(t, "127.0.0.2", begin)
+			}
+			honest.check(t)
+			probe := r.dial(t)
+			if _, err := grpc_health_v1.NewHealthClient(probe).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+				t.Errorf("a probe gets %v", err)
+			}
+		})
+	}
 }
 
 // simpleCall returns the frames of a call on a stream.
@@ -150,82 +147,76 @@ func watch(t *testing.T, conn *grpc.ClientConn) (cancel func()) {
 // TestConnectionsBeyondTheLimitAreClosed holds that a connection with an open call never makes room for another one of
 // the same address, which is closed instead, and that it does once the call has ended.
 func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		s := service(t, answer.Settings{}, oneRule)
-		r := serve(t, s, Options{Transport: name, Limits: transport.Limits{MaxConnections: 2}})
-		first, second := r.dial(t), r.dial(t)
-		cancel := watch(t, first)
-		watch(t, second)
-		if err := ended(r.connect(t, "", time.Minute)); err != nil {
-			t.Errorf("third connection: %v, want its end", err)
-		}
-		if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != 1 {
-			t.Errorf("%v connections rejected, want 1", got)
-		}
-		checkOK(t, first)
-		cancel()
-		// There is room once the server has seen the end of the stream; until then a client that waits for readiness
-		// dials again.
-		checkOK(t, r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
-	})
+	t.Parallel()
+	s := service(t, answer.Settings{}, oneRule)
+	r := serve(t, s, Options{Limits: transport.Limits{MaxConnections: 2}})
+	first, second := r.dial(t), r.dial(t)
+	cancel := watch(t, first)
+	watch(t, second)
+	if err := ended(r.connect(t, "", time.Minute)); err != nil {
+		t.Errorf("third connection: %v, want its end", err)
+	}
+	if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != 1 {
+		t.Errorf("%v connections rejected, want 1", got)
+	}
+	checkOK(t, first)
+	cancel()
+	// There is room once the server has seen the end of the stream; until then a client that waits for readiness
+	// dials again.
+	checkOK(t, r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
 }
 
 // TestEachAddressHasASlot holds that an address whose connections all have open calls leaves room for another.
 func TestEachAddressHasASlot(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{MaxConnections: 4}})
-		for range 4 {
-			watch(t, r.dial(t, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-				return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(ctx, "tcp", addr)
-			})))
-		}
-		honest := &pool{}
-		honest.grow(t, r, 1)
-		honest.check(t)
-	})
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnections: 4}})
+	for range 4 {
+		watch(t, r.dial(t, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(ctx, "tcp", addr)
+		})))
+	}
+	honest := &pool{}
+	honest.grow(t, r, 1)
+	honest.check(t)
 }
 
 // TestUsedConnectionsMakeRoomGently holds that the client of a used connection learns that it ends, and that its
 // calls that have begun by then are answered.
 func TestUsedConnectionsMakeRoomGently(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{MaxConnections: 1}}, func(s *Server) {
-			if l, ok := s.grpcConn.(*connections); ok {
-				l.patience = time.Hour
-			}
-		})
-		conn := r.connect(t, beginning+simpleCall(t, 1), time.Minute)
-		frames := http2.NewFramer(conn, conn)
-		until := func(what string, is func(f http2.Frame) bool) {
-			t.Helper()
-			for {
-				f, err := frames.ReadFrame()
-				if err != nil {
-					t.Fatalf("no %s: %v", what, err)
-				}
-				if is(f) {
-					return
-				}
-			}
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnections: 1}}, func(s *Server) {
+		if l, ok := s.grpcConn.(*connections); ok {
+			l.patience = time.Hour
 		}
-		endOf := func(stream uint32) func(f http2.Frame) bool {
-			return func(f http2.Frame) bool {
-				h, ok := f.(*http2.HeadersFrame)
-				return ok && h.StreamID == stream && h.StreamEnded()
-			}
-		}
-		until("first answer", endOf(1))
-		r.connect(t, "", time.Minute)
-		until("GOAWAY", func(f http2.Frame) bool {
-			g, ok := f.(*http2.GoAwayFrame)
-			return ok && g.ErrCode == http2.ErrCodeNo && g.LastStreamID == math.MaxInt32
-		})
-		if _, err := io.WriteString(conn, simpleCall(t, 3)); err != nil {
-			t.Fatal(err)
-		}
-		until("answer to a call that crosses it", endOf(3))
 	})
+	conn := r.connect(t, beginning+simpleCall(t, 1), time.Minute)
+	frames := http2.NewFramer(conn, conn)
+	until := func(what string, is func(f http2.Frame) bool) {
+		t.Helper()
+		for {
+			f, err := frames.ReadFrame()
+			if err != nil {
+				t.Fatalf("no %s: %v", what, err)
+			}
+			if is(f) {
+				return
+			}
+		}
+	}
+	endOf := func(stream uint32) func(f http2.Frame) bool {
+		return func(f http2.Frame) bool {
+			h, ok := f.(*http2.HeadersFrame)
+			return ok && h.StreamID == stream && h.StreamEnded()
+		}
+	}
+	until("first answer", endOf(1))
+	r.connect(t, "", time.Minute)
+	until("GOAWAY", func(f http2.Frame) bool {
+		g, ok := f.(*http2.GoAwayFrame)
+		return ok && g.ErrCode == http2.ErrCodeNo && g.LastStreamID == math.MaxInt32
+	})
+	if _, err := io.WriteString(conn, simpleCall(t, 3)); err != nil {
+		t.Fatal(err)
+	}
+	until("answer to a call that crosses it", endOf(3))
 }

@@ -13,7 +13,7 @@
 //	  |
 //	  v
 //	server/transport/own  frames to a message, by package h2: within the bounds of server/transport
-//	  |                   (or server/transport/grpcgo, which does the same by grpc-go)
+//	  |                   (or server/transport/grpcgo, a conventional server of grpc-go)
 //	  v
 //	server/answer         Handler.Begin: counted, the clock is read
 //	  |                   Service.Begin: decoded; may this client ask for that domain?

@@ -15,30 +15,27 @@ import (
 // TestADrainAnswersWhoWaits stops a server while calls are held: they get their
 // turns.
 func TestADrainAnswersWhoWaits(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		s := service(t, answer.Settings{}, shaping)
-		r := serve(t, s, Options{Transport: name})
-		client := rls.NewRateLimitServiceClient(r.dial(t))
-		const calls = 20
-		results := make(chan error, calls)
-		for range calls {
-			go func() {
-				reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
-				if err == nil && reply.GetOverallCode() != rls.RateLimitResponse_OK {
-					err = status.Error(codes.ResourceExhausted, "denied")
-				}
-				results <- err
-			}()
-		}
-		for testutil.ToFloat64(s.Metrics().Calls.ShouldRateLimit.Requests) < calls {
-			runtime.Gosched() // until all are answered or held
-		}
-		r.stop()
-		for range calls {
-			if err := <-results; err != nil {
-				t.Errorf("a held call failed: %v", err)
+	s := service(t, answer.Settings{}, shaping)
+	r := serve(t, s, Options{})
+	client := rls.NewRateLimitServiceClient(r.dial(t))
+	const calls = 20
+	results := make(chan error, calls)
+	for range calls {
+		go func() {
+			reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
+			if err == nil && reply.GetOverallCode() != rls.RateLimitResponse_OK {
+				err = status.Error(codes.ResourceExhausted, "denied")
 			}
+			results <- err
+		}()
+	}
+	for testutil.ToFloat64(s.Metrics().Calls.ShouldRateLimit.Requests) < calls {
+		runtime.Gosched() // until all are answered or held
+	}
+	r.stop()
+	for range calls {
+		if err := <-results; err != nil {
+			t.Errorf("a held call failed: %v", err)
 		}
-	})
+	}
 }

@@ -13,37 +13,34 @@ import (
 
 // TestCallsInFlightAreAnswered stops a server while calls go on: none fails.
 func TestCallsInFlightAreAnswered(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name})
-		conn := r.dial(t)
-		checkOK(t, conn)
-		const callers = 8
-		failed := make(chan error, callers)
-		for range callers {
-			go func() {
-				client := rls.NewRateLimitServiceClient(conn)
-				for n := 0; ; n++ {
-					if _, err := client.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
-						// The connection is gone and nobody listens any more: the call never
-						// reached the server.
-						if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "connection refused") {
-							failed <- err
-							return
-						}
-						failed <- nil
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
+	conn := r.dial(t)
+	checkOK(t, conn)
+	const callers = 8
+	failed := make(chan error, callers)
+	for range callers {
+		go func() {
+			client := rls.NewRateLimitServiceClient(conn)
+			for n := 0; ; n++ {
+				if _, err := client.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
+					// The connection is gone and nobody listens any more: the call never
+					// reached the server.
+					if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "connection refused") {
+						failed <- err
 						return
 					}
-					if n == 100 {
-						r.stop()
-					}
+					failed <- nil
+					return
 				}
-			}()
-		}
-		for range callers {
-			if err := <-failed; err != nil {
-				t.Errorf("a call failed: %v", err)
+				if n == 100 {
+					r.stop()
+				}
 			}
+		}()
+	}
+	for range callers {
+		if err := <-failed; err != nil {
+			t.Errorf("a call failed: %v", err)
 		}
-	})
+	}
 }

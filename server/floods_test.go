@@ -14,19 +14,12 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
-	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
 // TestFloodsEndOverPlainTextAndTLS has a client send what asks for nothing, over each
 // kind of connection, while a neighbour calls.
 func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
-	overBoth(t, floodsEnd)
-}
-
-func floodsEnd(t *testing.T, name string) {
-	t.Helper()
-	ca := authority(t)
-	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
+	ca, pair := serverFiles(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
 			s := service(t, answer.Settings{}, oneRule)
@@ -41,7 +34,6 @@ func floodsEnd(t *testing.T, name string) {
 				dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: host, NextProtos: []string{"h2"}}}
 				dial = func(addr string) (net.Conn, error) { return dialer.DialContext(t.Context(), "tcp", addr) }
 			}
-			options.Transport = name
 			r := serve(t, s, options)
 			if err := r.ask(t, creds); err != nil {
 				t.Fatal(err)

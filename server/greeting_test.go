@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
@@ -16,79 +17,74 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
-	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// TestHTTP1GetsAnAnswer has clients of HTTP/1 on the port of gRPC, with bodies and in pieces, over both
-// transports, with TLS and without: each gets one answer that people can read, and is counted and logged.
+// TestHTTP1GetsAnAnswer has clients of HTTP/1 on the port of gRPC, with bodies and in pieces,
+// with TLS and without: each gets one answer that people can read, and is counted and logged.
 func TestHTTP1GetsAnAnswer(t *testing.T) {
-	ca := authority(t)
-	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		for name, send := range map[string]struct {
-			text   string
-			pieces bool
-		}{
-			"GET":             {text: "GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n"},
-			"in pieces":       {"GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n", true},
-			"a body":          {text: "POST /json HTTP/1.1\r\nHost: sluice\r\nContent-Length: 200000\r\n\r\n" + strings.Repeat("x", 200_000)},
-			"in a row":        {text: strings.Repeat("GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n", 100)},
-			"HTTP/1.0":        {text: "GET / HTTP/1.0\r\n\r\n"},
-			"an upgrade":      {text: "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"},
-			"TLS, but HTTP/1": {text: "GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n"},
-		} {
-			t.Run(name, func(t *testing.T) {
-				s := service(t, answer.Settings{}, oneRule)
-				options := Options{Transport: name}
-				if strings.HasPrefix(name, "TLS") {
-					options.TLS = serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key})
-				}
-				r := serve(t, s, options)
-				conn := r.tcp(t)
-				if options.TLS != nil {
-					conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-				}
-				if send.pieces {
-					for _, b := range []byte(send.text[:5]) {
-						if _, err := conn.Write([]byte{b}); err != nil {
-							t.Fatal(err)
-						}
+	_, pair := serverFiles(t)
+	for name, send := range map[string]struct {
+		text   string
+		pieces bool
+	}{
+		"GET":             {text: "GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n"},
+		"in pieces":       {"GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n", true},
+		"a body":          {text: "POST /json HTTP/1.1\r\nHost: sluice\r\nContent-Length: 200000\r\n\r\n" + strings.Repeat("x", 200_000)},
+		"in a row":        {text: strings.Repeat("GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n", 100)},
+		"HTTP/1.0":        {text: "GET / HTTP/1.0\r\n\r\n"},
+		"an upgrade":      {text: "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"},
+		"TLS, but HTTP/1": {text: "GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := service(t, answer.Settings{}, oneRule)
+			options := Options{}
+			if strings.HasPrefix(name, "TLS") {
+				options.TLS = serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key})
+			}
+			r := serve(t, s, options)
+			conn := r.connect(t, "", time.Minute)
+			if options.TLS != nil {
+				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+			}
+			if send.pieces {
+				for _, b := range []byte(send.text[:5]) {
+					if _, err := conn.Write([]byte{b}); err != nil {
+						t.Fatal(err)
 					}
-					send.text = send.text[5:]
 				}
-				go func() { _, _ = io.Copy(conn, strings.NewReader(send.text)) }()
-				said, err := io.ReadAll(conn)
-				if err != nil {
-					t.Fatalf("after %q: %v", said, err)
-				}
-				reply, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(said)), nil)
-				if err != nil {
-					t.Fatalf("%q: %v", said, err)
-				}
-				body, err := io.ReadAll(reply.Body)
-				if err != nil || reply.StatusCode != http.StatusBadRequest || !reply.Close || !bytes.HasSuffix(said, body) ||
-					!bytes.Contains(body, []byte("gRPC over HTTP/2")) || !bytes.Contains(body, []byte("/json is on 127.0.0.1:0, as --http-addr says")) {
-					t.Errorf("the answer is %q, %v", said, err)
-				}
-				_ = conn.Close()
-				await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
-				if diff := cmp.Diff(map[string]float64{"protocol": 1}, endedBy(t, s)); diff != "" {
-					t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
-				}
-				if n := r.logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "grpc connection closed") }).Len(); n != 1 {
-					t.Errorf("the log has %d lines about it, want 1", n)
-				}
-				creds := insecure.NewCredentials()
-				if options.TLS != nil {
-					creds = clientTLS(t, access.TLSOptions{CA: pair.CA})
-				}
-				if err := r.ask(t, creds); err != nil {
-					t.Errorf("the next client gets %v", err)
-				}
-			})
-		}
-	})
+				send.text = send.text[5:]
+			}
+			go func() { _, _ = io.Copy(conn, strings.NewReader(send.text)) }()
+			said, err := io.ReadAll(conn)
+			if err != nil {
+				t.Fatalf("after %q: %v", said, err)
+			}
+			reply, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(said)), nil)
+			if err != nil {
+				t.Fatalf("%q: %v", said, err)
+			}
+			body, err := io.ReadAll(reply.Body)
+			if err != nil || reply.StatusCode != http.StatusBadRequest || !reply.Close || !bytes.HasSuffix(said, body) ||
+				!bytes.Contains(body, []byte("gRPC over HTTP/2")) || !bytes.Contains(body, []byte("/json is on 127.0.0.1:0, as --http-addr says")) {
+				t.Errorf("the answer is %q, %v", said, err)
+			}
+			_ = conn.Close()
+			await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
+			if diff := cmp.Diff(map[string]float64{"protocol": 1}, endedBy(t, s)); diff != "" {
+				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
+			}
+			if n := r.logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "grpc connection closed") }).Len(); n != 1 {
+				t.Errorf("the log has %d lines about it, want 1", n)
+			}
+			creds := insecure.NewCredentials()
+			if options.TLS != nil {
+				creds = clientTLS(t, access.TLSOptions{CA: pair.CA})
+			}
+			if err := r.ask(t, creds); err != nil {
+				t.Errorf("the next client gets %v", err)
+			}
+		})
+	}
 }
 
 // TestHintsNameWhatThereIs holds that an address is named only where /json is answered.
@@ -107,44 +103,37 @@ func TestHintsNameWhatThereIs(t *testing.T) {
 
 // TestWhatIsNoHTTPGetsNoAnswerOfHTTP1 sends what no text would help.
 func TestWhatIsNoHTTPGetsNoAnswerOfHTTP1(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name})
-		conn := r.tcp(t)
-		if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00 a client of TLS, perhaps")); err != nil {
-			t.Fatal(err)
-		}
-		if said, _ := io.ReadAll(conn); bytes.Contains(said, []byte("HTTP/1.1")) {
-			t.Errorf("the client gets %q", said)
-		}
-	})
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
+	conn := r.connect(t, "", time.Minute)
+	if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00 a client of TLS, perhaps")); err != nil {
+		t.Fatal(err)
+	}
+	if said, _ := io.ReadAll(conn); bytes.Contains(said, []byte("HTTP/1.1")) {
+		t.Errorf("the client gets %q", said)
+	}
 }
 
 // TestTLSWithoutALPNIsExplained has a client of TLS that names no protocol, or only HTTP/1. It is closed, and
 // the log says why, once in ten seconds.
 func TestTLSWithoutALPNIsExplained(t *testing.T) {
-	ca := authority(t)
-	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		core, logs := observer.New(zap.InfoLevel)
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{
-			Transport: name, TLS: serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key, Logger: zap.New(core)}),
-		})
-		for _, protocols := range [][]string{nil, {"http/1.1"}} {
-			conn := tls.Client(r.tcp(t), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
-			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: sluice\r\n\r\n")
-			_, _ = io.Copy(io.Discard, conn) // until it is closed
-		}
-		await(t, "it is logged", func() bool { return logs.Len() > 1 })
-		lines := 0
-		for _, e := range logs.All() {
-			if strings.Contains(e.Message, "ALPN") && e.Level == zap.WarnLevel {
-				lines++
-			}
-		}
-		if lines != 1 {
-			t.Errorf("%d lines explain it, want one: %v", lines, logs.All())
-		}
+	_, pair := serverFiles(t)
+	core, logs := observer.New(zap.InfoLevel)
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{
+		TLS: serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key, Logger: zap.New(core)}),
 	})
+	for _, protocols := range [][]string{nil, {"http/1.1"}} {
+		conn := tls.Client(r.connect(t, "", time.Minute), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: sluice\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // until it is closed
+	}
+	await(t, "it is logged", func() bool { return logs.Len() > 1 })
+	lines := 0
+	for _, e := range logs.All() {
+		if strings.Contains(e.Message, "ALPN") && e.Level == zap.WarnLevel {
+			lines++
+		}
+	}
+	if lines != 1 {
+		t.Errorf("%d lines explain it, want one: %v", lines, logs.All())
+	}
 }

@@ -36,8 +36,8 @@ type rightsServer struct {
 
 func serveRights(t *testing.T) *rightsServer {
 	t.Helper()
-	ours, others := authority(t), authority(t)
-	mine := write(t, issue(t, ours, testcert.Leaf{Names: []string{host}}), ours.PEM)
+	ours, mine := serverFiles(t)
+	others := authority(t)
 	g := &rightsServer{service: service(t, answer.Settings{}, shownRules), names: map[string]testcert.Files{}}
 	for name, leaf := range map[string]testcert.Leaf{
 		"reader": {Names: []string{"reader.test"}}, "alice": {Names: []string{alice}}, "nobody": {Names: []string{"nobody.test"}},

@@ -19,9 +19,9 @@ import (
 func (r *running) checkHealth(t *testing.T, when string, want bool) {
 	t.Helper()
 	health := grpc_health_v1.NewHealthClient(r.dial(t))
-	state, code := grpc_health_v1.HealthCheckResponse_NOT_SERVING, http.StatusInternalServerError
+	state, code := serving(want), http.StatusInternalServerError
 	if want {
-		state, code = grpc_health_v1.HealthCheckResponse_SERVING, http.StatusOK
+		code = http.StatusOK
 	}
 	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
 		reply, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: name})
@@ -31,6 +31,30 @@ func (r *running) checkHealth(t *testing.T, when string, want bool) {
 	}
 	if got, _ := get(t, "http://"+r.addr["http"]+"/healthcheck"); got != code {
 		t.Errorf("%s: /healthcheck is %d, want %d", when, got, code)
+	}
+}
+
+// serving returns the status of a server that is healthy, or is not.
+func serving(healthy bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
+	if healthy {
+		return grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	return grpc_health_v1.HealthCheckResponse_NOT_SERVING
+}
+
+// watchHealth watches the health of a service. The function that it returns fails the test if the next message says
+// something else.
+func (r *running) watchHealth(t *testing.T, service string) (next func(want bool)) {
+	t.Helper()
+	watch, err := grpc_health_v1.NewHealthClient(r.dial(t)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(want bool) {
+		t.Helper()
+		if got, err := watch.Recv(); err != nil || got.GetStatus() != serving(want) {
+			t.Fatalf("Watch() = %v, %v, want %v", got, err, serving(want))
+		}
 	}
 }
 
@@ -49,117 +73,86 @@ func (l acceptHook) Accept() (net.Conn, error) {
 // listener accepts before, so a client that connects as soon as its address is logged is told
 // the same as those after it.
 func TestTheFirstClientIsToldTheHealth(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		s := service(t, answer.Settings{}, "")
-		r := New(Options{Transport: name, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Limits: fillLimits(transport.Limits{})}, s, zap.NewNop())
-		if err := r.Listen(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		accepts := make(chan struct{}, 100)
-		accept := func() { accepts <- struct{}{} }
-		r.grpcConn = acceptHook{r.grpcConn, accept}
-		for _, l := range r.http {
-			l.Listener = acceptHook{l.Listener, accept}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		r.health.updating.Lock()
-		go func() { done <- r.Run(ctx) }()
-		for range 1000 {
-			runtime.Gosched()
-		}
-		if len(accepts) > 0 {
-			t.Error("a listener accepts before the server is healthy")
-		}
-		r.health.updating.Unlock()
-		<-accepts
-		<-accepts
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v, want nil", err)
-		}
-	})
+	s := service(t, answer.Settings{}, "")
+	r := New(Options{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Limits: fillLimits(transport.Limits{})}, s, zap.NewNop())
+	if err := r.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	accepts := make(chan struct{}, 100)
+	accept := func() { accepts <- struct{}{} }
+	r.grpcConn = acceptHook{r.grpcConn, accept}
+	for _, l := range r.http {
+		l.Listener = acceptHook{l.Listener, accept}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	r.health.updating.Lock()
+	go func() { done <- r.Run(ctx) }()
+	for range 1000 {
+		runtime.Gosched()
+	}
+	if len(accepts) > 0 {
+		t.Error("a listener accepts before the server is healthy")
+	}
+	r.health.updating.Unlock()
+	<-accepts
+	<-accepts
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
 }
 
 func TestHealthFollowsTheStoreIfToldSo(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		for _, follows := range []bool{false, true} {
-			store := &lateStore{}
-			store.down.Store(1)
-			r := serve(t, storing(t, store, oneRule), Options{Transport: name, UnhealthyWithoutStore: follows})
-			r.checkHealth(t, "before the store is there", !follows)
-			watch, err := grpc_health_v1.NewHealthClient(r.dial(t)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			first := grpc_health_v1.HealthCheckResponse_SERVING
-			if follows {
-				first = grpc_health_v1.HealthCheckResponse_NOT_SERVING
-			}
-			if got, err := watch.Recv(); err != nil || got.GetStatus() != first {
-				t.Fatalf("Watch() = %v, %v, want %v", got, err, first)
-			}
-			if !follows {
-				continue
-			}
-			for _, down := range []int64{0, 1} {
-				store.down.Store(down)
-				want := grpc_health_v1.HealthCheckResponse_SERVING
-				if down == 1 {
-					want = grpc_health_v1.HealthCheckResponse_NOT_SERVING
-				}
-				if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
-					t.Fatalf("Watch() = %v, %v, want %v", got, err, want)
-				}
-				r.checkHealth(t, "the store's", down == 0)
-			}
+	for _, follows := range []bool{false, true} {
+		store := &lateStore{}
+		store.down.Store(1)
+		r := serve(t, storing(t, store, oneRule), Options{UnhealthyWithoutStore: follows})
+		r.checkHealth(t, "before the store is there", !follows)
+		next := r.watchHealth(t, "")
+		next(!follows)
+		if !follows {
+			continue
 		}
-	})
+		for _, down := range []int64{0, 1} {
+			store.down.Store(down)
+			next(down == 0)
+			r.checkHealth(t, "the store's", down == 0)
+		}
+	}
 }
 
 func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		for _, follows := range []bool{false, true} {
-			s := service(t, answer.Settings{}, "")
-			r := serve(t, s, Options{UnhealthyWithoutRules: follows})
-			r.checkHealth(t, "before the first rules", !follows)
-			watch, err := grpc_health_v1.NewHealthClient(r.dial(t)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, err := watch.Recv(); err != nil || (got.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING) == follows {
-				t.Fatalf("Watch() = %v, %v", got, err)
-			}
-			if err := s.Serve(0, compile(t, oneRule)); err != nil {
-				t.Fatal(err)
-			}
-			r.checkHealth(t, "with rules", true)
-			if follows {
-				if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-					t.Errorf("Watch() = %v, %v, want SERVING", got, err)
-				}
-			}
-			if err := s.Serve(0, compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
-				t.Fatal("rules that cannot be had are served")
-			}
-			r.checkHealth(t, "after rules that were rejected", true)
-			empty, _ := descriptors.Build(nil, nil, nil, descriptors.Options{})
-			if err := s.Serve(0, empty); err != nil {
-				t.Fatal(err)
-			}
-			r.checkHealth(t, "without any domain", !follows)
-			if err := s.Serve(0, compile(t, "{domain: d}")); err != nil {
-				t.Fatal(err)
-			}
-			r.checkHealth(t, "with a domain without rules", true)
-			r.health.serve(false)
-			if err := s.Serve(0, compile(t, oneRule)); err != nil {
-				t.Fatal(err)
-			}
-			r.checkHealth(t, "with rules while it drains", false)
+	for _, follows := range []bool{false, true} {
+		s := service(t, answer.Settings{}, "")
+		r := serve(t, s, Options{UnhealthyWithoutRules: follows})
+		r.checkHealth(t, "before the first rules", !follows)
+		next := r.watchHealth(t, "ratelimit")
+		next(!follows)
+		if err := s.Serve(0, compile(t, oneRule)); err != nil {
+			t.Fatal(err)
 		}
-	})
+		r.checkHealth(t, "with rules", true)
+		if follows {
+			next(true)
+		}
+		if err := s.Serve(0, compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
+			t.Fatal("rules that cannot be had are served")
+		}
+		r.checkHealth(t, "after rules that were rejected", true)
+		empty, _ := descriptors.Build(nil, nil, nil, descriptors.Options{})
+		if err := s.Serve(0, empty); err != nil {
+			t.Fatal(err)
+		}
+		r.checkHealth(t, "without any domain", !follows)
+		if err := s.Serve(0, compile(t, "{domain: d}")); err != nil {
+			t.Fatal(err)
+		}
+		r.checkHealth(t, "with a domain without rules", true)
+		r.health.serve(false)
+		if err := s.Serve(0, compile(t, oneRule)); err != nil {
+			t.Fatal(err)
+		}
+		r.checkHealth(t, "with rules while it drains", false)
+	}
 }

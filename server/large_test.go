@@ -14,27 +14,24 @@ import (
 // TestRequestsOfAnySize are answered, many at once on one connection, whether they fit
 // a stream's first window or grow it.
 func TestRequestsOfAnySize(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		s := service(t, answer.Settings{}, oneRule)
-		r := serve(t, s, Options{Transport: name})
-		client := rls.NewRateLimitServiceClient(r.dial(t))
-		sizes := rand.New(rand.NewPCG(1, 2))
-		var calls sync.WaitGroup
-		for range 300 {
-			size := 1 << sizes.IntN(19)
-			size += sizes.IntN(size)
-			calls.Go(func() {
-				request := simpleRequest()
-				request.Descriptors[0].Entries[0].Value = strings.Repeat("v", size)
-				if _, err := client.ShouldRateLimit(t.Context(), request); err != nil {
-					t.Errorf("a value of %d bytes: %v", size, err)
-				}
-			})
-		}
-		calls.Wait()
-		if why := endedBy(t, s); why != nil {
-			t.Errorf("connections were closed, by reason: %v", why)
-		}
-	})
+	s := service(t, answer.Settings{}, oneRule)
+	r := serve(t, s, Options{})
+	client := rls.NewRateLimitServiceClient(r.dial(t))
+	sizes := rand.New(rand.NewPCG(1, 2))
+	var calls sync.WaitGroup
+	for range 300 {
+		size := 1 << sizes.IntN(19)
+		size += sizes.IntN(size)
+		calls.Go(func() {
+			request := simpleRequest()
+			request.Descriptors[0].Entries[0].Value = strings.Repeat("v", size)
+			if _, err := client.ShouldRateLimit(t.Context(), request); err != nil {
+				t.Errorf("a value of %d bytes: %v", size, err)
+			}
+		})
+	}
+	calls.Wait()
+	if why := endedBy(t, s); why != nil {
+		t.Errorf("connections were closed, by reason: %v", why)
+	}
 }

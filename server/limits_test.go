@@ -19,7 +19,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
-	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -65,8 +64,7 @@ func ended(conn net.Conn) error {
 // longest to admit another one: also one in the middle of a request, and one after a request.
 func TestHTTPConnectionsHaveABound(t *testing.T) {
 	t.Parallel()
-	a := authority(t)
-	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+	_, f := serverFiles(t)
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{
 		JSONAddr: "127.0.0.1:0", TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key}), Limits: transport.Limits{MaxHTTPConnections: 2},
@@ -169,80 +167,68 @@ func TestUsedHTTPConnectionsStay(t *testing.T) {
 }
 
 func TestConnectionsBeginInTime(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		t.Parallel()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{ConnectionTimeout: 20 * time.Millisecond}})
-		for name, begin := range map[string]string{"silence": "", "half a preface": beginning[:10], "no settings": beginning[:24]} {
-			if err := ended(r.connect(t, begin, 4*time.Second)); err != nil {
-				t.Errorf("%s: %v, want the connection's end", name, err)
-			}
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{ConnectionTimeout: 20 * time.Millisecond}})
+	for name, begin := range map[string]string{"silence": "", "half a preface": beginning[:10], "no settings": beginning[:24]} {
+		if err := ended(r.connect(t, begin, 4*time.Second)); err != nil {
+			t.Errorf("%s: %v, want the connection's end", name, err)
 		}
-		checkOK(t, r.dial(t))
-	})
+	}
+	checkOK(t, r.dial(t))
 }
 
 func TestDeadConnectionsEnd(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		t.Parallel()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{KeepaliveTime: time.Second, KeepaliveTimeout: 20 * time.Millisecond}})
-		if err := ended(r.connect(t, beginning, 30*time.Second)); err != nil {
-			t.Errorf("a client that does not answer a ping: %v, want its end", err)
-		}
-	})
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveTime: time.Second, KeepaliveTimeout: 20 * time.Millisecond}})
+	if err := ended(r.connect(t, beginning, 30*time.Second)); err != nil {
+		t.Errorf("a client that does not answer a ping: %v, want its end", err)
+	}
 }
 
 func TestPingsTooOftenEndAConnection(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		t.Parallel()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{KeepaliveMinTime: time.Hour}})
-		if err := ended(r.connect(t, beginning+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
-			t.Errorf("four pings at once: %v, want the connection's end", err)
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveMinTime: time.Hour}})
+	if err := ended(r.connect(t, beginning+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
+		t.Errorf("four pings at once: %v, want the connection's end", err)
+	}
+	// Pings that are as far apart as they must be.
+	r = serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{KeepaliveMinTime: time.Millisecond}})
+	conn := r.connect(t, beginning, 30*time.Second)
+	pace := time.NewTicker(20 * time.Millisecond)
+	defer pace.Stop()
+	for i := range 10 {
+		<-pace.C
+		if _, err := io.WriteString(conn, ping); err != nil {
+			t.Fatalf("ping %d: %v", i, err)
 		}
-		// Pings that are as far apart as they must be.
-		r = serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{KeepaliveMinTime: time.Millisecond}})
-		conn := r.connect(t, beginning, 30*time.Second)
-		pace := time.NewTicker(20 * time.Millisecond)
-		defer pace.Stop()
-		for i := range 10 {
-			<-pace.C
-			if _, err := io.WriteString(conn, ping); err != nil {
+		for answered := false; !answered; {
+			head := make([]byte, 9)
+			if _, err := io.ReadFull(conn, head); err != nil {
 				t.Fatalf("ping %d: %v", i, err)
 			}
-			for answered := false; !answered; {
-				head := make([]byte, 9)
-				if _, err := io.ReadFull(conn, head); err != nil {
-					t.Fatalf("ping %d: %v", i, err)
-				}
-				length := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
-				if _, err := io.CopyN(io.Discard, conn, length); err != nil {
-					t.Fatalf("ping %d: %v", i, err)
-				}
-				if head[3] == 7 { // GOAWAY
-					t.Fatalf("ping %d: the server says goodbye", i)
-				}
-				answered = head[3] == 6 && head[4] == 1 // PING, ACK
+			length := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
+			if _, err := io.CopyN(io.Discard, conn, length); err != nil {
+				t.Fatalf("ping %d: %v", i, err)
 			}
+			if head[3] == 7 { // GOAWAY
+				t.Fatalf("ping %d: the server says goodbye", i)
+			}
+			answered = head[3] == 6 && head[4] == 1 // PING, ACK
 		}
-	})
+	}
 }
 
 func TestIdleConnectionsEnd(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		t.Parallel()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{MaxConnectionIdle: 20 * time.Millisecond}})
-		conn := r.dial(t)
-		checkOK(t, conn)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		if !conn.WaitForStateChange(ctx, connectivity.Ready) {
-			t.Error("an idle connection goes on")
-		}
-		checkOK(t, conn)
-	})
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Limits: transport.Limits{MaxConnectionIdle: 20 * time.Millisecond}})
+	conn := r.dial(t)
+	checkOK(t, conn)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
+		t.Error("an idle connection goes on")
+	}
+	checkOK(t, conn)
 }
 
 // TestHeadersOverHTTPHaveABound asks with headers beyond it.

@@ -2,10 +2,8 @@ package server
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -57,82 +55,68 @@ func TestTakenPort(t *testing.T) {
 
 // TestReusePort holds that two servers listen on the same ports, if both are told to.
 func TestReusePort(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		if runtime.GOOS == "windows" {
-			t.Skip("no SO_REUSEPORT")
-		}
-		old := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, ReusePort: true})
-		same := Options{Transport: name, GRPCAddr: old.addr["grpc"], HTTPAddr: old.addr["http"], DebugAddr: old.addr["debug"], MetricsAddr: old.addr["metrics"]}
+	if runtime.GOOS == "windows" {
+		t.Skip("no SO_REUSEPORT")
+	}
+	old := serve(t, service(t, answer.Settings{}, oneRule), Options{ReusePort: true})
+	same := Options{GRPCAddr: old.addr["grpc"], HTTPAddr: old.addr["http"], DebugAddr: old.addr["debug"], MetricsAddr: old.addr["metrics"]}
 
-		s := service(t, answer.Settings{}, oneRule)
-		if err := New(same, s, old.logger).Listen(t.Context()); !errors.Is(err, syscall.EADDRINUSE) {
-			t.Errorf("Listen() = %v without ReusePort, want that the address is in use", err)
-		}
-		same.ReusePort = true
-		young := serve(t, service(t, answer.Settings{}, oneRule), same)
-		old.stop()
-		if err := <-old.done; err != nil {
-			t.Fatal(err)
-		}
-		old.done <- nil // for the end of the test
-		checkOK(t, young.dial(t))
-		response, err := http.Get("http://" + old.addr["http"] + "/healthcheck")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		if body, err := io.ReadAll(response.Body); err != nil || string(body) != "OK" {
-			t.Errorf("/healthcheck = %q, %v, want OK", body, err)
-		}
-	})
+	s := service(t, answer.Settings{}, oneRule)
+	if err := New(same, s, old.logger).Listen(t.Context()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("Listen() = %v without ReusePort, want that the address is in use", err)
+	}
+	same.ReusePort = true
+	young := serve(t, service(t, answer.Settings{}, oneRule), same)
+	old.stop()
+	if err := <-old.done; err != nil {
+		t.Fatal(err)
+	}
+	old.done <- nil // for the end of the test
+	checkOK(t, young.dial(t))
+	if _, body := get(t, "http://"+old.addr["http"]+"/healthcheck"); body != "OK" {
+		t.Errorf("/healthcheck = %q, want OK", body)
+	}
 }
 
 func TestUnixSockets(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		path := filepath.Join(t.TempDir(), "s")
-		for _, addr := range []string{"unix://" + path, abstractSocket(t)} {
-			t.Run(addr[:6], func(t *testing.T) {
-				r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, GRPCAddr: addr})
-				checkOK(t, r.dial(t))
-				if strings.Contains(addr, "@") {
-					return
-				}
-				if _, err := listen(t.Context(), addr, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "another process listens") {
-					t.Errorf("listen on a socket in use: %v", err)
-				}
-			})
-		}
+	path := filepath.Join(t.TempDir(), "s")
+	for _, addr := range []string{"unix://" + path, abstractSocket(t)} {
+		t.Run(addr[:6], func(t *testing.T) {
+			r := serve(t, service(t, answer.Settings{}, oneRule), Options{GRPCAddr: addr})
+			checkOK(t, r.dial(t))
+			if strings.Contains(addr, "@") {
+				return
+			}
+			if _, err := listen(t.Context(), addr, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "another process listens") {
+				t.Errorf("listen on a socket in use: %v", err)
+			}
+		})
+	}
 
-		// A process that was killed leaves its socket behind.
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if unix, ok := l.(*net.UnixListener); ok {
-			unix.SetUnlinkOnClose(false)
-		}
-		_ = l.Close()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, GRPCAddr: "unix://" + path})
-		checkOK(t, r.dial(t))
-	})
+	// A process that was killed leaves its socket behind.
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unix, ok := l.(*net.UnixListener); ok {
+		unix.SetUnlinkOnClose(false)
+	}
+	_ = l.Close()
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{GRPCAddr: "unix://" + path})
+	checkOK(t, r.dial(t))
 }
 
 // TestSocketMode holds that the mode of the gRPC socket is as asked, and that of others is not.
 func TestSocketMode(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o660, 0o600: 0o600, 0o666: 0o666} {
-			grpc, http := filepath.Join(t.TempDir(), "grpc"), filepath.Join(t.TempDir(), "http")
-			serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, GRPCAddr: "unix://" + grpc, GRPCSocketMode: mode, HTTPAddr: "unix://" + http})
-			for path, want := range map[string]fs.FileMode{grpc: want, http: 0o660} {
-				if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
-					t.Errorf("GRPCSocketMode %v: %s is %v, %v, want %v", mode, filepath.Base(path), info.Mode().Perm(), err, want)
-				}
+	for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o660, 0o600: 0o600, 0o666: 0o666} {
+		grpc, http := filepath.Join(t.TempDir(), "grpc"), filepath.Join(t.TempDir(), "http")
+		serve(t, service(t, answer.Settings{}, oneRule), Options{GRPCAddr: "unix://" + grpc, GRPCSocketMode: mode, HTTPAddr: "unix://" + http})
+		for path, want := range map[string]fs.FileMode{grpc: want, http: 0o660} {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+				t.Errorf("GRPCSocketMode %v: %s is %v, %v, want %v", mode, filepath.Base(path), info.Mode().Perm(), err, want)
 			}
 		}
-	})
+	}
 }
 
 func TestListenKeepsAFileInTheWay(t *testing.T) {
@@ -154,23 +138,20 @@ func TestListenKeepsAFileInTheWay(t *testing.T) {
 }
 
 func TestListenOpensAllOrNone(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer taken.Close()
-		s := service(t, answer.Settings{}, oneRule)
-		path := filepath.Join(t.TempDir(), "s")
-		r := New(Options{Transport: name, GRPCAddr: "unix://" + path, HTTPAddr: taken.Addr().String()}, s, zap.NewNop())
-		if err := r.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "http listener") {
-			t.Errorf("Listen() = %v, want an error of the http listener", err)
-		}
-		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the gRPC socket is still there: %v", err)
-		}
-	})
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	s := service(t, answer.Settings{}, oneRule)
+	path := filepath.Join(t.TempDir(), "s")
+	r := New(Options{GRPCAddr: "unix://" + path, HTTPAddr: taken.Addr().String()}, s, zap.NewNop())
+	if err := r.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "http listener") {
+		t.Errorf("Listen() = %v, want an error of the http listener", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the gRPC socket is still there: %v", err)
+	}
 }
 
 // TestBoundedConnectionsShowTheirFile holds that the own transport can read from them without a buffer of

@@ -30,232 +30,214 @@ import (
 )
 
 func TestBridgedUnary(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r, _, s := serveKinds(t, name)
-		conn := r.dial(t)
-		for _, options := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
-			for _, m := range []string{"", "hello", strings.Repeat("long", 200_000)} {
-				if got, err := say(t, conn, m, options...); got != m || err != nil {
-					t.Errorf("%d bytes: the reply has %d, %v", len(m), len(got), err)
-				}
+	r, _, s := serveKinds(t)
+	conn := r.dial(t)
+	for _, options := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
+		for _, m := range []string{"", "hello", strings.Repeat("long", 200_000)} {
+			if got, err := say(t, conn, m, options...); got != m || err != nil {
+				t.Errorf("%d bytes: the reply has %d, %v", len(m), len(got), err)
 			}
 		}
-		var header, trailer metadata.MD
-		_, err := say(t, conn, "fail", grpc.Header(&header))
-		if h := header.Get("h"); len(h) != 1 || h[0] != "3" {
-			t.Errorf("a call that fails has the header %v", header)
-		}
-		if st := status.Convert(err); st.Code() != codes.DataLoss || st.Message() != "lost: 100 %\n" || len(st.Details()) != 1 {
-			t.Errorf("the failure is %v, %v", err, st.Details())
-		}
-		if _, err := say(t, conn, "panic"); status.Code(err) != codes.Internal || status.Convert(err).Message() != "internal error" {
-			t.Errorf("the panic is answered %v, want INTERNAL", err)
-		}
-		if n, logged := testutil.ToFloat64(s.Metrics().Panics), r.logs.FilterMessage(panicLine).Len(); n != 1 || logged != 1 {
-			t.Errorf("%v panics are counted and %d logged, want one", n, logged)
-		}
-		ctx := metadata.AppendToOutgoingContext(t.Context(), "x", "1", "x", "2", "y-bin", "\x01\xfe")
-		reply := new(text)
-		if err := conn.Invoke(ctx, "/test.Kinds/Unary", &text{Value: "metadata"}, reply, grpc.Header(&header), grpc.Trailer(&trailer)); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := reply.GetValue(), `/test.Kinds/Unary [1 2] ["\x01\xfe"] true`; got != want {
-			t.Errorf("the handler has %s, want %s", got, want)
-		}
-		if h, b, tr := header.Get("h"), header.Get("h-bin"), trailer.Get("t"); fmt.Sprintf("%q %q", h, b) != `["1"] ["\x00\xff"]` || tr[0] != "2" {
-			t.Errorf("the client gets the header %v and the trailer %v", header, trailer)
-		}
-	})
+	}
+	var header, trailer metadata.MD
+	_, err := say(t, conn, "fail", grpc.Header(&header))
+	if h := header.Get("h"); len(h) != 1 || h[0] != "3" {
+		t.Errorf("a call that fails has the header %v", header)
+	}
+	if st := status.Convert(err); st.Code() != codes.DataLoss || st.Message() != "lost: 100 %\n" || len(st.Details()) != 1 {
+		t.Errorf("the failure is %v, %v", err, st.Details())
+	}
+	if _, err := say(t, conn, "panic"); status.Code(err) != codes.Internal || status.Convert(err).Message() != "internal error" {
+		t.Errorf("the panic is answered %v, want INTERNAL", err)
+	}
+	if n, logged := testutil.ToFloat64(s.Metrics().Panics), r.logs.FilterMessage(panicLine).Len(); n != 1 || logged != 1 {
+		t.Errorf("%v panics are counted and %d logged, want one", n, logged)
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x", "1", "x", "2", "y-bin", "\x01\xfe")
+	reply := new(text)
+	if err := conn.Invoke(ctx, "/test.Kinds/Unary", &text{Value: "metadata"}, reply, grpc.Header(&header), grpc.Trailer(&trailer)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := reply.GetValue(), `/test.Kinds/Unary [1 2] ["\x01\xfe"] true`; got != want {
+		t.Errorf("the handler has %s, want %s", got, want)
+	}
+	if h, b, tr := header.Get("h"), header.Get("h-bin"), trailer.Get("t"); fmt.Sprintf("%q %q", h, b) != `["1"] ["\x00\xff"]` || tr[0] != "2" {
+		t.Errorf("the client gets the header %v and the trailer %v", header, trailer)
+	}
 }
 
 func TestBridgedStreams(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r, _, s := serveKinds(t, name)
-		conn := r.dial(t)
-		server := stream(t, t.Context(), conn, "Server")
-		sendText(t, server, "a")
-		if err := server.CloseSend(); err != nil {
-			t.Fatal(err)
+	r, _, s := serveKinds(t)
+	conn := r.dial(t)
+	server := stream(t, t.Context(), conn, "Server")
+	sendText(t, server, "a")
+	if err := server.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if got, err := recvText(server); got != "a" || err != nil {
+			t.Fatalf("got %q, %v", got, err)
 		}
-		for range 3 {
-			if got, err := recvText(server); got != "a" || err != nil {
-				t.Fatalf("got %q, %v", got, err)
-			}
+	}
+	if _, err := recvText(server); !errors.Is(err, io.EOF) {
+		t.Errorf("the end is %v", err)
+	}
+	client := stream(t, t.Context(), conn, "Client")
+	var all strings.Builder
+	for i := range 100 {
+		m := strings.Repeat(strconv.Itoa(i%10), i*100)
+		sendText(t, client, m)
+		all.WriteString(m)
+	}
+	want := all.String()
+	if err := client.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := recvText(client); got != want || err != nil {
+		t.Fatalf("got %d bytes, %v, want %d", len(got), err, len(want))
+	}
+	both := stream(t, t.Context(), conn, "Both")
+	for i := range 100 {
+		m := strconv.Itoa(i)
+		sendText(t, both, m)
+		if got, err := recvText(both); got != m || err != nil {
+			t.Fatalf("got %q, %v, want %q", got, err, m)
 		}
-		if _, err := recvText(server); !errors.Is(err, io.EOF) {
-			t.Errorf("the end is %v", err)
+	}
+	sendText(t, both, "panic")
+	if _, err := recvText(both); status.Code(err) != codes.Internal {
+		t.Errorf("the panic is answered %v, want INTERNAL", err)
+	}
+	if n := testutil.ToFloat64(s.Metrics().Panics); n != 1 {
+		t.Errorf("%v panics are counted, want one", n)
+	}
+	// All at once: each stream keeps its order.
+	streams := make([]grpc.ClientStream, 10)
+	for i := range streams {
+		streams[i] = stream(t, t.Context(), conn, "Both")
+	}
+	for n := range 20 {
+		for _, s := range streams {
+			sendText(t, s, strconv.Itoa(n))
 		}
-		client := stream(t, t.Context(), conn, "Client")
-		var all strings.Builder
-		for i := range 100 {
-			m := strings.Repeat(strconv.Itoa(i%10), i*100)
-			sendText(t, client, m)
-			all.WriteString(m)
-		}
-		want := all.String()
-		if err := client.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := recvText(client); got != want || err != nil {
-			t.Fatalf("got %d bytes, %v, want %d", len(got), err, len(want))
-		}
-		both := stream(t, t.Context(), conn, "Both")
-		for i := range 100 {
-			m := strconv.Itoa(i)
-			sendText(t, both, m)
-			if got, err := recvText(both); got != m || err != nil {
-				t.Fatalf("got %q, %v, want %q", got, err, m)
-			}
-		}
-		sendText(t, both, "panic")
-		if _, err := recvText(both); status.Code(err) != codes.Internal {
-			t.Errorf("the panic is answered %v, want INTERNAL", err)
-		}
-		if n := testutil.ToFloat64(s.Metrics().Panics); n != 1 {
-			t.Errorf("%v panics are counted, want one", n)
-		}
-		// All at once: each stream keeps its order.
-		streams := make([]grpc.ClientStream, 10)
-		for i := range streams {
-			streams[i] = stream(t, t.Context(), conn, "Both")
-		}
+	}
+	for i, s := range streams {
 		for n := range 20 {
-			for _, s := range streams {
-				sendText(t, s, strconv.Itoa(n))
+			if got, err := recvText(s); got != strconv.Itoa(n) || err != nil {
+				t.Fatalf("stream %d: got %q, %v, want %d", i, got, err, n)
 			}
 		}
-		for i, s := range streams {
-			for n := range 20 {
-				if got, err := recvText(s); got != strconv.Itoa(n) || err != nil {
-					t.Fatalf("stream %d: got %q, %v, want %d", i, got, err, n)
-				}
-			}
-		}
-	})
+	}
 }
 
 // TestBridgedCallsAreCancelled ends calls from outside: their handlers are told.
 func TestBridgedCallsAreCancelled(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r, d, _ := serveKinds(t, name)
-		wait := func(ctx context.Context, conn *grpc.ClientConn, unary bool) {
-			if unary {
-				_ = conn.Invoke(ctx, "/test.Kinds/Unary", &text{Value: "wait"}, new(text))
-				return
-			}
-			s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Kinds/Both")
-			if err == nil {
-				_ = s.SendMsg(&text{Value: "wait"})
-				_, _ = recvText(s)
-			}
+	r, d, _ := serveKinds(t)
+	wait := func(ctx context.Context, conn *grpc.ClientConn, unary bool) {
+		if unary {
+			_ = conn.Invoke(ctx, "/test.Kinds/Unary", &text{Value: "wait"}, new(text))
+			return
 		}
-		for _, unary := range []bool{false, true} {
-			var waiting sync.WaitGroup
-			for _, closes := range []bool{false, true} {
-				conn := r.dial(t)
-				ctx, cancel := context.WithCancel(t.Context())
-				waiting.Go(func() { wait(ctx, conn, unary) })
-				if <-d.began; closes {
-					_ = conn.Close()
-				} else {
-					cancel()
-				}
-				if err := <-d.ended; !errors.Is(err, context.Canceled) {
-					t.Errorf("unary %v, connection closed %v: the handler's context ends with %v", unary, closes, err)
-				}
-				waiting.Wait()
-				cancel()
-			}
+		s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Kinds/Both")
+		if err == nil {
+			_ = s.SendMsg(&text{Value: "wait"})
+			_, _ = recvText(s)
+		}
+	}
+	for _, unary := range []bool{false, true} {
+		var waiting sync.WaitGroup
+		for _, closes := range []bool{false, true} {
 			conn := r.dial(t)
-			for timeout, began := 50*time.Millisecond, false; !began; timeout *= 2 {
-				ctx, cancel := context.WithTimeout(t.Context(), timeout)
-				wait(ctx, conn, unary)
+			ctx, cancel := context.WithCancel(t.Context())
+			waiting.Go(func() { wait(ctx, conn, unary) })
+			if <-d.began; closes {
+				_ = conn.Close()
+			} else {
 				cancel()
-				select {
-				case <-d.began:
-					began = true
-					// The client says so too, which may come first.
-					if err := <-d.ended; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
-						t.Errorf("unary %v, after the deadline: the handler's context ends with %v", unary, err)
-					}
-				default: // the time was too short for it to begin
+			}
+			if err := <-d.ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("unary %v, connection closed %v: the handler's context ends with %v", unary, closes, err)
+			}
+			waiting.Wait()
+			cancel()
+		}
+		conn := r.dial(t)
+		for timeout, began := 50*time.Millisecond, false; !began; timeout *= 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			wait(ctx, conn, unary)
+			cancel()
+			select {
+			case <-d.began:
+				began = true
+				// The client says so too, which may come first.
+				if err := <-d.ended; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+					t.Errorf("unary %v, after the deadline: the handler's context ends with %v", unary, err)
 				}
+			default: // the time was too short for it to begin
 			}
 		}
-	})
+	}
 }
 
 // TestAMessageThatCannotBeReadCancels has a handler wait for its context after a message that cannot be read: the call
 // has ended by then.
 func TestAMessageThatCannotBeReadCancels(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r, d, _ := serveKinds(t, name)
-		s := stream(t, t.Context(), r.dial(t), "Deaf")
-		if err := s.SendMsg(wrapperspb.Bytes([]byte{0xff})); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := recvText(s); status.Code(err) != codes.Internal {
-			t.Errorf("the call ends with %v, want INTERNAL", err)
-		}
-		if err := <-d.ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("the context of the call is done for %v, want Canceled", err)
-		}
-	})
+	r, d, _ := serveKinds(t)
+	s := stream(t, t.Context(), r.dial(t), "Deaf")
+	if err := s.SendMsg(wrapperspb.Bytes([]byte{0xff})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := recvText(s); status.Code(err) != codes.Internal {
+		t.Errorf("the call ends with %v, want INTERNAL", err)
+	}
+	if err := <-d.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the context of the call is done for %v, want Canceled", err)
+	}
 }
 
 // TestBridgedRepliesWait has a client not read: the handler waits.
 func TestBridgedRepliesWait(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r, d, _ := serveKinds(t, name)
-		conn := r.dial(t, grpc.WithStaticStreamWindowSize(64<<10))
-		s := stream(t, t.Context(), conn, "Server")
-		sendText(t, s, "flood")
-		if err := s.CloseSend(); err != nil {
-			t.Fatal(err)
+	r, d, _ := serveKinds(t)
+	conn := r.dial(t, grpc.WithStaticStreamWindowSize(64<<10))
+	s := stream(t, t.Context(), conn, "Server")
+	sendText(t, s, "flood")
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	// A window and what is written ahead are 128 KiB.
+	for range 10 {
+		<-d.sent
+	}
+	checkOK(t, conn)
+	if n := len(d.sent); n > 10 {
+		t.Errorf("the handler has sent %d messages of 10 KB more, though nobody has read any", n)
+	}
+	for range 1000 {
+		if m, err := recvText(s); len(m) != 10_000 || err != nil {
+			t.Fatalf("got %d bytes, %v", len(m), err)
 		}
-		// A window and what is written ahead are 128 KiB.
-		for range 10 {
-			<-d.sent
-		}
-		checkOK(t, conn)
-		if n := len(d.sent); n > 10 {
-			t.Errorf("the handler has sent %d messages of 10 KB more, though nobody has read any", n)
-		}
-		for range 1000 {
-			if m, err := recvText(s); len(m) != 10_000 || err != nil {
-				t.Fatalf("got %d bytes, %v", len(m), err)
-			}
-		}
-		if _, err := recvText(s); !errors.Is(err, io.EOF) {
-			t.Errorf("the end is %v", err)
-		}
-	})
+	}
+	if _, err := recvText(s); !errors.Is(err, io.EOF) {
+		t.Errorf("the end is %v", err)
+	}
 }
 
 func TestUnknownMethods(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r, _, _ := serveKinds(t, name)
-		conn := r.dial(t)
-		for path, want := range map[string]string{
-			"/test.Kinds/Other":               "unknown method Other for service test.Kinds",
-			"/test.Others/Unary":              "unknown service test.Others",
-			"/a/b/c":                          "unknown service a/b",
-			"/" + answer.ServiceName + "/":    "unknown method  for service " + answer.ServiceName,
-			"/none":                           `malformed method name: "/none"`,
-			"/grpc.health.v1.Health/Watches/": "unknown service grpc.health.v1.Health/Watches",
-		} {
-			err := conn.Invoke(t.Context(), path, &text{}, new(text))
-			if s := status.Convert(err); s.Code() != codes.Unimplemented || s.Message() != want {
-				t.Errorf("%s: %v, want %s", path, err, want)
-			}
+	r, _, _ := serveKinds(t)
+	conn := r.dial(t)
+	for path, want := range map[string]string{
+		"/test.Kinds/Other":               "unknown method Other for service test.Kinds",
+		"/test.Others/Unary":              "unknown service test.Others",
+		"/a/b/c":                          "unknown service a/b",
+		"/" + answer.ServiceName + "/":    "unknown method  for service " + answer.ServiceName,
+		"/none":                           `malformed method name: "/none"`,
+		"/grpc.health.v1.Health/Watches/": "unknown service grpc.health.v1.Health/Watches",
+	} {
+		err := conn.Invoke(t.Context(), path, &text{}, new(text))
+		if s := status.Convert(err); s.Code() != codes.Unimplemented || s.Message() != want {
+			t.Errorf("%s: %v, want %s", path, err, want)
 		}
-	})
+	}
 }
 
 // TestWatchesAreBounded opens as many watches as a connection may have, and one more.
@@ -295,124 +277,115 @@ func TestWatchesAreBounded(t *testing.T) {
 // TestAMethodLeavesThePlacesOfOthers opens as many streams of a service as there may be. Those of other
 // methods go on.
 func TestAMethodLeavesThePlacesOfOthers(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r, _, _ := serveKinds(t, name)
-		conn := r.dial(t)
-		for range maxConversations {
-			s := stream(t, t.Context(), conn, "Both")
-			sendText(t, s, "taken")
-			if _, err := recvText(s); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range maxWatches {
-			s := stream(t, t.Context(), conn, "Server")
-			sendText(t, s, "watch")
-			if err := s.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		reflection, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-		if err != nil {
+	r, _, _ := serveKinds(t)
+	conn := r.dial(t)
+	for range maxConversations {
+		s := stream(t, t.Context(), conn, "Both")
+		sendText(t, s, "taken")
+		if _, err := recvText(s); err != nil {
 			t.Fatal(err)
 		}
-		if err := reflection.Send(&grpc_reflection_v1.ServerReflectionRequest{
-			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
-		}); err != nil {
+	}
+	for range maxWatches {
+		s := stream(t, t.Context(), conn, "Server")
+		sendText(t, s, "watch")
+		if err := s.CloseSend(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := reflection.Recv(); err != nil {
-			t.Errorf("reflection beside %d streams of another service: %v", maxConversations, err)
-		}
-		health, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-		if err == nil {
-			_, err = health.Recv()
-		}
-		if err != nil {
-			t.Errorf("a watch beside %d streams of another service: %v", maxWatches, err)
-		}
-	})
+	}
+	reflection, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reflection.Send(&grpc_reflection_v1.ServerReflectionRequest{
+		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reflection.Recv(); err != nil {
+		t.Errorf("reflection beside %d streams of another service: %v", maxConversations, err)
+	}
+	health, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err == nil {
+		_, err = health.Recv()
+	}
+	if err != nil {
+		t.Errorf("a watch beside %d streams of another service: %v", maxWatches, err)
+	}
 }
 
 // TestReflectionDescribesTheServices asks what grpcurl asks to list and to describe, by both versions of
 // reflection.
 func TestReflectionDescribesTheServices(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name})
-		conn := r.dial(t)
-		for _, method := range []string{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"} {
-			s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
-			if err != nil {
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
+	conn := r.dial(t)
+	for _, method := range []string{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"} {
+		s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(question *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
+			answer := new(grpc_reflection_v1.ServerReflectionResponse) // both versions have the same bytes
+			if err := errors.Join(s.SendMsg(question), s.RecvMsg(answer)); err != nil {
 				t.Fatal(err)
 			}
-			ask := func(question *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
-				answer := new(grpc_reflection_v1.ServerReflectionResponse) // both versions have the same bytes
-				if err := errors.Join(s.SendMsg(question), s.RecvMsg(answer)); err != nil {
-					t.Fatal(err)
-				}
-				return answer
-			}
-			var names []string
-			for _, s := range ask(&grpc_reflection_v1.ServerReflectionRequest{
-				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
-			}).GetListServicesResponse().GetService() {
-				names = append(names, s.GetName())
-			}
-			want := []string{rlqs.ServiceName, answer.ServiceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
-			if !slices.Equal(names, want) {
-				t.Errorf("%s lists %q, want %q", method, names, want)
-			}
-			for _, symbol := range append(want, answer.ServiceName+".ShouldRateLimit", rlqs.ServiceName+"."+rlqs.MethodName, "envoy.service.ratelimit.v3.RateLimitRequest") {
-				answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
-					MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol},
-				})
-				if len(answer.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
-					t.Errorf("%s does not describe %s: %v", method, symbol, answer)
-				}
-			}
-			if answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
-				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "other"},
-			}); codes.Code(answer.GetErrorResponse().GetErrorCode()) != codes.NotFound {
-				t.Errorf("%s of an unknown symbol: %v, want NOT_FOUND", method, answer)
-			}
-			if err := s.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.RecvMsg(new(grpc_reflection_v1.ServerReflectionResponse)); !errors.Is(err, io.EOF) {
-				t.Errorf("%s ends with %v, want EOF", method, err)
+			return answer
+		}
+		var names []string
+		for _, s := range ask(&grpc_reflection_v1.ServerReflectionRequest{
+			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+		}).GetListServicesResponse().GetService() {
+			names = append(names, s.GetName())
+		}
+		want := []string{rlqs.ServiceName, answer.ServiceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
+		if !slices.Equal(names, want) {
+			t.Errorf("%s lists %q, want %q", method, names, want)
+		}
+		for _, symbol := range append(want, answer.ServiceName+".ShouldRateLimit", rlqs.ServiceName+"."+rlqs.MethodName, "envoy.service.ratelimit.v3.RateLimitRequest") {
+			answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
+				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol},
+			})
+			if len(answer.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+				t.Errorf("%s does not describe %s: %v", method, symbol, answer)
 			}
 		}
-	})
+		if answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
+			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "other"},
+		}); codes.Code(answer.GetErrorResponse().GetErrorCode()) != codes.NotFound {
+			t.Errorf("%s of an unknown symbol: %v, want NOT_FOUND", method, answer)
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RecvMsg(new(grpc_reflection_v1.ServerReflectionResponse)); !errors.Is(err, io.EOF) {
+			t.Errorf("%s ends with %v, want EOF", method, err)
+		}
+	}
 }
 
 // TestClientsCheckTheHealth has grpc-go's client watch the health of each of its connections: it calls
 // as long as the server is healthy.
 func TestClientsCheckTheHealth(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name})
-		conn := r.dial(t, grpc.WithDefaultServiceConfig(
-			`{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"ServiceName": "`+answer.ServiceName+`"}}`,
-		))
-		await := func(what string, reached func(state connectivity.State) bool) {
-			for state := conn.GetState(); !reached(state); state = conn.GetState() {
-				if !conn.WaitForStateChange(t.Context(), state) {
-					t.Fatalf("the client does not learn that the server is %s", what)
-				}
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
+	conn := r.dial(t, grpc.WithDefaultServiceConfig(
+		`{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"ServiceName": "`+answer.ServiceName+`"}}`,
+	))
+	await := func(what string, reached func(state connectivity.State) bool) {
+		for state := conn.GetState(); !reached(state); state = conn.GetState() {
+			if !conn.WaitForStateChange(t.Context(), state) {
+				t.Fatalf("the client does not learn that the server is %s", what)
 			}
 		}
-		ready := func(state connectivity.State) bool { return state == connectivity.Ready }
-		checkOK(t, conn)
-		await("healthy", ready) // which a call may be before its state
-		r.health.serve(false)
-		await("unhealthy", func(state connectivity.State) bool { return !ready(state) })
-		if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Unavailable {
-			t.Errorf("a call to an unhealthy server: %v, want UNAVAILABLE by the client", err)
-		}
-		r.health.serve(true)
-		await("healthy again", ready)
-		checkOK(t, conn)
-	})
+	}
+	ready := func(state connectivity.State) bool { return state == connectivity.Ready }
+	checkOK(t, conn)
+	await("healthy", ready) // which a call may be before its state
+	r.health.serve(false)
+	await("unhealthy", func(state connectivity.State) bool { return !ready(state) })
+	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Unavailable {
+		t.Errorf("a call to an unhealthy server: %v, want UNAVAILABLE by the client", err)
+	}
+	r.health.serve(true)
+	await("healthy again", ready)
+	checkOK(t, conn)
 }

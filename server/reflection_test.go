@@ -17,105 +17,95 @@ import (
 )
 
 func TestHealthAndReflection(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, DrainDelay: 2 * time.Second})
-		conn := r.dial(t)
-		health := grpc_health_v1.NewHealthClient(conn)
-		for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
-			reply, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: name})
-			if err != nil || reply.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-				t.Errorf("Check(%q) = %v, %v, want SERVING", name, reply, err)
-			}
-		}
-		if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
-			t.Errorf("Check(other) = %v, want NOT_FOUND", err)
-		}
-		stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
-			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: answer.ServiceName},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		reply, err := stream.Recv()
-		if err != nil || len(reply.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
-			t.Errorf("reflection of %s: %v, %v", answer.ServiceName, reply, err)
-		}
-		// At the end health turns first, while calls are still answered.
-		watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-			t.Fatalf("Watch() = %v, %v, want SERVING", got, err)
-		}
-		r.stop()
-		if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
-			t.Errorf("Watch() after the stop = %v, %v, want NOT_SERVING", got, err)
-		}
-		if code, _ := get(t, "http://"+r.addr["http"]+"/healthcheck"); code != http.StatusInternalServerError {
-			t.Errorf("/healthcheck while draining is %d, want 500", code)
-		}
-		checkOK(t, conn)
-		// A graceful stop would wait for the watcher until the drain timeout.
-		if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
-			t.Errorf("Watch() at the end of the delay = %v, want UNAVAILABLE", err)
-		}
-		if _, err := stream.Recv(); err == nil {
-			t.Error("the reflection stream goes on")
-		}
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{DrainDelay: 2 * time.Second})
+	conn := r.dial(t)
+	health := grpc_health_v1.NewHealthClient(conn)
+	r.checkHealth(t, "at first", true)
+	if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
+		t.Errorf("Check(other) = %v, want NOT_FOUND", err)
+	}
+	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
+		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: answer.ServiceName},
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := stream.Recv()
+	if err != nil || len(reply.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+		t.Errorf("reflection of %s: %v, %v", answer.ServiceName, reply, err)
+	}
+	// At the end health turns first, while calls are still answered.
+	watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Fatalf("Watch() = %v, %v, want SERVING", got, err)
+	}
+	r.stop()
+	if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("Watch() after the stop = %v, %v, want NOT_SERVING", got, err)
+	}
+	if code, _ := get(t, "http://"+r.addr["http"]+"/healthcheck"); code != http.StatusInternalServerError {
+		t.Errorf("/healthcheck while draining is %d, want 500", code)
+	}
+	checkOK(t, conn)
+	// A graceful stop would wait for the watcher until the drain timeout.
+	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("Watch() at the end of the delay = %v, want UNAVAILABLE", err)
+	}
+	if _, err := stream.Recv(); err == nil {
+		t.Error("the reflection stream goes on")
+	}
 }
 
 // TestReflectionIsForFew opens as many streams of reflection as are allowed, and one more, each
 // on a connection of its own.
 func TestReflectionIsForFew(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name})
-		reflect := func() (func() error, context.CancelFunc) {
-			ctx, cancel := context.WithCancel(t.Context())
-			stream, err := grpc_reflection_v1.NewServerReflectionClient(r.dial(t)).ServerReflectionInfo(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return func() error {
-				err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
-					MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
-				})
-				if err != nil && !errors.Is(err, io.EOF) { // which says to ask Recv why
-					return err
-				}
-				_, err = stream.Recv()
-				return err
-			}, cancel
-		}
-		first, leave := reflect()
-		if err := first(); err != nil {
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
+	reflect := func() (func() error, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(t.Context())
+		stream, err := grpc_reflection_v1.NewServerReflectionClient(r.dial(t)).ServerReflectionInfo(ctx)
+		if err != nil {
 			t.Fatal(err)
 		}
-		for range maxConversations - 1 {
-			ask, _ := reflect()
-			if err := ask(); err != nil {
-				t.Fatal(err)
+		return func() error {
+			err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
+				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+			})
+			if err != nil && !errors.Is(err, io.EOF) { // which says to ask Recv why
+				return err
 			}
-		}
+			_, err = stream.Recv()
+			return err
+		}, cancel
+	}
+	first, leave := reflect()
+	if err := first(); err != nil {
+		t.Fatal(err)
+	}
+	for range maxConversations - 1 {
 		ask, _ := reflect()
-		if err := ask(); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("one too many: %v, want RESOURCE_EXHAUSTED", err)
+		if err := ask(); err != nil {
+			t.Fatal(err)
 		}
-		checkOK(t, r.dial(t))
-		leave()
-		for range 10_000 { // until the server has seen it go
-			ask, _ := reflect()
-			if ask() == nil {
-				return
-			}
+	}
+	ask, _ := reflect()
+	if err := ask(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one too many: %v, want RESOURCE_EXHAUSTED", err)
+	}
+	checkOK(t, r.dial(t))
+	leave()
+	for range 10_000 { // until the server has seen it go
+		ask, _ := reflect()
+		if ask() == nil {
+			return
 		}
-		t.Error("the place of one that has left stays taken")
-	})
+	}
+	t.Error("the place of one that has left stays taken")
 }

@@ -200,7 +200,7 @@ func (s *Server) tellRole(domain string, ours bool, other string) {
 func (s *Server) transport(h *answer.Handler, creds credentials.TransportCredentials) transport.Transport {
 	c := transport.Config{
 		Limits: s.options.Limits, Handler: h, Quotas: s.quotas, Creds: creds, Hint: s.options.hint(), Draining: s.draining,
-		Tracer: s.tracer, Register: s.register, KeepsHeaders: s.options.Register != nil,
+		Tracer: s.tracer, Register: s.register,
 	}
 	if s.options.Tracing != nil {
 		c.TraceHeaders = s.options.Tracing.Headers

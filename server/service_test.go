@@ -2,7 +2,6 @@ package server
 
 import (
 	"crypto/x509"
-	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -12,17 +11,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
-
-// tcp connects to the gRPC listener until the test ends.
-func (r *running) tcp(t *testing.T) net.Conn {
-	t.Helper()
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
 
 func allowList(t *testing.T, texts ...string) *access.AllowList {
 	t.Helper()

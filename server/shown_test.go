@@ -11,32 +11,29 @@ import (
 
 // TestTransportIsShown in the log and by metrics.
 func TestTransportIsShown(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		s := service(t, answer.Settings{}, oneRule)
-		r := serve(t, s, Options{Transport: name})
-		var said []string
-		for _, e := range r.logs.FilterMessage("listening").All() {
-			if v, ok := e.ContextMap()["transport"].(string); ok {
-				said = append(said, v)
-			}
+	s := service(t, answer.Settings{}, oneRule)
+	r := serve(t, s, Options{})
+	var said []string
+	for _, e := range r.logs.FilterMessage("listening").All() {
+		if v, ok := e.ContextMap()["transport"].(string); ok {
+			said = append(said, v)
 		}
-		if !slices.Equal(said, []string{name}) {
-			t.Errorf("the log says that %q carries gRPC", said)
-		}
-		want := map[string]float64{name: 1}
-		if diff := cmp.Diff(want, gathered(t, s, "sluice_grpc_transport_info")); diff != "" {
-			t.Errorf("sluice_grpc_transport_info: -want +got\n%s", diff)
-		}
-		if n := gathered(t, s, "sluice_connections"); n != nil {
-			t.Errorf("sluice_connections is %v before the first", n)
-		}
-		conn := r.dial(t)
-		checkOK(t, conn)
-		if diff := cmp.Diff(want, gathered(t, s, "sluice_connections")); diff != "" {
-			t.Errorf("sluice_connections: -want +got\n%s", diff)
-		}
-		_ = conn.Close()
-		await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
-	})
+	}
+	if !slices.Equal(said, []string{transportOwn}) {
+		t.Errorf("the log says that %q carries gRPC", said)
+	}
+	want := map[string]float64{transportOwn: 1}
+	if diff := cmp.Diff(want, gathered(t, s, "sluice_grpc_transport_info")); diff != "" {
+		t.Errorf("sluice_grpc_transport_info: -want +got\n%s", diff)
+	}
+	if n := gathered(t, s, "sluice_connections"); n != nil {
+		t.Errorf("sluice_connections is %v before the first", n)
+	}
+	conn := r.dial(t)
+	checkOK(t, conn)
+	if diff := cmp.Diff(want, gathered(t, s, "sluice_connections")); diff != "" {
+		t.Errorf("sluice_connections: -want +got\n%s", diff)
+	}
+	_ = conn.Close()
+	await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -134,177 +133,160 @@ func storing(t *testing.T, s *lateStore, rules string) *answer.Service {
 // TestAStoreDecidesLater asks on several connections for what a store decides in any order. Each
 // call gets the answer to its own request, and the limit holds.
 func TestAStoreDecidesLater(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		const limit, callers, calls = 500, 8, 200
-		for _, store := range []*lateStore{{}, {atOnce: true}} {
-			s := storing(t, store, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
-			r := serve(t, s, Options{Transport: name})
-			client := rls.NewRateLimitServiceClient(r.dial(t))
-			var admitted, remained atomic.Int64
-			var calling sync.WaitGroup
-			for range callers {
-				calling.Go(func() {
-					for range calls {
-						reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
-						switch {
-						case err != nil || len(reply.GetStatuses()) != 1:
-							t.Errorf("a call gets %v, %v", reply, err)
-						case reply.GetOverallCode() == rls.RateLimitResponse_OK:
-							admitted.Add(1)
-							remained.Add(int64(reply.GetStatuses()[0].GetLimitRemaining()))
-						}
+	const limit, callers, calls = 500, 8, 200
+	for _, store := range []*lateStore{{}, {atOnce: true}} {
+		s := storing(t, store, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
+		r := serve(t, s, Options{})
+		client := rls.NewRateLimitServiceClient(r.dial(t))
+		var admitted, remained atomic.Int64
+		var calling sync.WaitGroup
+		for range callers {
+			calling.Go(func() {
+				for range calls {
+					reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
+					switch {
+					case err != nil || len(reply.GetStatuses()) != 1:
+						t.Errorf("a call gets %v, %v", reply, err)
+					case reply.GetOverallCode() == rls.RateLimitResponse_OK:
+						admitted.Add(1)
+						remained.Add(int64(reply.GetStatuses()[0].GetLimitRemaining()))
 					}
-				})
-			}
-			calling.Wait()
-			// Each admitted call has a remaining of its own, from limit-1 to 0.
-			if got, sum := admitted.Load(), remained.Load(); got != limit || sum != limit*(limit-1)/2 {
-				t.Errorf("%d calls were admitted, with %d remaining in all, want %d and %d", got, sum, limit, limit*(limit-1)/2)
-			}
+				}
+			})
 		}
-	})
+		calling.Wait()
+		// Each admitted call has a remaining of its own, from limit-1 to 0.
+		if got, sum := admitted.Load(), remained.Load(); got != limit || sum != limit*(limit-1)/2 {
+			t.Errorf("%d calls were admitted, with %d remaining in all, want %d and %d", got, sum, limit, limit*(limit-1)/2)
+		}
+	}
 }
 
 // TestAStoreWithoutDecision has a store that fails, or has a bug: each costs one answer.
 func TestAStoreWithoutDecision(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		for _, test := range []struct {
-			name  string
-			store *lateStore
-			codes string
-			want  codes.Code
-			text  string
-		}{
-			{"failing", &lateStore{fail: errors.New("away")}, "compatible", codes.Unknown, "no decision by the store: away"},
-			{"failing at once", &lateStore{fail: errors.New("away"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: away"},
-			{"broken", &lateStore{broken: true}, "compatible", codes.Internal, "internal error"},
-		} {
-			s := storing(t, test.store, oneRule)
-			r := serve(t, s, Options{Transport: name, StatusCodes: test.codes})
-			client := rls.NewRateLimitServiceClient(r.dial(t))
-			for range 3 {
-				_, err := client.ShouldRateLimit(t.Context(), simpleRequest())
-				if status.Code(err) != test.want || status.Convert(err).Message() != test.text {
-					t.Errorf("%s: %v, want %v: %s", test.name, err, test.want, test.text)
-				}
-			}
-			test.store.fail, test.store.broken = nil, false
-			checkOK(t, r.dial(t))
-			redis, panics := testutil.ToFloat64(s.Metrics().StoreErrors), testutil.ToFloat64(s.Metrics().Panics)
-			others := testutil.ToFloat64(s.Metrics().ServiceErrors)
-			if failed := test.want != codes.Internal; failed && (redis != 3 || others != 0) || !failed && (panics != 3 || others != 3) {
-				t.Errorf("%s: %v errors of the store, %v others and %v panics are counted", test.name, redis, others, panics)
+	for _, test := range []struct {
+		name  string
+		store *lateStore
+		codes string
+		want  codes.Code
+		text  string
+	}{
+		{"failing", &lateStore{fail: errors.New("away")}, "compatible", codes.Unknown, "no decision by the store: away"},
+		{"failing at once", &lateStore{fail: errors.New("away"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: away"},
+		{"broken", &lateStore{broken: true}, "compatible", codes.Internal, "internal error"},
+	} {
+		s := storing(t, test.store, oneRule)
+		r := serve(t, s, Options{StatusCodes: test.codes})
+		client := rls.NewRateLimitServiceClient(r.dial(t))
+		for range 3 {
+			_, err := client.ShouldRateLimit(t.Context(), simpleRequest())
+			if status.Code(err) != test.want || status.Convert(err).Message() != test.text {
+				t.Errorf("%s: %v, want %v: %s", test.name, err, test.want, test.text)
 			}
 		}
-	})
+		test.store.fail, test.store.broken = nil, false
+		checkOK(t, r.dial(t))
+		redis, panics := testutil.ToFloat64(s.Metrics().StoreErrors), testutil.ToFloat64(s.Metrics().Panics)
+		others := testutil.ToFloat64(s.Metrics().ServiceErrors)
+		if failed := test.want != codes.Internal; failed && (redis != 3 || others != 0) || !failed && (panics != 3 || others != 3) {
+			t.Errorf("%s: %v errors of the store, %v others and %v panics are counted", test.name, redis, others, panics)
+		}
+	}
 }
 
 // TestAStoreBreaksAndDecides has a store that panics when it has the charges, and decides them
 // later: their memory is not used again meanwhile.
 func TestAStoreBreaksAndDecides(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		const calls = 5
-		store := &lateStore{breaks: true}
-		s := storing(t, store, oneRule)
-		r := serve(t, s, Options{Transport: name})
-		conn := r.dial(t)
-		client := rls.NewRateLimitServiceClient(conn)
-		for range calls {
-			if _, err := client.ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Internal {
-				t.Errorf("a call that panicked gets %v, want INTERNAL", err)
-			}
+	const calls = 5
+	store := &lateStore{breaks: true}
+	s := storing(t, store, oneRule)
+	r := serve(t, s, Options{})
+	conn := r.dial(t)
+	client := rls.NewRateLimitServiceClient(conn)
+	for range calls {
+		if _, err := client.ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Internal {
+			t.Errorf("a call that panicked gets %v, want INTERNAL", err)
 		}
-		store.breaks, store.atOnce = false, true
-		checkOK(t, conn)
-		store.decide(calls)
-		checkOK(t, conn)
-		if got := store.lost.Load(); got != 0 {
-			t.Errorf("%d of %d calls had lost their charges", got, calls)
-		}
-	})
+	}
+	store.breaks, store.atOnce = false, true
+	checkOK(t, conn)
+	store.decide(calls)
+	checkOK(t, conn)
+	if got := store.lost.Load(); got != 0 {
+		t.Errorf("%d of %d calls had lost their charges", got, calls)
+	}
 }
 
 // TestAStoreDecidesWhatWasAsked has calls of one connection wait for a store while more come: what
 // is told of each in the end is of its own request.
 func TestAStoreDecidesWhatWasAsked(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		const calls = 50
-		store := &lateStore{held: true}
-		s := storing(t, store, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}]}")
-		r := serve(t, s, Options{Transport: name})
-		client := rls.NewRateLimitServiceClient(r.dial(t))
-		var calling sync.WaitGroup
-		for n := range calls {
-			calling.Go(func() {
-				request := simpleRequest()
-				request.Descriptors[0].Entries[0].Value = fmt.Sprintf("value%02d", n)
-				if _, err := client.ShouldRateLimit(t.Context(), request); err != nil {
-					t.Error(err)
-				}
-			})
-			store.await(n + 1) // the next request is read to where this one was
-		}
-		store.decide(calls)
-		calling.Wait()
-		page := r.metricsPage(t)
-		for n := range calls {
-			if series := fmt.Sprintf(`rule="k_value%02d"} 1`, n); !strings.Contains(page, series) {
-				t.Errorf("no series with %s", series)
-				break
+	const calls = 50
+	store := &lateStore{held: true}
+	s := storing(t, store, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}]}")
+	r := serve(t, s, Options{})
+	client := rls.NewRateLimitServiceClient(r.dial(t))
+	var calling sync.WaitGroup
+	for n := range calls {
+		calling.Go(func() {
+			request := simpleRequest()
+			request.Descriptors[0].Entries[0].Value = fmt.Sprintf("value%02d", n)
+			if _, err := client.ShouldRateLimit(t.Context(), request); err != nil {
+				t.Error(err)
 			}
+		})
+		store.await(n + 1) // the next request is read to where this one was
+	}
+	store.decide(calls)
+	calling.Wait()
+	page := r.metricsPage(t)
+	for n := range calls {
+		if series := fmt.Sprintf(`rule="k_value%02d"} 1`, n); !strings.Contains(page, series) {
+			t.Errorf("no series with %s", series)
+			break
 		}
-	})
+	}
 }
 
 // TestCallsEndBeforeTheStoreDecides has callers go away whose requests a store still has, by their
 // deadlines and by closing the connection. Turns that it gives them later come back, and all is as
 // before.
 func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		for _, closes := range []bool{false, true} {
-			const calls = 6
-			store := &lateStore{held: true}
-			// They get turns ten seconds apart: none comes before its caller's end is known.
-			s := storing(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
-			r := serve(t, s, Options{Transport: name})
-			conn := r.dial(t)
-			client := rls.NewRateLimitServiceClient(conn)
-			ctx, cancel := context.WithCancel(t.Context())
-			var calling sync.WaitGroup
-			for range calls {
-				calling.Go(func() {
-					if _, err := client.ShouldRateLimit(ctx, simpleRequest()); status.Code(err) != codes.Canceled {
-						t.Errorf("a call that was cancelled gets %v", err)
-					}
-				})
-			}
-			store.await(calls)
-			if closes {
-				_ = conn.Close()
-			}
-			cancel()
-			calling.Wait()
-			if name == transportOwn {
-				awaitEnds(t, s, conn, closes) // else the decisions might come before the resets
-			}
-			store.decide(calls)
-			// The first went at once, the others had turns that nobody waits for.
-			for testutil.ToFloat64(s.Metrics().CancelledWaits) < calls-1 {
-				runtime.Gosched()
-			}
-			if got := store.cancelled.Load(); got != calls-1 {
-				t.Errorf("%d turns came back, want %d", got, calls-1)
-			}
-			for testutil.ToFloat64(s.Metrics().WaitingCalls) > 0 {
-				runtime.Gosched()
-			}
+	for _, closes := range []bool{false, true} {
+		const calls = 6
+		store := &lateStore{held: true}
+		// They get turns ten seconds apart: none comes before its caller's end is known.
+		s := storing(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
+		r := serve(t, s, Options{})
+		conn := r.dial(t)
+		client := rls.NewRateLimitServiceClient(conn)
+		ctx, cancel := context.WithCancel(t.Context())
+		var calling sync.WaitGroup
+		for range calls {
+			calling.Go(func() {
+				if _, err := client.ShouldRateLimit(ctx, simpleRequest()); status.Code(err) != codes.Canceled {
+					t.Errorf("a call that was cancelled gets %v", err)
+				}
+			})
 		}
-	})
+		store.await(calls)
+		if closes {
+			_ = conn.Close()
+		}
+		cancel()
+		calling.Wait()
+		awaitEnds(t, s, conn, closes) // else the decisions might come before the resets
+		store.decide(calls)
+		// The first went at once, the others had turns that nobody waits for.
+		for testutil.ToFloat64(s.Metrics().CancelledWaits) < calls-1 {
+			runtime.Gosched()
+		}
+		if got := store.cancelled.Load(); got != calls-1 {
+			t.Errorf("%d turns came back, want %d", got, calls-1)
+		}
+		for testutil.ToFloat64(s.Metrics().WaitingCalls) > 0 {
+			runtime.Gosched()
+		}
+	}
 }
 
 // awaitEnds waits until the server has seen that the calls of its only connection have ended: that is closed,
@@ -323,35 +305,32 @@ func awaitEnds(t *testing.T, s *answer.Service, conn *grpc.ClientConn, closed bo
 // TestADrainWaitsForTheStore stops a server while a store decides: the calls get their answers,
 // those that are held after it included.
 func TestADrainWaitsForTheStore(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		const calls = 20
-		store := &lateStore{held: true}
-		s := storing(t, store, shaping)
-		r := serve(t, s, Options{Transport: name})
-		client := rls.NewRateLimitServiceClient(r.dial(t))
-		results := make(chan error, calls)
-		for range calls {
-			go func() {
-				reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
-				if err == nil && reply.GetOverallCode() != rls.RateLimitResponse_OK {
-					err = errors.New("denied")
-				}
-				results <- err
-			}()
-		}
-		store.await(calls)
-		r.stop()
-		for r.logs.FilterMessage("draining").Len() == 0 {
-			runtime.Gosched()
-		}
-		store.decide(calls)
-		for range calls {
-			if err := <-results; err != nil {
-				t.Errorf("a call that a store decided during the drain: %v", err)
+	const calls = 20
+	store := &lateStore{held: true}
+	s := storing(t, store, shaping)
+	r := serve(t, s, Options{})
+	client := rls.NewRateLimitServiceClient(r.dial(t))
+	results := make(chan error, calls)
+	for range calls {
+		go func() {
+			reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
+			if err == nil && reply.GetOverallCode() != rls.RateLimitResponse_OK {
+				err = errors.New("denied")
 			}
+			results <- err
+		}()
+	}
+	store.await(calls)
+	r.stop()
+	for r.logs.FilterMessage("draining").Len() == 0 {
+		runtime.Gosched()
+	}
+	store.decide(calls)
+	for range calls {
+		if err := <-results; err != nil {
+			t.Errorf("a call that a store decided during the drain: %v", err)
 		}
-	})
+	}
 }
 
 // TestJSONAsksTheStore asks over HTTP.
@@ -359,14 +338,9 @@ func TestJSONAsksTheStore(t *testing.T) {
 	s := storing(t, &lateStore{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]}")
 	r := serve(t, s, Options{})
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		resp, err := http.Post("http://"+r.addr["http"]+"/json", "application/json",
-			strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("/json answers %d, want %d", resp.StatusCode, want)
+		const request = `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`
+		if code, _ := send(t, http.MethodPost, "http://"+r.addr["http"]+"/json", request); code != want {
+			t.Errorf("/json answers %d, want %d", code, want)
 		}
 	}
 }
@@ -388,18 +362,9 @@ func TestCountersOfTheStore(t *testing.T) {
 		{http.MethodDelete, `"error": "no decision by the store: away"`, errors.New("away")},
 	} {
 		store.fail = test.fail
-		request, err := http.NewRequestWithContext(t.Context(), test.method, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if !strings.Contains(string(body), test.want) || (resp.StatusCode == http.StatusServiceUnavailable) != (test.fail != nil) {
-			t.Errorf("%s answers %d, %s, want %s", test.method, resp.StatusCode, body, test.want)
+		code, body := send(t, test.method, url, "")
+		if !strings.Contains(body, test.want) || (code == http.StatusServiceUnavailable) != (test.fail != nil) {
+			t.Errorf("%s answers %d, %s, want %s", test.method, code, body, test.want)
 		}
 	}
 }

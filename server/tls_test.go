@@ -59,6 +59,13 @@ func write(t *testing.T, p testcert.Pair, ca []byte) testcert.Files {
 	return f
 }
 
+// serverFiles makes an authority, and files of a certificate of it for the server.
+func serverFiles(t *testing.T) (*testcert.Authority, testcert.Files) {
+	t.Helper()
+	a := authority(t)
+	return a, write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+}
+
 func serverTLS(t *testing.T, o access.TLSOptions) *access.TLS {
 	t.Helper()
 	s, err := access.ServerTLS(o)
@@ -129,113 +136,110 @@ func (l lines) await(t *testing.T, text string) string {
 }
 
 func TestTLSRejectsPeersWithoutARight(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		ours, strangers := authority(t), authority(t)
-		files := write(t, issue(t, ours, testcert.Leaf{Names: []string{host}}), ours.PEM)
-		log, logger := newLines()
-		s := service(t, answer.Settings{}, oneRule)
-		metrics := s.Metrics().TLS("grpc")
-		mutual := serve(t, s, Options{Transport: name, TLS: serverTLS(t, access.TLSOptions{
-			Cert: files.Cert, Key: files.Key, CA: files.CA, PeerName: san, Metrics: metrics, Logger: logger,
-		})})
-		oneSided := serve(t, s, Options{Transport: name, TLS: serverTLS(t, access.TLSOptions{
-			Cert: files.Cert, Key: files.Key, Metrics: metrics, Logger: logger,
-		})})
-		good := issue(t, ours, testcert.Leaf{Names: []string{"other.test", san}})
-		client := func(p testcert.Pair) *access.TLS {
-			f := write(t, p, ours.PEM)
-			return clientTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
-		}
-		old := credentials.NewTLS(&tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true})
-		for _, tt := range []struct {
-			name  string
-			creds credentials.TransportCredentials
-			// What the server says of the client; "" is an answer.
-			mutual, oneSided string
-		}{
-			{"a client of ours", client(good), "", ""},
-			{"without a certificate", clientTLS(t, access.TLSOptions{CA: files.CA}), "client didn't provide a certificate", ""},
-			{"of another authority", client(issue(t, strangers, testcert.Leaf{Names: []string{san}})), "certificate signed by unknown authority", ""},
-			{"of another name", client(issue(t, ours, testcert.Leaf{Names: []string{"other.test"}})), "valid for other.test, not " + san, ""},
-			{"with the name in a URI", client(issue(t, ours, testcert.Leaf{Names: []string{"spiffe://" + san}})), "not valid for any names, but wanted to match " + san, ""},
-			{"expired", client(issue(t, ours, testcert.Leaf{Names: []string{san}, Expires: time.Now().Add(-time.Hour)})), "certificate has expired", ""},
-			{"in plain text", insecure.NewCredentials(), "first record does not look like a TLS handshake", "first record does not look like a TLS handshake"},
-			{"with TLS 1.1", old, "client offered only unsupported versions", "client offered only unsupported versions"},
-			{"that trusts another authority", clientTLS(t, access.TLSOptions{CA: write(t, good, strangers.PEM).CA}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
-			{"that expects another name", clientTLS(t, access.TLSOptions{CA: files.CA, PeerName: "other.test"}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
-			{"that trusts the system", clientTLS(t, access.TLSOptions{}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+	ours, files := serverFiles(t)
+	strangers := authority(t)
+	log, logger := newLines()
+	s := service(t, answer.Settings{}, oneRule)
+	metrics := s.Metrics().TLS("grpc")
+	mutual := serve(t, s, Options{TLS: serverTLS(t, access.TLSOptions{
+		Cert: files.Cert, Key: files.Key, CA: files.CA, PeerName: san, Metrics: metrics, Logger: logger,
+	})})
+	oneSided := serve(t, s, Options{TLS: serverTLS(t, access.TLSOptions{
+		Cert: files.Cert, Key: files.Key, Metrics: metrics, Logger: logger,
+	})})
+	good := issue(t, ours, testcert.Leaf{Names: []string{"other.test", san}})
+	client := func(p testcert.Pair) *access.TLS {
+		f := write(t, p, ours.PEM)
+		return clientTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
+	}
+	old := credentials.NewTLS(&tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true})
+	for _, tt := range []struct {
+		name  string
+		creds credentials.TransportCredentials
+		// What the server says of the client; "" is an answer.
+		mutual, oneSided string
+	}{
+		{"a client of ours", client(good), "", ""},
+		{"without a certificate", clientTLS(t, access.TLSOptions{CA: files.CA}), "client didn't provide a certificate", ""},
+		{"of another authority", client(issue(t, strangers, testcert.Leaf{Names: []string{san}})), "certificate signed by unknown authority", ""},
+		{"of another name", client(issue(t, ours, testcert.Leaf{Names: []string{"other.test"}})), "valid for other.test, not " + san, ""},
+		{"with the name in a URI", client(issue(t, ours, testcert.Leaf{Names: []string{"spiffe://" + san}})), "not valid for any names, but wanted to match " + san, ""},
+		{"expired", client(issue(t, ours, testcert.Leaf{Names: []string{san}, Expires: time.Now().Add(-time.Hour)})), "certificate has expired", ""},
+		{"in plain text", insecure.NewCredentials(), "first record does not look like a TLS handshake", "first record does not look like a TLS handshake"},
+		{"with TLS 1.1", old, "client offered only unsupported versions", "client offered only unsupported versions"},
+		{"that trusts another authority", clientTLS(t, access.TLSOptions{CA: write(t, good, strangers.PEM).CA}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+		{"that expects another name", clientTLS(t, access.TLSOptions{CA: files.CA, PeerName: "other.test"}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+		{"that trusts the system", clientTLS(t, access.TLSOptions{}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, side := range []struct {
+				name string
+				to   *running
+				want string
+			}{{"mutual", mutual, tt.mutual}, {"one-sided", oneSided, tt.oneSided}} {
+				before := testutil.ToFloat64(metrics.HandshakeErrors)
+				err := side.to.ask(t, tt.creds)
+				if side.want == "" {
+					if err != nil {
+						t.Errorf("%s: error is %v, want an answer", side.name, err)
+					}
+					continue
+				}
+				if err == nil {
+					t.Fatalf("%s: there is an answer, want none", side.name)
+				}
+				log.await(t, side.want)
+				if got := testutil.ToFloat64(metrics.HandshakeErrors); got != before+1 {
+					t.Errorf("%s: %v failed handshakes counted, want 1", side.name, got-before)
+				}
+			}
+		})
+	}
+	t.Run("the rest stays plain HTTP", func(t *testing.T) {
+		for path, want := range map[string]string{
+			mutual.addr["http"] + "/healthcheck": "OK",
+			mutual.addr["metrics"] + "/metrics":  `sluice_tls_handshake_errors_total{use="grpc"}`,
 		} {
-			t.Run(tt.name, func(t *testing.T) {
-				for _, side := range []struct {
-					name string
-					to   *running
-					want string
-				}{{"mutual", mutual, tt.mutual}, {"one-sided", oneSided, tt.oneSided}} {
-					before := testutil.ToFloat64(metrics.HandshakeErrors)
-					err := side.to.ask(t, tt.creds)
-					if side.want == "" {
-						if err != nil {
-							t.Errorf("%s: error is %v, want an answer", side.name, err)
-						}
-						continue
-					}
-					if err == nil {
-						t.Fatalf("%s: there is an answer, want none", side.name)
-					}
-					log.await(t, side.want)
-					if got := testutil.ToFloat64(metrics.HandshakeErrors); got != before+1 {
-						t.Errorf("%s: %v failed handshakes counted, want 1", side.name, got-before)
-					}
-				}
-			})
+			if code, body := get(t, "http://"+path); code != http.StatusOK || !strings.Contains(body, want) {
+				t.Errorf("%s is %d without %q", path, code, want)
+			}
 		}
-		t.Run("the rest stays plain HTTP", func(t *testing.T) {
-			for path, want := range map[string]string{
-				mutual.addr["http"] + "/healthcheck": "OK",
-				mutual.addr["metrics"] + "/metrics":  `sluice_tls_handshake_errors_total{use="grpc"}`,
-			} {
-				if code, body := get(t, "http://"+path); code != http.StatusOK || !strings.Contains(body, want) {
-					t.Errorf("%s is %d without %q", path, code, want)
-				}
-			}
-		})
-		t.Run("no session is resumed", func(t *testing.T) {
-			pair, err := tls.X509KeyPair(good.Cert, good.Key)
+	})
+	t.Run("no session is resumed", func(t *testing.T) {
+		pair, err := tls.X509KeyPair(good.Cert, good.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialer := tls.Dialer{Config: &tls.Config{
+			InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair},
+			MaxVersion:         tls.VersionTLS12, // in which a ticket comes with the handshake
+			ClientSessionCache: tls.NewLRUClientSessionCache(1),
+		}}
+		for range 2 {
+			conn, err := dialer.DialContext(t.Context(), "tcp", mutual.addr["grpc"])
 			if err != nil {
 				t.Fatal(err)
 			}
-			dialer := tls.Dialer{Config: &tls.Config{
-				InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair},
-				MaxVersion:         tls.VersionTLS12, // in which a ticket comes with the handshake
-				ClientSessionCache: tls.NewLRUClientSessionCache(1),
-			}}
-			for range 2 {
-				conn, err := dialer.DialContext(t.Context(), "tcp", mutual.addr["grpc"])
-				if err != nil {
-					t.Fatal(err)
-				}
-				if secure, ok := conn.(*tls.Conn); !ok || secure.ConnectionState().DidResume {
-					t.Error("the session is resumed: the client's certificate was not checked")
-				}
-				conn.Close()
+			if secure, ok := conn.(*tls.Conn); !ok || secure.ConnectionState().DidResume {
+				t.Error("the session is resumed: the client's certificate was not checked")
 			}
-		})
-		t.Run("a probe of the port is no failure", func(t *testing.T) {
-			before := testutil.ToFloat64(metrics.HandshakeErrors)
-			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", mutual.addr["grpc"])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if tcp, ok := conn.(*net.TCPConn); ok {
-				_ = tcp.CloseWrite()
-			}
-			_, _ = io.Copy(io.Discard, conn) // until the server has closed it
 			conn.Close()
-			if got := testutil.ToFloat64(metrics.HandshakeErrors); got != before {
-				t.Errorf("%v failed handshakes, want %v", got, before)
-			}
-		})
+		}
+	})
+	t.Run("a probe of the port is no failure", func(t *testing.T) {
+		before := testutil.ToFloat64(metrics.HandshakeErrors)
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", mutual.addr["grpc"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.CloseWrite()
+		}
+		_, _ = io.Copy(io.Discard, conn) // until the server has closed it
+		conn.Close()
+		if got := testutil.ToFloat64(metrics.HandshakeErrors); got != before {
+			t.Errorf("%v failed handshakes, want %v", got, before)
+		}
 	})
 }
 

@@ -6,46 +6,40 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
-	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
 // TestTLSHasALeastVersion asks with each version, on both listeners that speak TLS.
 func TestTLSHasALeastVersion(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		a := authority(t)
-		f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
-		for _, tt := range []struct {
-			least   uint16
-			answers map[uint16]bool
-		}{
-			{0, map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true}},
-			{tls.VersionTLS10, map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true}},
-			{tls.VersionTLS12, map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true}},
-			{tls.VersionTLS13, map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: false, tls.VersionTLS13: true}},
-		} {
-			r := serve(t, service(t, answer.Settings{}, oneRule), Options{
-				Transport: name,
-				JSONAddr:  "127.0.0.1:0", TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, MinVersion: tt.least}),
-			})
-			for version, want := range tt.answers {
-				for listener, protocol := range map[string]string{"grpc": "h2", "json": "http/1.1"} {
-					dialer := tls.Dialer{Config: &tls.Config{
-						InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS10, MaxVersion: version,
-					}}
-					conn, err := dialer.DialContext(t.Context(), "tcp", r.addr[listener])
-					if (err == nil) != want {
-						t.Errorf("%s, at least %s, asked with %s: %v", listener, tls.VersionName(tt.least), tls.VersionName(version), err)
-					}
-					if err != nil {
-						continue
-					}
-					if secure, ok := conn.(*tls.Conn); !ok || secure.ConnectionState().NegotiatedProtocol != protocol {
-						t.Errorf("%s speaks %q, want %q", listener, secure.ConnectionState().NegotiatedProtocol, protocol)
-					}
-					_ = conn.Close()
+	_, f := serverFiles(t)
+	for _, tt := range []struct {
+		least   uint16
+		answers map[uint16]bool
+	}{
+		{0, map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true}},
+		{tls.VersionTLS10, map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true}},
+		{tls.VersionTLS12, map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true}},
+		{tls.VersionTLS13, map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: false, tls.VersionTLS13: true}},
+	} {
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{
+			JSONAddr: "127.0.0.1:0", TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, MinVersion: tt.least}),
+		})
+		for version, want := range tt.answers {
+			for listener, protocol := range map[string]string{"grpc": "h2", "json": "http/1.1"} {
+				dialer := tls.Dialer{Config: &tls.Config{
+					InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS10, MaxVersion: version,
+				}}
+				conn, err := dialer.DialContext(t.Context(), "tcp", r.addr[listener])
+				if (err == nil) != want {
+					t.Errorf("%s, at least %s, asked with %s: %v", listener, tls.VersionName(tt.least), tls.VersionName(version), err)
 				}
+				if err != nil {
+					continue
+				}
+				if secure, ok := conn.(*tls.Conn); !ok || secure.ConnectionState().NegotiatedProtocol != protocol {
+					t.Errorf("%s speaks %q, want %q", listener, secure.ConnectionState().NegotiatedProtocol, protocol)
+				}
+				_ = conn.Close()
 			}
 		}
-	})
+	}
 }

@@ -3,8 +3,7 @@ package telemetry
 import "github.com/prometheus/client_golang/prometheus"
 
 // Ended count the gRPC connections that sluice ended because of what their clients did, by reason.
-// grpc-go itself tells nobody whom it ends: over it, only OddActs, Windows and Memory are counted. Its
-// fields may be used concurrently.
+// grpc-go does not report which it ends, so over it none is counted. Its fields may be used concurrently.
 type Ended struct {
 	// OddActs are frames that ask for nothing, and calls that had to be reset, by thousands. Pings are
 	// more than --keepalive-min-time allows, Windows more bytes than flow control allowed, and Protocol
@@ -22,7 +21,7 @@ type Ended struct {
 
 func newEnded(r *registry) Ended {
 	v := r.counters("sluice_ended_connections_total",
-		"gRPC connections ended because of their clients, by reason: odd_acts, frames that ask for nothing and calls that had to be reset, by thousands; memory of unfinished requests; windows, protocol and pings, breaches of HTTP/2 and of --keepalive-min-time; begin, frame, unread and silent, a client that took too long; bug, a panic. Over grpc-go only odd_acts, windows and memory are counted.",
+		"gRPC connections ended because of their clients, by reason: odd_acts, frames that ask for nothing and calls that had to be reset, by thousands; memory of unfinished requests; windows, protocol and pings, breaches of HTTP/2 and of --keepalive-min-time; begin, frame, unread and silent, a client that took too long; bug, a panic. Over grpc-go none is counted.",
 		"reason")
 	by := func(reason string) prometheus.Counter { return v.WithLabelValues(reason) }
 	return Ended{

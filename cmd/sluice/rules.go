@@ -50,8 +50,8 @@ func (r *keeper) advise(set *descriptors.Set) {
 		r.warn(descriptors.StoreAdvice(set))
 	}
 	if r.grpcGo && set.GivesLeases() {
-		r.logger.Warn("rules: some limits hold something until a request ends: with --grpc-transport=grpc-go nobody sees " +
-			"clients that go away while Envoy asks, so that what they hold stays taken for the limit's window, or the ttl of its reserve")
+		r.logger.Warn("rules: some limits hold something until a request ends; with --grpc-transport=grpc-go leases of clients that go away " +
+			"are not returned early: they stay taken for the limit's window, or the ttl of its reserve")
 	}
 	for _, odd := range adviseAllow(r.allow, set.Domains()) {
 		r.logger.Warn("rules: " + odd)

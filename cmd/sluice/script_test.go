@@ -328,15 +328,7 @@ func setVariables(ts *testscript.TestScript, _ bool, args []string) {
 // runAsSet starts a server with the listeners that args[0] names, where its
 // environment says.
 func runAsSet(ts *testscript.TestScript, _ bool, args []string) {
-	launch(ts, overTransport(args[1:]), strings.Count(args[0], ",")+1)
-}
-
-// overTransport has a server carry gRPC as the variable says that all tests of the binary heed.
-func overTransport(args []string) []string {
-	if transport := os.Getenv("SLUICE_GRPC_TRANSPORT"); transport != "" {
-		return append(args, "--grpc-transport="+transport)
-	}
-	return args
+	launch(ts, args[1:], strings.Count(args[0], ",")+1)
 }
 
 // start gives the listeners that args do not name a free port, and waits until
@@ -355,7 +347,7 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 	if strings.Contains(given, "--json-addr") {
 		wait++
 	}
-	launch(ts, overTransport(args), wait)
+	launch(ts, args, wait)
 }
 
 // launch starts a server and waits until so many of its listeners listen.

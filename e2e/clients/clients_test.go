@@ -54,26 +54,24 @@ func TestMain(m *testing.M) {
 // long says that these are the tests before a release.
 var long = os.Getenv("SLUICE_LONG") != ""
 
-// overEach runs a test over each transport, plain and over TLS, one after the other: a client takes
-// what the machine has.
+// overEach runs a test plain and over TLS, one after the other: a client takes what the machine has.
 func overEach(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, authority string)) {
 	t.Helper()
-	for _, transport := range []string{"grpc-go", "own"} {
-		for _, name := range []string{"plain", "TLS"} {
-			t.Run(transport+" "+name, func(t *testing.T) {
-				window.AwaitHour(t)
-				args, authority := []string{"--grpc-transport", transport}, ""
-				if name == "TLS" {
-					files := certificate(t)
-					args, authority = append(args, "--grpc-tls-cert", files.Cert, "--grpc-tls-key", files.Key), files.CA
-				}
-				limits := start(t, args...)
-				test(t, limits, authority)
-				if n := number(t, limits, "sluice_ended_connections_total"); n != 0 {
-					t.Errorf("%v connections were ended, want none", n)
-				}
-			})
-		}
+	for _, name := range []string{"plain", "TLS"} {
+		t.Run(name, func(t *testing.T) {
+			window.AwaitHour(t)
+			var args []string
+			authority := ""
+			if name == "TLS" {
+				files := certificate(t)
+				args, authority = []string{"--grpc-tls-cert", files.Cert, "--grpc-tls-key", files.Key}, files.CA
+			}
+			limits := start(t, args...)
+			test(t, limits, authority)
+			if n := number(t, limits, "sluice_ended_connections_total"); n != 0 {
+				t.Errorf("%v connections were ended, want none", n)
+			}
+		})
 	}
 }
 

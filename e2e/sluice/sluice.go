@@ -38,10 +38,6 @@ func Build(ctx context.Context, root, dir string, flags ...string) (string, erro
 	return path, nil
 }
 
-// TransportVariable is the environment variable that names what carries gRPC in all tests that start
-// sluice, so that the same tests run over each transport. Without it, sluice's default does.
-const TransportVariable = "SLUICE_GRPC_TRANSPORT"
-
 // Options say how to run `sluice serve`.
 type Options struct {
 	// Binary is the path of sluice; see [Build].
@@ -82,9 +78,6 @@ func Start(ctx context.Context, o Options) (*Sluice, error) {
 		if addr != "" {
 			awaited[name] = true
 		}
-	}
-	if transport := os.Getenv(TransportVariable); transport != "" {
-		args = append(args, "--grpc-transport="+transport)
 	}
 	// Stop, not a context, ends sluice.
 	cmd := exec.Command(o.Binary, append(args, o.Args...)...)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -27,8 +26,6 @@ type bite struct {
 	ends, mayEnd bool
 	// reset and answer are what the attacker's calls get.
 	reset, answer string
-	// more is how many bytes it may cost beside mostMemory.
-	more int
 }
 
 // bites says what each attack must lead to. Beside that, sluice must go on serving and
@@ -64,16 +61,6 @@ var bites = map[string]bite{
 	"requests that are no gRPC":  {},
 }
 
-// bitesOfGRPC are those that grpc-go has instead.
-var bitesOfGRPC = map[string]bite{
-	"HPACK bomb":               {ends: true, reset: "FRAME_SIZE_ERROR"},
-	"windows that grow":        {answer: "8"},
-	"MadeYouReset by a window": {ends: true}, // it does not look how far a window opens
-	// Calls whose client has gone wait for their ticket all the same.
-	"gzip bomb":           {mayEnd: true, answer: "0", more: 160 << 20},
-	"gzip bomb to health": {mayEnd: true, answer: "8", more: 160 << 20},
-}
-
 // TestAttacks runs each attack while others call. A connection that is ended begins anew.
 // The long tier writes the table of docs/threats.md.
 func TestAttacks(t *testing.T) {
@@ -83,9 +70,6 @@ func TestAttacks(t *testing.T) {
 		t.Run(attack.Name, func(t *testing.T) {
 			Beside(t)
 			want, known := bites[attack.Name]
-			if other, differs := bitesOfGRPC[attack.Name]; differs && os.Getenv(sluice.TransportVariable) == "grpc-go" {
-				want = other
-			}
 			if !known {
 				t.Fatal("nothing says what must come of this attack")
 			}
@@ -103,7 +87,7 @@ func TestAttacks(t *testing.T) {
 			if want.answer != "" && o.Statuses[want.answer] == 0 {
 				t.Errorf("calls were answered with %v, want status %s", o.Statuses, want.answer)
 			}
-			h.checkMemory(t, want.more)
+			h.checkMemory(t, 0)
 			if !Long() {
 				return
 			}

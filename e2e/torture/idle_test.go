@@ -4,7 +4,6 @@ package torture
 
 import (
 	"net"
-	"os"
 	"testing"
 	"time"
 
@@ -79,7 +78,7 @@ func TestIdleConnections(t *testing.T) {
 		}
 		stack := int(suite.Metrics(t, s).Sum("go_memstats_stack_inuse_bytes")) / many
 		t.Logf("and %d bytes of stack for each", stack)
-		if stack > mostConnectionStack && os.Getenv(sluice.TransportVariable) != "grpc-go" && !*raced {
+		if stack > mostConnectionStack && !*raced {
 			t.Errorf("a connection takes %d bytes of stack, want at most %d", stack, mostConnectionStack)
 		}
 	}, nil)

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
-	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
@@ -35,14 +34,10 @@ func TestEndsAtAnyMoment(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "sluice")
 	tcp := []string{freeAddr(t, rnd), freeAddr(t, rnd), freeAddr(t, rnd), freeAddr(t, rnd)}
 	flags := func(grpc string) []string {
-		all := []string{
+		return []string{
 			"serve", "--log-format=json", "--config=" + rules, "--grpc-addr=" + grpc,
 			"--http-addr=" + tcp[1], "--debug-addr=" + tcp[2], "--metrics-addr=" + tcp[3],
 		}
-		if transport := os.Getenv(sluice.TransportVariable); transport != "" {
-			all = append(all, "--grpc-transport="+transport)
-		}
-		return all
 	}
 	client := rls.NewRateLimitServiceClient(Dial(t, tcp[0]))
 	load := StartLoad(t, LoadOptions{Rate: 200, Ask: func(ctx context.Context) (string, error) {

@@ -27,79 +27,75 @@ import (
 // calls get INTERNAL, which is counted and logged, all others get their answers, and
 // what is admitted stays within the limit.
 func TestPanicsUnderLoad(t *testing.T) {
-	for _, name := range []string{"own", "grpc-go"} {
-		t.Run(name, func(t *testing.T) {
-			const limit, callers, calls = 1000, 8, 300
-			s := answer.NewTestService(t, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
-			core, logs := observer.New(zap.InfoLevel)
-			srv := server.New(server.Options{
-				GRPCAddr: "127.0.0.1:0", Transport: name, DrainTimeout: time.Minute,
-				Limits: transport.Limits{
-					MaxMessageBytes: 4 << 20, MaxConnections: 100, MaxStreams: 100, MaxHeaderBytes: 16 << 10,
-					ConnectionTimeout: time.Minute, MaxConnectionIdle: time.Hour, KeepaliveTime: time.Hour, KeepaliveTimeout: time.Hour, KeepaliveMinTime: time.Hour,
-				},
-			}, s.Service, zap.New(core))
-			if err := srv.Listen(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-			done := make(chan error, 1)
-			go func() { done <- srv.Run(ctx) }()
-			t.Cleanup(func() {
-				stop()
-				if err := <-done; err != nil {
-					t.Error(err)
+	const limit, callers, calls = 1000, 8, 300
+	s := answer.NewTestService(t, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
+	core, logs := observer.New(zap.InfoLevel)
+	srv := server.New(server.Options{
+		GRPCAddr: "127.0.0.1:0", DrainTimeout: time.Minute,
+		Limits: transport.Limits{
+			MaxMessageBytes: 4 << 20, MaxConnections: 100, MaxStreams: 100, MaxHeaderBytes: 16 << 10,
+			ConnectionTimeout: time.Minute, MaxConnectionIdle: time.Hour, KeepaliveTime: time.Hour, KeepaliveTimeout: time.Hour, KeepaliveMinTime: time.Hour,
+		},
+	}, s.Service, zap.New(core))
+	if err := srv.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- srv.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	addr := fmt.Sprint(logs.FilterMessage("listening").All()[0].ContextMap()["addr"])
+	conn := func() *grpc.ClientConn {
+		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	begun := time.Now()
+	var calling sync.WaitGroup
+	var admitted, denied, internal atomic.Int64
+	for range callers {
+		client := rls.NewRateLimitServiceClient(conn())
+		calling.Go(func() {
+			for i := range calls {
+				switch i % 20 {
+				case 0:
+					s.Break(i / 20 % 3)
+				case 1:
+					s.Mend()
 				}
-			})
-			addr := fmt.Sprint(logs.FilterMessage("listening").All()[0].ContextMap()["addr"])
-			conn := func() *grpc.ClientConn {
-				conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-				if err != nil {
-					t.Fatal(err)
+				reply, err := client.ShouldRateLimit(t.Context(), answer.SimpleRequest())
+				switch {
+				case status.Code(err) == codes.Internal:
+					internal.Add(1)
+				case err != nil:
+					t.Errorf("a call gets %v", err)
+				case reply.GetOverallCode() == rls.RateLimitResponse_OK:
+					admitted.Add(1)
+				default:
+					denied.Add(1)
 				}
-				t.Cleanup(func() { _ = conn.Close() })
-				return conn
-			}
-			begun := time.Now()
-			var calling sync.WaitGroup
-			var admitted, denied, internal atomic.Int64
-			for range callers {
-				client := rls.NewRateLimitServiceClient(conn())
-				calling.Go(func() {
-					for i := range calls {
-						switch i % 20 {
-						case 0:
-							s.Break(i / 20 % 3)
-						case 1:
-							s.Mend()
-						}
-						reply, err := client.ShouldRateLimit(t.Context(), answer.SimpleRequest())
-						switch {
-						case status.Code(err) == codes.Internal:
-							internal.Add(1)
-						case err != nil:
-							t.Errorf("a call gets %v", err)
-						case reply.GetOverallCode() == rls.RateLimitResponse_OK:
-							admitted.Add(1)
-						default:
-							denied.Add(1)
-						}
-					}
-				})
-			}
-			calling.Wait()
-			t.Logf("%d admitted, %d denied, %d INTERNAL", admitted.Load(), denied.Load(), internal.Load())
-			// A request that panicked after it was charged took a place.
-			if got := admitted.Load(); got > limit || got+internal.Load() < limit {
-				t.Errorf("%d calls were admitted, want %d less those that panicked", got, limit)
-			}
-			// What watches the service each second may meet the broken rules too.
-			if got, ticks := int64(testutil.ToFloat64(s.Metrics().Panics)), int64(time.Since(begun)/time.Second)+1; got < max(1, internal.Load()) || got > internal.Load()+ticks {
-				t.Errorf("%d panics are counted, want as many as INTERNAL, %d, and some", got, internal.Load())
-			}
-			if got := logs.FilterMessage("panic in a request; more within ten seconds are only counted").Len(); got < 1 || got > 1+int(time.Since(begun)/(10*time.Second)) {
-				t.Errorf("%d panics of %d are logged in %v, want one in ten seconds", got, internal.Load(), time.Since(begun))
 			}
 		})
+	}
+	calling.Wait()
+	t.Logf("%d admitted, %d denied, %d INTERNAL", admitted.Load(), denied.Load(), internal.Load())
+	// A request that panicked after it was charged took a place.
+	if got := admitted.Load(); got > limit || got+internal.Load() < limit {
+		t.Errorf("%d calls were admitted, want %d less those that panicked", got, limit)
+	}
+	// What watches the service each second may meet the broken rules too.
+	if got, ticks := int64(testutil.ToFloat64(s.Metrics().Panics)), int64(time.Since(begun)/time.Second)+1; got < max(1, internal.Load()) || got > internal.Load()+ticks {
+		t.Errorf("%d panics are counted, want as many as INTERNAL, %d, and some", got, internal.Load())
+	}
+	if got := logs.FilterMessage("panic in a request; more within ten seconds are only counted").Len(); got < 1 || got > 1+int(time.Since(begun)/(10*time.Second)) {
+		t.Errorf("%d panics of %d are logged in %v, want one in ten seconds", got, internal.Load(), time.Since(begun))
 	}
 }

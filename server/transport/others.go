@@ -22,15 +22,6 @@ const maxConversations = 16
 // server sends on them. Each has a goroutine.
 const maxAllWatches = 1024
 
-// MostOfOther is how many bytes a message to another service than RateLimitService may have. Health and
-// reflection are asked with names. A health check that watches keeps its name for as long as it likes.
-const MostOfOther = 4 << 10
-
-// MessageOfOther returns the answer to a message that has more.
-func MessageOfOther(method string, size, most int) error {
-	return status.Errorf(codes.ResourceExhausted, "the message has %d bytes: %s takes %d", size, method, most)
-}
-
 // Others is what is around the calls of services other than RateLimitService, over either transport. That
 // one's handler counts by itself, and recovers from panics.
 type Others struct {

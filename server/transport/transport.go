@@ -2,15 +2,11 @@ package transport
 
 import (
 	"net"
-	"slices"
 
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
-	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
@@ -38,38 +34,13 @@ type Config struct {
 	// Optional: by default nothing is traced.
 	Tracer       stats.Handler
 	TraceHeaders []string
-	// Hint is the answer to a client of HTTP/1; see [SpeaksHTTP1].
+	// Hint is the answer to a client of HTTP/1, over the own transport.
 	Hint []byte
 	// Draining is closed when the streams of other services are to end.
 	Draining <-chan struct{}
 	// Register registers the services beside RateLimitService: our own, whose calls need no metadata, and
 	// others. Optional: by default there are none.
 	Register func(own reflection.GRPCServer, others grpc.ServiceRegistrar)
-	// KeepsHeaders says that there are others, for which the headers of calls are kept.
-	KeepsHeaders bool
-}
-
-// maxTraceHeader is the longest header of a trace that is kept. W3C requires 512 bytes of
-// tracestate and 8192 of baggage.
-const maxTraceHeader = 16 << 10
-
-// MostTraceHeaders is how much is kept of a call's headers of traces. Each of a thousand open calls may have
-// some of each, again and again.
-const MostTraceHeaders = 2 * maxTraceHeader
-
-// KeepsHeader reports whether tracing reads a header of so many bytes, so that it is kept while its call is
-// open.
-func (c *Config) KeepsHeader(name []byte, size int) bool {
-	return size <= maxTraceHeader && slices.ContainsFunc(c.TraceHeaders, func(k string) bool { return k == string(name) })
-}
-
-// HeadersTooLarge counts and logs a call that is rejected for its headers, and returns its error.
-func (c *Config) HeadersTooLarge(size int) error {
-	most := int(c.Limits.MaxHeaderBytes)
-	c.Handler.Metrics.Rejected.Headers.Inc()
-	c.Handler.Rare.Warn("call rejected: its headers are too large; more within ten seconds are only counted",
-		zap.Int("bytes", size), zap.Int("max", most), zap.String("remedy", "set --max-header-size above what your proxies forward"))
-	return status.Errorf(codes.ResourceExhausted, "the headers take %d bytes: --max-header-size allows %d", size, most)
 }
 
 // MachineOf returns the address of another machine, or nothing: programs on this one share theirs. It names one machine,

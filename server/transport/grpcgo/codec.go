@@ -45,12 +45,6 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	if len(data) == 1 {
-		if own, ok := data[0].(mem.SliceBuffer); ok && len(own) > answer.MostKept {
-			x.Request = own // a large message was decompressed to it; nobody else has it
-			return nil
-		}
-	}
 	x.Request = x.Request[:0]
 	for _, part := range data {
 		x.Request = append(x.Request, part.ReadOnlyData()...)
@@ -67,29 +61,25 @@ func release(x *answer.Exchange) {
 	}
 }
 
-// answerer is what the handler needs.
-type answerer interface {
-	Answer(ctx context.Context, x *answer.Exchange) error
-}
-
 // serviceDesc describes RateLimitService in place of generated code, which would decode into
 // protobuf messages.
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: answer.ServiceName,
-	HandlerType: (*answerer)(nil),
+	HandlerType: (*any)(nil),
 	Methods: []grpc.MethodDesc{{
 		MethodName: "ShouldRateLimit",
 		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			limits, ok := srv.(rateLimits)
+			if !ok {
+				return nil, status.Errorf(codes.Internal, "%T does not answer rate-limit requests", srv)
+			}
+			defer limits.calls.begin()()
 			x, _ := exchanges.Get().(*answer.Exchange)
 			if err := decode(x); err != nil {
 				return nil, err
 			}
-			server, ok := srv.(answerer)
-			if !ok {
-				return nil, status.Errorf(codes.Internal, "%T does not answer rate-limit requests", srv)
-			}
 			x.Client = access.ClientOf(ctx)
-			if err := server.Answer(ctx, x); err != nil {
+			if err := limits.Answer(ctx, x); err != nil {
 				release(x)
 				return nil, err
 			}

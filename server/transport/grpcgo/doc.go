@@ -1,6 +1,7 @@
-// Package grpcgo carries gRPC by grpc-go, for operators whose clients do not get on with sluice's own transport.
+// Package grpcgo carries gRPC with a conventional server of grpc-go, for operators whose clients do not work with
+// sluice's own transport.
 //
-// A codec passes bytes through in place of messages, so that a request takes the way of package answer. What
-// grpc-go itself does not bound is bounded here: headers by a tap, messages of other services by interceptors,
-// gzip by a decompressor with tickets, and frames by package guard, around each connection.
+// A codec passes rate-limit requests and reports of quotas through as bytes, so that packages answer and rlqs decode
+// them as they do over the own transport: replies, errors and metrics of requests are the same. Bounds are those that
+// grpc-go has. docs/threats.md lists the bounds of the own transport that are not enforced here.
 package grpcgo

@@ -1,36 +1,32 @@
 package grpcgo
 
 import (
+	"context"
 	"math"
+	"net"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // for requests and replies
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
-	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo/guard"
 )
+
+// server is a [transport.Transport].
+type server struct {
+	*grpc.Server
+	calls inFlight
+}
 
 // New returns a transport.
 func New(c transport.Config) transport.Transport {
-	m, others := c.Handler.Metrics, transport.NewOthers(&c)
-	guarding := guard.New(guard.Options{
-		MaxStreams:      int(c.Limits.MaxStreams),
-		HeaderListBytes: decodedHeaders * int(c.Limits.MaxHeaderBytes),
-		Elapsed:         c.Handler.Clock.Elapsed,
-		OddActs:         m.Ended.OddActs,
-		Memory:          m.Ended.Memory,
-		Windows:         m.Ended.Windows,
-		Logger:          c.Handler.Rare,
-		Reserved:        c.Quotas.Held,
-	})
-	options := append(grpcOptions(c.Limits),
-		grpc.Creds(guarding.Credentials(greeting{c.Creds, &c})),
-		grpc.InTapHandle((*headerBound)(&c).inspect))
-	if !c.KeepsHeaders {
-		options = append(options, grpc.ChainUnaryInterceptor(boundUnary), grpc.ChainStreamInterceptor(boundStreams))
-	}
+	s, others := new(server), transport.NewOthers(&c)
 	begin := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		if isQuotas(info.FullMethod) {
+		defer s.calls.begin()()
+		if info.FullMethod == quotaMethod { // it counts its streams itself
 			return handle(srv, stream)
 		}
 		if err := others.Begin(info.FullMethod, info.IsClientStream); err != nil {
@@ -39,50 +35,114 @@ func New(c transport.Config) transport.Transport {
 		defer others.End(info.FullMethod)
 		return handle(srv, stream)
 	}
-	options = append(options, grpc.ChainUnaryInterceptor(others.Unary), grpc.ChainStreamInterceptor(begin, others.Stream))
+	unary := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		defer s.calls.begin()()
+		return others.Unary(ctx, request, info, handle)
+	}
+	options := append(grpcOptions(c.Limits), grpc.Creds(c.Creds), grpc.UnaryInterceptor(unary), grpc.ChainStreamInterceptor(begin, others.Stream))
 	if c.Tracer != nil {
 		options = append(options, grpc.StatsHandler(c.Tracer))
 	}
-	server := grpc.NewServer(options...)
-	server.RegisterService(&serviceDesc, c.Handler)
+	s.Server = grpc.NewServer(options...)
+	s.RegisterService(&serviceDesc, rateLimits{c.Handler, &s.calls})
 	if c.Quotas != nil {
-		server.RegisterService(&quotaDesc, quotaStreams{c.Quotas, others})
+		s.RegisterService(&quotaDesc, quotaStreams{c.Quotas, others})
 	}
 	if c.Register != nil {
-		c.Register(server, server)
+		c.Register(s, s)
 	}
-	return server
+	return s
 }
 
-// largerMessages says how large a message grpc-go accepts: this many times --max-message. So the
-// handler rejects and counts a request beyond the bound. Beyond the larger bound, grpc-go rejects
-// it, without a metric or a log line.
+// Serve implements [transport.Transport].
+func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l}) }
+
+// unreadPatience is how long clients have, once all calls have ended, to read the replies that are on their way.
+const unreadPatience = 2 * time.Second
+
+// GracefulStop implements [transport.Transport]. For grpc-go, a call lasts until its client has read the reply. So
+// connections are closed if no call has begun and no handler has run for unreadPatience.
+func (s *server) GracefulStop() {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.Server.GracefulStop()
+	}()
+	for idle := int64(-1); ; {
+		select {
+		case <-stopped:
+			return
+		case <-time.After(unreadPatience):
+		}
+		begun, open := s.calls.begun.Load(), s.calls.open.Load()
+		switch {
+		case open > 0:
+			idle = -1
+		case idle == begun:
+			s.Stop()
+			<-stopped
+			return
+		default:
+			idle = begun
+		}
+	}
+}
+
+// inFlight counts calls. Its methods may be called concurrently.
+type inFlight struct{ begun, open atomic.Int64 }
+
+// begin counts a call, whose handler calls end when it returns.
+func (f *inFlight) begin() (end func()) {
+	f.open.Add(1)
+	f.begun.Add(1)
+	return f.end
+}
+
+func (f *inFlight) end() { f.open.Add(-1) }
+
+// listener is a listener whose connections all count as used: grpc-go does not report which are idle.
+type listener struct{ net.Listener }
+
+// Accept implements [net.Listener].
+func (l listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if bounded, ok := conn.(transport.Bounded); ok {
+		bounded.ServedBy(busy{conn})
+	}
+	return conn, err
+}
+
+// busy is a connection that a full listener ends only for a client with fewer connections.
+type busy struct{ net.Conn }
+
+// Usage implements [transport.Served].
+func (busy) Usage() transport.Usage { return transport.Usage{Busy: true, Used: true} }
+
+// Retire implements [transport.Served]. A connection that ends gently is closed by the second call.
+func (b busy) Retire(gently bool) {
+	if !gently {
+		_ = b.Close() // an error changes nothing: the connection is gone
+	}
+}
+
+// largerMessages is the ratio of the messages that grpc-go accepts to --max-message. So a request that is somewhat
+// too large reaches the handler, which rejects it with the name of the flag, counts it and logs it.
 const largerMessages = 2
 
-// streamWorkers is how many goroutines of grpc-go run calls. They keep their grown stacks from call
-// to call; a new goroutine would have to grow its own. A call that finds no free worker gets a new
-// goroutine, so fewer than 32 gain nothing.
-const streamWorkers = 32
-
-// grpcOptions are the options of the gRPC server. One connection can make a stock grpc-go server
-// use gigabytes. Each bound here prevents one way to do so.
+// grpcOptions returns the options that follow from the limits.
 func grpcOptions(l transport.Limits) []grpc.ServerOption {
-	received := min(l.MaxMessageBytes, math.MaxInt32/largerMessages) * largerMessages
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.NumStreamWorkers(streamWorkers),
-		// Each connection has a buffer to read into, 32 KiB by default. A request has about
-		// 200 bytes.
+		// A new goroutine for each call would have to grow its stack; these keep theirs.
+		grpc.NumStreamWorkers(32),
+		// Each connection has a buffer to read into, 32 KiB by default. A request has about 200 bytes.
 		grpc.ReadBufferSize(8 << 10),
-		grpc.MaxConcurrentStreams(l.MaxStreams),
-		grpc.MaxHeaderListSize(decodedHeaders * l.MaxHeaderBytes),
-		grpc.MaxRecvMsgSize(received),
-		// One that is registered would not know how large a message may be.
-		grpc.RPCDecompressor(newDecompressor(received)), //nolint:staticcheck // it is there as long as grpc-go 1
-		// Windows that follow the bandwidth would let a client grow them to 16 MiB for each
-		// of its streams.
+		// By default a client can grow the window of each of its streams to 16 MiB.
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(1 << 20),
+		grpc.MaxConcurrentStreams(l.MaxStreams),
+		grpc.MaxHeaderListSize(l.MaxHeaderBytes),
+		grpc.MaxRecvMsgSize(min(l.MaxMessageBytes, math.MaxInt32/largerMessages) * largerMessages),
 		grpc.ConnectionTimeout(l.ConnectionTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     l.MaxConnectionIdle,
@@ -96,4 +156,10 @@ func grpcOptions(l transport.Limits) []grpc.ServerOption {
 			PermitWithoutStream: true,
 		}),
 	}
+}
+
+// rateLimits is the implementation of RateLimitService.
+type rateLimits struct {
+	*answer.Handler
+	calls *inFlight
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/transport"
-	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo/guard"
 )
 
 // quotaBytes is a message of the rate limit quota service, which the codec passes through.
@@ -26,30 +25,25 @@ type quotaStreams struct {
 	others *transport.Others
 }
 
-// quotaServer is what the handler needs.
-type quotaServer interface {
-	stream(stream grpc.ServerStream) error
-}
-
 // quotaDesc describes RateLimitQuotaService in place of generated code.
 var quotaDesc = grpc.ServiceDesc{
 	ServiceName: rlqs.ServiceName,
-	HandlerType: (*quotaServer)(nil),
+	HandlerType: (*any)(nil),
 	Streams: []grpc.StreamDesc{{
 		StreamName: rlqs.MethodName, ClientStreams: true, ServerStreams: true,
 		Handler: func(srv any, stream grpc.ServerStream) error {
-			server, ok := srv.(quotaServer)
+			quotas, ok := srv.(quotaStreams)
 			if !ok {
 				return status.Errorf(codes.Internal, "%T does not answer reports of quotas", srv)
 			}
-			return server.stream(stream)
+			return quotas.stream(stream)
 		},
 	}},
 	Metadata: "envoy/service/rate_limit_quota/v3/rlqs.proto",
 }
 
-// isQuotas reports whether a method is that of the rate limit quota service, which counts its streams by itself.
-func isQuotas(method string) bool { return method == "/"+rlqs.ServiceName+"/"+rlqs.MethodName }
+// quotaMethod is the path of its only method.
+const quotaMethod = "/" + rlqs.ServiceName + "/" + rlqs.MethodName
 
 // stream carries a stream until it ends. It may end while its client does not read: the goroutines that send and receive
 // end with the stream.
@@ -120,7 +114,6 @@ func send(stream grpc.ServerStream, st *rlqs.Stream, ready <-chan struct{}) erro
 
 // receive brings reports, until the stream ends.
 func receive(stream grpc.ServerStream, st *rlqs.Stream) error {
-	conversation := guard.ConversationOf(stream.Context())
 	for {
 		var m quotaBytes
 		switch err := stream.RecvMsg(&m); {
@@ -129,7 +122,6 @@ func receive(stream grpc.ServerStream, st *rlqs.Stream) error {
 		case err != nil:
 			return err
 		}
-		conversation.Read(len(m.bytes))
 		if err := st.Report(m.bytes, true); err != nil {
 			return err
 		}

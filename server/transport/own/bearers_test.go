@@ -84,7 +84,7 @@ func TestAResetGivesBack(t *testing.T) {
 			t.Parallel()
 			now := clock.New()
 			s := service(t, answer.Settings{Clock: now}, onePlace)
-			client, request := serve(t, s, options{Transport: transportOwn}).rawClient(t), marshal(t, test.request)
+			client, request := serve(t, s).rawClient(t), marshal(t, test.request)
 			test.reset(t, client, request)
 			awaitReturned(t, s, "reset", 1)
 			if !isFree(t, s, now, request) {
@@ -99,7 +99,7 @@ func TestAResetGivesBackItsOwn(t *testing.T) {
 	t.Parallel()
 	now := clock.New()
 	s := service(t, answer.Settings{Clock: now}, onePlace)
-	r, request := serve(t, s, options{Transport: transportOwn}), marshal(t, simpleRequest())
+	r, request := serve(t, s), marshal(t, simpleRequest())
 	holder, thief := r.rawClient(t), r.rawClient(t)
 	holder.call(request, 0)
 	holder.ends(1)
@@ -119,7 +119,7 @@ func TestAResetGivesBackItsOwn(t *testing.T) {
 func TestAHeldCallGivesBack(t *testing.T) {
 	now := clock.New()
 	s := service(t, answer.Settings{Clock: now}, onePlace)
-	client := serve(t, s, options{Transport: transportOwn}).rawClient(t)
+	client := serve(t, s).rawClient(t)
 	wait := simpleRequest()
 	wait.Descriptors[0].Entries[0].Key = "wait"
 	request := marshal(t, wait)
@@ -148,7 +148,7 @@ func TestACallThatAStoreDecidesGivesBack(t *testing.T) {
 			g := &gate{table, make(chan func(), 10)}
 			now := clock.New()
 			s := servertest.ServiceOn(t, table, answer.Settings{Clock: now, Decider: g, Namer: descriptors.NewNamer("p:", nil)}, onePlace)
-			r := serve(t, s, options{Transport: transportOwn})
+			r := serve(t, s)
 			client, request := r.rawClient(t), marshal(t, simpleRequest())
 			id := client.call(request, 0)
 			decide := <-g.waiting

@@ -5,12 +5,23 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
+
+// mostOfOther is how many bytes a message to another service than RateLimitService may have. Health and
+// reflection are asked with names. A health check that watches keeps its name for as long as it likes.
+const mostOfOther = 4 << 10
+
+// messageOfOther returns the answer to a message that has more.
+func messageOfOther(method string, size, most int) error {
+	return status.Errorf(codes.ResourceExhausted, "the message has %d bytes: %s takes %d", size, method, most)
+}
 
 // bridge has services that are written for grpc-go answer over the own transport: health, reflection,
 // and whatever else is registered. Each call of theirs has a goroutine; see bridged. Rate-limit
@@ -50,9 +61,9 @@ func newBridge(c *transport.Config) *bridge {
 	b := &bridge{services: make(map[string]*grpc.ServiceDesc), others: transport.NewOthers(c)}
 	var keep func([]byte, int) bool
 	if c.Tracer != nil {
-		keep = c.KeepsHeader
+		keep = func(name []byte, size int) bool { return keepsHeader(c.TraceHeaders, name, size) }
 	}
-	b.register(&rateLimits, nil, keep, transport.MostTraceHeaders, 0)
+	b.register(&rateLimits, nil, keep, mostTraceHeaders, 0)
 	if c.Quotas != nil {
 		b.register(&quotas, nil, nil, 0, 0)
 	}
@@ -66,7 +77,7 @@ func newBridge(c *transport.Config) *bridge {
 // services reads: a client could have each of many calls keep 128 KiB of it. For the same reason their
 // messages are small.
 func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) {
-	b.register(d, server, nil, 0, transport.MostOfOther)
+	b.register(d, server, nil, 0, mostOfOther)
 }
 
 // withMetadata registers services whose calls have metadata and large messages.

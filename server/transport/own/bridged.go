@@ -123,8 +123,8 @@ func (b *bridged) plain(message []byte, compressed bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer z.Release()
-	return bytes.Clone(z.Out), nil
+	defer z.release()
+	return bytes.Clone(z.out), nil
 }
 
 // End implements [h2.Conversation].

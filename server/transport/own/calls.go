@@ -6,7 +6,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
@@ -31,8 +30,8 @@ func (c *calls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
 			trace.answered(nil, err)
 			return nil, statusOf(err), nil
 		}
-		defer z.Release()
-		message = z.Out
+		defer z.release()
+		message = z.out
 	}
 	trace.received(message)
 	return (*connection)(c).shouldRateLimit(call, message, trace)
@@ -67,11 +66,11 @@ func (c *calls) trace(call *h2.Call) *callTrace {
 func (c *calls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 	h := c.Handler
 	if b == h2.BoundHeaders {
-		return statusOf(c.HeadersTooLarge(size))
+		return statusOf(headersTooLarge(&c.Config, size))
 	}
 	if call.Method != methodShouldRateLimit {
 		m := &c.bridge.methods[call.Method]
-		return statusOf(transport.MessageOfOther(m.path, size, cmp.Or(m.mostMessage, c.Limits.MaxMessageBytes)))
+		return statusOf(messageOfOther(m.path, size, cmp.Or(m.mostMessage, c.Limits.MaxMessageBytes)))
 	}
 	trace := c.trace(call)
 	err := h.TooLarge(size, c.Limits.MaxMessageBytes)
@@ -83,10 +82,10 @@ func (c *calls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 func (c *calls) Reset(stream uint32) { c.bearer.Reset(stream) }
 
 // inflate decompresses a call's message, to at most so many bytes. The caller releases the inflater.
-func (c *calls) inflate(call *h2.Call, most int) (*transport.Inflater, error) {
+func (c *calls) inflate(call *h2.Call, most int) (*inflater, error) {
 	z, err := (*connection)(c).inflateLocked(call.Message, most)
 	if err == nil {
-		call.Inflated = uint32(len(z.Out)) //nolint:gosec // a message is smaller
+		call.Inflated = uint32(len(z.out)) //nolint:gosec // a message is smaller
 	}
 	return z, err
 }

@@ -44,7 +44,7 @@ type connection struct {
 	// the beginning of the next.
 	since, at time.Duration
 	rest      int  // bytes that came and were not fed
-	started   bool // our SETTINGS are out; see [transport.SpeaksHTTP1]
+	started   bool // our SETTINGS are out; see [speaksHTTP1]
 	begun     bool // the client's SETTINGS have come
 	ending    bool // nothing more is answered
 	closed    bool // nothing more is read, either
@@ -139,7 +139,7 @@ func (o *output) release() {
 func (c *connection) blame(why error) {
 	c.blaming.Do(func() {
 		h := c.Handler
-		transport.Ended(endedBecause(&h.Metrics.Ended, why), h.Rare, c.raw, why)
+		countEnded(endedBecause(&h.Metrics.Ended, why), h.Rare, c.raw, why)
 	})
 }
 
@@ -200,13 +200,13 @@ func (c *connection) peer() *peer.Peer {
 }
 
 // inflateLocked decompresses a message in a turn, which takes a ticket for one that is not small.
-func (c *connection) inflateLocked(message []byte, most int) (*transport.Inflater, error) {
-	z, err := transport.InflateFreely(message, most)
-	if errors.Is(err, transport.ErrNotSmall) {
+func (c *connection) inflateLocked(message []byte, most int) (*inflater, error) {
+	z, err := inflateFreely(message, most)
+	if errors.Is(err, errNotSmall) {
 		c.enterCrowdLocked()
-		z, err = transport.InflateLarge(message, most, func(held int) {
+		z, err = inflateLarge(message, most, func(held int) {
 			c.parksLocked(held)
-			transport.Park()
+			park()
 		})
 	}
 	if err != nil {
@@ -238,7 +238,7 @@ type releaser interface{ release() }
 
 // notInflated is the answer to a message that could not be inflated, in grpc-go's words.
 func notInflated(err error, most int) error {
-	if errors.Is(err, transport.ErrInflatedTooLarge) {
+	if errors.Is(err, errInflatedTooLarge) {
 		return status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", most)
 	}
 	return status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)

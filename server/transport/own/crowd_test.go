@@ -35,7 +35,7 @@ func (r *running) flooder(t *testing.T, calls int) *rawClient {
 // pause. Such a connection gets one turn then. A neighbour is answered as always.
 func TestACrowdWaitsAndNeighboursDoNot(t *testing.T) {
 	const calls = 5000
-	r := serve(t, service(t, answer.Settings{}, oneRule), options{Transport: transportOwn})
+	r := serve(t, service(t, answer.Settings{}, oneRule))
 	neighbour := r.dial(t)
 	checkOK(t, neighbour)
 	w, ok := r.grpc.(*Transport)
@@ -223,7 +223,7 @@ func TestFramesThatAreNeverWhole(t *testing.T) {
 	}
 
 	s := service(t, answer.Settings{}, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	c := r.rawClient(t)
 	own, wc := r.only(t)
 	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(0)}))

@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -32,7 +31,7 @@ func endedBecause(ended *telemetry.Ended, why error) prometheus.Counter {
 		return ended.Unread
 	case errors.Is(why, errSilent):
 		return ended.Silent
-	case errors.Is(why, transport.ErrHTTP1):
+	case errors.Is(why, errHTTP1):
 		return ended.Protocol
 	}
 	breach, ok := errors.AsType[*h2.ConnError](why)

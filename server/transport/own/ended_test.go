@@ -120,7 +120,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 		t.Run(tt.want, func(t *testing.T) {
 			t.Parallel()
 			s := service(t, answer.Settings{}, oneRule)
-			r := serve(t, s, options{Transport: transportOwn})
+			r := serve(t, s)
 			c := r.rawClient(t)
 			tt.do(t, r, c)
 			if tt.want != "unread" {
@@ -132,7 +132,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 	t.Run("begin", func(t *testing.T) {
 		t.Parallel()
 		s := service(t, answer.Settings{}, oneRule)
-		r := serve(t, s, options{Transport: transportOwn, Limits: transport.Limits{ConnectionTimeout: time.Millisecond}})
+		r := serve(t, s, transport.Limits{ConnectionTimeout: time.Millisecond})
 		_, _ = io.Copy(io.Discard, r.tcp(t))
 		wantEnded(t, r, s, "begin")
 	})
@@ -160,7 +160,7 @@ func wantEnded(t *testing.T, r *running, s *answer.Service, reason string) {
 // TestConnectionsThatLeaveAreNotCounted as ended: clients go, and connections grow old.
 func TestConnectionsThatLeaveAreNotCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	for range 3 {
 		c := r.rawClient(t)
 		c.call(nil, 0)
@@ -178,23 +178,20 @@ func TestConnectionsThatLeaveAreNotCounted(t *testing.T) {
 // TestServeAfterTheEndClosesTheListener stops a transport before it serves, as a signal may while
 // sluice starts.
 func TestServeAfterTheEndClosesTheListener(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		path := filepath.Join(t.TempDir(), "socket")
-		s := service(t, answer.Settings{}, oneRule)
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		grpcs := start(name, transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials()})
-		grpcs.GracefulStop()
-		if err := grpcs.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
-			t.Errorf("Serve() = %v, want %v", err, grpc.ErrServerStopped)
-		}
-		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the socket's file: %v, want none", err)
-		}
-	})
+	path := filepath.Join(t.TempDir(), "socket")
+	s := service(t, answer.Settings{}, oneRule)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grpcs := start(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials()})
+	grpcs.GracefulStop()
+	if err := grpcs.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
+		t.Errorf("Serve() = %v, want %v", err, grpc.ErrServerStopped)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket's file: %v, want none", err)
+	}
 }
 
 // idle is a listener to which nobody connects. Its Accept tells its Close nothing, unlike a socket's: so the race
@@ -219,7 +216,7 @@ func TestStopWhileServeBegins(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, oneRule)
 	for i := range 100 {
-		w := start(transportOwn, transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials()})
+		w := start(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials()})
 		served := make(chan error, 1)
 		go func() { served <- w.Serve(idle{make(chan struct{})}) }()
 		for range i {

@@ -18,7 +18,7 @@ import (
 // large one waits.
 func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	c, neighbour := r.rawClient(t), r.rawClient(t)
 	w, ok := r.grpc.(*Transport)
 	if !ok {
@@ -65,7 +65,7 @@ func TestInflatedBytesAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	z.Release()
+	z.release()
 	if why := endedBy(t, s); why["memory"] != 1 {
 		t.Errorf("connections were ended by reason: %v, want one by memory", why)
 	}

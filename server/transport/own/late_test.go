@@ -62,7 +62,7 @@ func TestLateEndsGiveBack(t *testing.T) {
 			settings.Decider, settings.Namer = g, descriptors.NewNamer("p:", nil)
 		}
 		s := servertest.ServiceOn(t, table, settings, onePlace)
-		client, request := serve(t, s, options{Transport: transportOwn}).rawClient(t), simpleRequest()
+		client, request := serve(t, s).rawClient(t), simpleRequest()
 		if status := client.callsLate(marshal(t, request)); status != "4" {
 			t.Errorf("a late request gets status %s, want DEADLINE_EXCEEDED", status)
 		}

@@ -123,7 +123,7 @@ func TestEndsOfConnectionsLeaveOthersAlone(t *testing.T) {
 				t.Parallel()
 				const n = 20 // of each kind
 				s, g := storing(t, twoRules(false))
-				r := serve(t, s, options{Transport: transportOwn})
+				r := serve(t, s)
 				client := r.rawClient(t)
 				for range 3 * n {
 					client.call(requestOf(t, key), 0)
@@ -206,7 +206,7 @@ func TestCallsOfConnectionsThatEnd(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	s, g := storing(t, twoRules(true))
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	done := make(chan struct{})
 	var deciding sync.WaitGroup
 	for i := range uint64(2) {
@@ -268,7 +268,7 @@ func TestAPanicWhileTheStoreHasACall(t *testing.T) {
 	g := &gate{table, make(chan func(), 10)}
 	settings := answer.Settings{Clock: clock.New(), Decider: panickingGate{g}, Namer: descriptors.NewNamer("p:", nil)}
 	s := servertest.ServiceOn(t, table, settings, onePlace)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	client := r.rawClient(t)
 	client.call(requestOf(t, "k"), 0)
 	if got := client.ends(1)[1]; got != "13" {

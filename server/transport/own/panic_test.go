@@ -41,7 +41,7 @@ func TestPanicsInATurnCostTheConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := service(t, answer.Settings{}, oneRule)
-			r := serve(t, s, options{Transport: transportOwn})
+			r := serve(t, s)
 			client := r.rawClient(t)
 			client.call(nil, 0)
 			client.ends(1)
@@ -66,7 +66,7 @@ func TestPanicsInATurnCostTheConnection(t *testing.T) {
 // cancelled all the same, and the process lives.
 func TestPanicsAtTheEndOfAConnection(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	client := r.rawClient(t)
 	client.call(nil, 0)
 	client.ends(1)

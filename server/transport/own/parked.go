@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// mostParked is what requests on their way may hold in all, as over grpc-go, together with the quota service.
+// mostParked is how many bytes unfinished requests and the quota service may hold in all.
 const mostParked = 96 << 20
 
 // parked counts the bytes that all connections hold of what is on its way. If they are more than they may be,

@@ -9,14 +9,11 @@ import (
 
 // TestPrefacesInPieces has a client of HTTP/2 send its preface byte by byte.
 func TestPrefacesInPieces(t *testing.T) {
-	overBoth(t, func(t *testing.T, name string) {
-		t.Helper()
-		r := serve(t, service(t, answer.Settings{}, oneRule), options{Transport: name})
-		conn := r.tcp(t)
-		c := newRawClient(t, inBytes{conn})
-		c.call(nil, 0)
-		c.ends(1)
-	})
+	r := serve(t, service(t, answer.Settings{}, oneRule))
+	conn := r.tcp(t)
+	c := newRawClient(t, inBytes{conn})
+	c.call(nil, 0)
+	c.ends(1)
 }
 
 // inBytes is a connection that sends byte by byte.

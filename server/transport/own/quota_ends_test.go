@@ -32,50 +32,45 @@ func (r *running) passes(t *testing.T, conn grpc.ClientConnInterface, d time.Dur
 	}
 }
 
-// TestQuotaStreamNeedsAReport has a stream without a report, over both transports.
+// TestQuotaStreamNeedsAReport has a stream without a report.
 func TestQuotaStreamNeedsAReport(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		s := service(t, answer.Settings{}, dividedRule)
-		r := serve(t, s, options{Transport: name})
-		c := openQuotas(t, r)
-		await(t, "a stream", func() bool { return counted(t, s, "sluice_quota_streams") == 1 })
-		r.passes(t, r.dial(t), 10*time.Second)
-		if m, err := c.Recv(); status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("a stream without a report brings %v, %v", m, err)
-		}
-		await(t, "no stream", func() bool { return counted(t, s, "sluice_quota_streams") == 0 })
-	})
+	t.Parallel()
+	s := service(t, answer.Settings{}, dividedRule)
+	r := serve(t, s)
+	c := openQuotas(t, r)
+	await(t, "a stream", func() bool { return counted(t, s, "sluice_quota_streams") == 1 })
+	r.passes(t, r.dial(t), 10*time.Second)
+	if m, err := c.Recv(); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a stream without a report brings %v, %v", m, err)
+	}
+	await(t, "no stream", func() bool { return counted(t, s, "sluice_quota_streams") == 0 })
 }
 
-// TestUnreadQuotaStreamEnds has a client report more buckets than answers fit its window, and read none, over both transports.
+// TestUnreadQuotaStreamEnds has a client report more buckets than answers fit its window, and read none.
 func TestUnreadQuotaStreamEnds(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		s := service(t, answer.Settings{}, dividedRule)
-		r := serve(t, s, options{Transport: name})
-		conn, err := grpc.NewClient("passthrough:///"+r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(64<<10))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		c, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		long := manyBuckets(600)
-		for i := range long {
-			long[i] += strings.Repeat("x", 900)
-		}
-		send(t, c, reports(1, long...))
-		taken := map[string]float64{transportOwn: 1, transportGRPC: 200}[name] // grpc-go buffers two messages
-		await(t, "an answer waits", func() bool { return testutil.ToFloat64(s.Metrics().Quota.Assigned) >= taken })
-		other := r.dial(t)
-		await(t, "the stream has ended", func() bool {
-			// In steps: a clock that jumps looks like a process that stood still, which sends nothing for a while.
-			r.passes(t, other, 200*time.Millisecond)
-			return counted(t, s, "sluice_quota_streams") == 0
-		})
+	t.Parallel()
+	s := service(t, answer.Settings{}, dividedRule)
+	r := serve(t, s)
+	conn, err := grpc.NewClient("passthrough:///"+r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(64<<10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := manyBuckets(600)
+	for i := range long {
+		long[i] += strings.Repeat("x", 900)
+	}
+	send(t, c, reports(1, long...))
+	await(t, "an answer waits", func() bool { return testutil.ToFloat64(s.Metrics().Quota.Assigned) >= 1 })
+	other := r.dial(t)
+	await(t, "the stream has ended", func() bool {
+		// In steps: a clock that jumps looks like a process that stood still, which sends nothing for a while.
+		r.passes(t, other, 200*time.Millisecond)
+		return counted(t, s, "sluice_quota_streams") == 0
 	})
 }
 
@@ -84,7 +79,7 @@ func TestUnreadQuotaStreamEnds(t *testing.T) {
 func TestDrainResetsUnreadStreams(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	c := r.rawClient(t)
 	c.goes(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.quotas()
@@ -122,7 +117,7 @@ func TestDrainResetsUnreadStreams(t *testing.T) {
 // TestQuotasCountAsMemory has the quota service hold much: the connection that holds the most besides is closed.
 func TestQuotasCountAsMemory(t *testing.T) {
 	t.Parallel()
-	r := serve(t, service(t, answer.Settings{}, dividedRule), options{Transport: transportOwn})
+	r := serve(t, service(t, answer.Settings{}, dividedRule))
 	c := r.rawClient(t)
 	w, conn := r.only(t)
 	await(t, "the connection has begun", func() bool { return conn.watched.ready.Load() })

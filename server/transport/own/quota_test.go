@@ -106,44 +106,40 @@ func shareOf(t *testing.T, c quotaClient, bucket string) uint32 {
 	}
 }
 
-// TestQuotas has Envoys share a limit over both transports, more of them than reflection has streams.
+// TestQuotas has Envoys share a limit, more of them than reflection has streams.
 func TestQuotas(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		s := service(t, answer.Settings{}, dividedRule)
-		r := serve(t, s, options{Transport: name})
-		c := openQuotas(t, r)
-		send(t, c, reports(1000, "a"))
-		if got := shareOf(t, c, "a"); got != 360_000 {
-			t.Errorf("one Envoy gets %d an hour, want all", got)
+	t.Parallel()
+	s := service(t, answer.Settings{}, dividedRule)
+	r := serve(t, s)
+	c := openQuotas(t, r)
+	send(t, c, reports(1000, "a"))
+	if got := shareOf(t, c, "a"); got != 360_000 {
+		t.Errorf("one Envoy gets %d an hour, want all", got)
+	}
+	for i := range 50 {
+		c, bucket := openQuotas(t, r), strconv.Itoa(i)
+		send(t, c, reports(1000, bucket))
+		if got := shareOf(t, c, bucket); got != 360_000 {
+			t.Fatalf("Envoy %d gets %d an hour, want all", i, got)
 		}
-		for i := range 50 {
-			c, bucket := openQuotas(t, r), strconv.Itoa(i)
-			send(t, c, reports(1000, bucket))
-			if got := shareOf(t, c, bucket); got != 360_000 {
-				t.Fatalf("Envoy %d gets %d an hour, want all", i, got)
-			}
-		}
-	})
+	}
 }
 
 // TestReportsOfManyStreams has many streams of one connection each send more than their first window in small reports.
 func TestReportsOfManyStreams(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		r := serve(t, service(t, answer.Settings{}, dividedRule), options{Transport: name})
-		conn := r.dial(t)
-		for stream := range 20 {
-			c, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range 100 {
-				send(t, c, reports(1000, fmt.Sprint(stream, " ", i), strings.Repeat("long", 100)))
-			}
-			shareOf(t, c, fmt.Sprint(stream, " 99"))
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, dividedRule))
+	conn := r.dial(t)
+	for stream := range 20 {
+		c, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		for i := range 100 {
+			send(t, c, reports(1000, fmt.Sprint(stream, " ", i), strings.Repeat("long", 100)))
+		}
+		shareOf(t, c, fmt.Sprint(stream, " 99"))
+	}
 }
 
 // TestQuotasMove has one Envoy have all of a limit, and another come: the first must have confirmed that it has less
@@ -151,7 +147,7 @@ func TestReportsOfManyStreams(t *testing.T) {
 func TestQuotasMove(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	a, b := openQuotas(t, r), openQuotas(t, r)
 	send(t, a, reports(1000, "x"))
 	if got := shareOf(t, a, "x"); got != 360_000 {
@@ -173,7 +169,7 @@ func TestQuotasMove(t *testing.T) {
 func TestLargeReport(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	c := openQuotas(t, r)
 	ids := []string{"first"}
 	for i := range 100 {
@@ -224,7 +220,7 @@ func manyBuckets(n int) []string {
 func TestQuotaClientThatNeverReads(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	c := r.rawClient(t)
 	c.goes(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	go func() { // its own frames come, or its writes would wait
@@ -258,63 +254,61 @@ func TestQuotaClientThatNeverReads(t *testing.T) {
 
 // TestQuotaStreamsEnd has streams end by their clients' doing and by ours.
 func TestQuotaStreamsEnd(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, name string) {
-		t.Helper()
-		s := service(t, answer.Settings{}, dividedRule)
-		r := serve(t, s, options{Transport: name})
-		streams := func(want float64) func() bool {
-			return func() bool { return counted(t, s, "sluice_quota_streams") == want }
-		}
-		begun := 0
-		begin := func(ctx context.Context) quotaClient {
-			c, err := rlqsv3.NewRateLimitQuotaServiceClient(r.dial(t)).StreamRateLimitQuotas(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			begun++ // what a stream held is not free as soon as it ends
-			send(t, c, reports(1, strconv.Itoa(begun)))
-			shareOf(t, c, strconv.Itoa(begun))
-			return c
-		}
-		c := begin(t.Context())
-		await(t, "one stream", streams(1))
-		if err := c.CloseSend(); err != nil {
+	t.Parallel()
+	s := service(t, answer.Settings{}, dividedRule)
+	r := serve(t, s)
+	streams := func(want float64) func() bool {
+		return func() bool { return counted(t, s, "sluice_quota_streams") == want }
+	}
+	begun := 0
+	begin := func(ctx context.Context) quotaClient {
+		c, err := rlqsv3.NewRateLimitQuotaServiceClient(r.dial(t)).StreamRateLimitQuotas(ctx)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if m, err := c.Recv(); err == nil {
-			t.Errorf("after its end a stream brings %v", m)
+		begun++ // what a stream held is not free as soon as it ends
+		send(t, c, reports(1, strconv.Itoa(begun)))
+		shareOf(t, c, strconv.Itoa(begun))
+		return c
+	}
+	c := begin(t.Context())
+	await(t, "one stream", streams(1))
+	if err := c.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := c.Recv(); err == nil {
+		t.Errorf("after its end a stream brings %v", m)
+	}
+	await(t, "the stream has ended", streams(0))
+	ctx, cancel := context.WithCancel(t.Context())
+	begin(ctx)
+	cancel()
+	await(t, "the stream was reset", streams(0))
+	c = begin(t.Context())
+	send(t, c, &rlqsv3.RateLimitQuotaUsageReports{Domain: "e"})
+	for err := error(nil); err == nil; {
+		if _, err = c.Recv(); err != nil && status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a stream that changes its domain ends with %v", err)
 		}
-		await(t, "the stream has ended", streams(0))
-		ctx, cancel := context.WithCancel(t.Context())
-		begin(ctx)
-		cancel()
-		await(t, "the stream was reset", streams(0))
-		c = begin(t.Context())
-		send(t, c, &rlqsv3.RateLimitQuotaUsageReports{Domain: "e"})
-		for err := error(nil); err == nil; {
-			if _, err = c.Recv(); err != nil && status.Code(err) != codes.InvalidArgument {
-				t.Errorf("a stream that changes its domain ends with %v", err)
-			}
+	}
+	await(t, "the stream was ended", streams(0))
+	c = begin(t.Context())
+	stopped := make(chan struct{})
+	go func() { r.drain(); close(stopped) }()
+	for err := error(nil); err == nil; {
+		if _, err = c.Recv(); err != nil && status.Code(err) != codes.Unavailable {
+			t.Errorf("at the end of the server a stream ends with %v", err)
 		}
-		await(t, "the stream was ended", streams(0))
-		c = begin(t.Context())
-		stopped := make(chan struct{})
-		go func() { r.drain(); close(stopped) }()
-		for err := error(nil); err == nil; {
-			if _, err = c.Recv(); err != nil && status.Code(err) != codes.Unavailable {
-				t.Errorf("at the end of the server a stream ends with %v", err)
-			}
-		}
-		<-stopped
-		await(t, "the stream has ended", streams(0))
-	})
+	}
+	<-stopped
+	await(t, "the stream has ended", streams(0))
 }
 
 // TestHalfAMessage has a client go away in the middle of a report.
 func TestHalfAMessage(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	c := r.rawClient(t)
 	c.quotas()
 	message := framed(t, reports(1, "a", "b"))

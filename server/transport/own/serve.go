@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
-	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
 // serve is the goroutine of the connection. It waits in read for most of its life, so what lies below
@@ -82,7 +81,7 @@ func (c *connection) read(r *reader) {
 		crowds = crowded
 		c.watched.partial(len(in) > 0, len(in) < came)
 		if r.keep(in) && !crowded {
-			transport.Park()
+			park()
 		}
 	}
 }
@@ -98,11 +97,11 @@ func (c *connection) linger(r *reader, in []byte) {
 		return
 	}
 	_ = c.raw.SetReadDeadline(time.Now().Add(c.lingering)) //nolint:forbidigo // bounds a wait
-	for n := 0; ; transport.Park() {
+	for n := 0; ; park() {
 		if in != nil {
 			r.keep(c.takeResets(in))
 		}
-		if n >= transport.MostLingered {
+		if n >= mostLingerBytes {
 			return
 		}
 		var err error

@@ -17,42 +17,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/transport"
-	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const oneRule = "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000000}}]}"
 
-// The transports.
-const (
-	transportOwn  = "own"
-	transportGRPC = "grpc-go"
-)
-
-// overBoth runs a test over each transport.
-func overBoth(t *testing.T, test func(t *testing.T, name string)) {
-	t.Helper()
-	for _, name := range []string{transportGRPC, transportOwn} {
-		t.Run(name, func(t *testing.T) { test(t, name) })
-	}
-}
-
-// overBothAtOnce is overBoth for tests that wait for most of their time: beside each other and beside
-// other tests.
-func overBothAtOnce(t *testing.T, test func(t *testing.T, name string)) {
-	t.Helper()
-	t.Parallel()
-	for _, name := range []string{transportGRPC, transportOwn} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, name)
-		})
-	}
-}
-
 // start returns a transport with health and reflection, both healthy.
-func start(name string, c transport.Config) transport.Transport {
+func start(c transport.Config) transport.Transport {
 	c.Hint = []byte("HTTP/1.1 400 Bad Request\r\n\r\n")
 	c.Register = func(own reflection.GRPCServer, _ grpc.ServiceRegistrar) {
 		healthy := health.NewServer()
@@ -61,16 +33,7 @@ func start(name string, c transport.Config) transport.Transport {
 		grpc_health_v1.RegisterHealthServer(own, healthy)
 		reflection.Register(own)
 	}
-	if name == transportOwn {
-		return New(c)
-	}
-	return grpcgo.New(c)
-}
-
-// options say which transport runs, and with which limits.
-type options struct {
-	Transport string
-	Limits    transport.Limits
+	return New(c)
 }
 
 // running is a transport on loopback.
@@ -83,8 +46,8 @@ type running struct {
 	passed   atomic.Int64 // is added to the time of the quota service
 }
 
-// serve runs a transport until the test ends.
-func serve(t *testing.T, s *answer.Service, o options) *running {
+// serve runs a transport until the test ends. Limits are optional.
+func serve(t *testing.T, s *answer.Service, limits ...transport.Limits) *running {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -93,8 +56,8 @@ func serve(t *testing.T, s *answer.Service, o options) *running {
 	}
 	draining := make(chan struct{})
 	r := &running{addr: l.Addr().String(), logs: logs, draining: draining}
-	r.grpc = start(o.Transport, transport.Config{
-		Limits: fillLimits(o.Limits), Handler: answer.NewHandler(s, zap.New(core), nil, false), Creds: insecure.NewCredentials(),
+	r.grpc = start(transport.Config{
+		Limits: fillLimits(append(limits, transport.Limits{})[0]), Handler: answer.NewHandler(s, zap.New(core), nil, false), Creds: insecure.NewCredentials(),
 		Quotas: quotasOf(t, s, &r.passed), Draining: draining,
 	})
 	done := make(chan error, 1)

@@ -17,7 +17,7 @@ func TestCallsOfAStoreHaveABound(t *testing.T) {
 	t.Parallel()
 	const conns, calls = 32, 1000
 	s, g := storing(t, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	request := requestOf(t, "k")
 	var clients []*rawClient
 	for range conns {
@@ -87,7 +87,7 @@ const framesOfATurn = 256
 func TestAllWaitForAStore(t *testing.T) {
 	t.Parallel()
 	s, g := storing(t, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	holder := r.rawClient(t)
 	holder.call(requestOf(t, "k"), 0)
 	decide := <-g.waiting
@@ -119,7 +119,7 @@ func TestAConnectionWaitsForItsOwnCalls(t *testing.T) {
 	t.Parallel()
 	const calls = 3000
 	s, g := storing(t, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	client := r.rawClient(t)
 	go func() {
 		for range calls {
@@ -145,7 +145,7 @@ func TestAConnectionWaitsForItsOwnCalls(t *testing.T) {
 func TestAClientThatDoesNotReadStopsNobody(t *testing.T) {
 	t.Parallel()
 	s, g := storing(t, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	client := r.rawClient(t)
 	client.call(requestOf(t, "k"), 0)
 	decide := <-g.waiting
@@ -169,7 +169,7 @@ func TestAStallHidesNoReturns(t *testing.T) {
 	t.Parallel()
 	const calls = 4
 	s, g := storing(t, oneRule)
-	r := serve(t, s, options{Transport: transportOwn, Limits: transport.Limits{MaxStreams: calls}})
+	r := serve(t, s, transport.Limits{MaxStreams: calls})
 	client := r.rawClient(t)
 	for range calls {
 		client.call(requestOf(t, "k"), 0)
@@ -197,7 +197,7 @@ func TestAStallHidesNoReturns(t *testing.T) {
 func TestAClosedConnectionIsCounted(t *testing.T) {
 	t.Parallel()
 	s, g := storing(t, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	client := r.rawClient(t)
 	client.call(requestOf(t, "k"), 0)
 	decide := <-g.waiting
@@ -228,7 +228,7 @@ func fill(t *testing.T, w *Transport, c *connection) {
 func TestNobodyWaitsForATurn(t *testing.T) {
 	t.Parallel()
 	s, g := storing(t, oneRule)
-	r := serve(t, s, options{Transport: transportOwn})
+	r := serve(t, s)
 	holder := r.rawClient(t)
 	holder.call(requestOf(t, "k"), 0)
 	decide := <-g.waiting
@@ -261,7 +261,7 @@ func TestStopDoesNotWaitForAStore(t *testing.T) {
 			t.Parallel()
 			const calls = 4
 			s, g := storing(t, oneRule)
-			r := serve(t, s, options{Transport: transportOwn, Limits: transport.Limits{MaxStreams: calls}})
+			r := serve(t, s, transport.Limits{MaxStreams: calls})
 			client := r.rawClient(t)
 			n := 1
 			if !full {
@@ -299,7 +299,7 @@ func TestManyWaitForAStore(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	s, g := storing(t, twoRules(true))
-	r := serve(t, s, options{Transport: transportOwn, Limits: transport.Limits{MaxStreams: calls / 2}})
+	r := serve(t, s, transport.Limits{MaxStreams: calls / 2})
 	w, ok := r.grpc.(*Transport)
 	if !ok {
 		t.Fatal("this is not the own transport")

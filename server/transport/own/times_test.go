@@ -264,7 +264,7 @@ type timed struct {
 
 func newTimed(t *testing.T, limits transport.Limits, creds credentials.TransportCredentials) *timed {
 	t.Helper()
-	return &timed{script: newScript(t), player: newPlayerWith(t, transportOwn, limits, creds)}
+	return &timed{script: newScript(t), player: newPlayer(t, limits, creds)}
 }
 
 // play lets time pass, a tenth of a second at a time.

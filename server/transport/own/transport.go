@@ -53,7 +53,7 @@ func New(c transport.Config) *Transport {
 					PingInterval:    c.Limits.KeepaliveMinTime,
 				},
 				Methods:   b.h2Methods(),
-				Encodings: []string{transport.Gzip},
+				Encodings: []string{gzipEncoding},
 			}),
 		},
 		conns:   make(map[*connection]struct{}),

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
@@ -33,7 +32,7 @@ func (c *connection) takeTurn(in []byte, crowds bool) (used int, more, ok bool) 
 	used, more, ok = c.turnLocked(in)
 	c.turnMu.Unlock()
 	if crowds || more {
-		transport.Park()
+		park()
 	}
 	c.leaveCrowd()
 	return used, more, ok
@@ -83,9 +82,9 @@ func (c *connection) greetLocked(in []byte) error {
 	if c.started {
 		return nil
 	}
-	yes, undecided := transport.SpeaksHTTP1(in)
+	yes, undecided := speaksHTTP1(in)
 	if yes {
-		return transport.ErrHTTP1
+		return errHTTP1
 	}
 	if !undecided {
 		c.startLocked()
@@ -139,7 +138,7 @@ func (c *connection) endTurnLocked(now time.Duration, err error) {
 		c.ending = true
 		c.blame(e)
 	}
-	if err == transport.ErrHTTP1 { //nolint:errorlint // it is greetLocked's own
+	if err == errHTTP1 { //nolint:errorlint // it is greetLocked's own
 		c.out.bytes = append(c.out.bytes, c.Hint...)
 		c.ending = true
 		c.blame(err)

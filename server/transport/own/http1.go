@@ -1,4 +1,4 @@
-package transport
+package own
 
 import (
 	"errors"
@@ -15,15 +15,15 @@ import (
 // read, so the server says nothing before the client does: SETTINGS would be what they read instead. It costs
 // nobody time, since each client of HTTP/2 sends its preface at once (RFC 9113, 3.4).
 
-// ErrHTTP1 is why the connection of such a client is closed.
-var ErrHTTP1 = errors.New("the client speaks HTTP/1, and this port gRPC over HTTP/2")
+// errHTTP1 is why the connection of such a client is closed.
+var errHTTP1 = errors.New("the client speaks HTTP/1, and this port gRPC over HTTP/2")
 
-// LongestMethod is the longest method of HTTP/1 that is looked for.
-const LongestMethod = 20
+// longestMethod is the longest method of HTTP/1 that is looked for.
+const longestMethod = 20
 
-// SpeaksHTTP1 reports whether what a client sends first is the beginning of a request of HTTP/1, as far as has
+// speaksHTTP1 reports whether what a client sends first is the beginning of a request of HTTP/1, as far as has
 // come. It is undecided while that may also be the preface of HTTP/2.
-func SpeaksHTTP1(first []byte) (yes, undecided bool) {
+func speaksHTTP1(first []byte) (yes, undecided bool) {
 	if n := min(len(first), len(h2.Preface)); string(first[:n]) == h2.Preface[:n] {
 		return false, n < len("PRI ")
 	}
@@ -32,19 +32,19 @@ func SpeaksHTTP1(first []byte) (yes, undecided bool) {
 		case b == ' ' && i > 0: // a path follows, *, or the address of a proxy's request
 			rest := first[i+1:]
 			return len(rest) > 0 && strings.IndexByte("/*h", rest[0]) >= 0, len(rest) == 0
-		case b < 'A' || b > 'Z' || i == LongestMethod:
+		case b < 'A' || b > 'Z' || i == longestMethod:
 			return false, false
 		}
 	}
 	return false, true
 }
 
-// MostLingered is how many bytes are read and thrown away of what a client still sends: closing a socket with
+// mostLingerBytes is how many bytes are read and thrown away of what a client still sends: closing a socket with
 // unread bytes would throw away what was written last.
-const MostLingered = 256 << 10
+const mostLingerBytes = 256 << 10
 
-// Ended counts and logs that a connection is ended because of what its client did.
-func Ended(count prometheus.Counter, rare *zap.Logger, conn net.Conn, why error) {
+// countEnded counts and logs that a connection is ended because of what its client did.
+func countEnded(count prometheus.Counter, rare *zap.Logger, conn net.Conn, why error) {
 	count.Inc()
 	rare.Warn("grpc connection closed; more within ten seconds are only counted",
 		zap.Stringer("peer", conn.RemoteAddr()), zap.Error(why))

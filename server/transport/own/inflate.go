@@ -1,4 +1,4 @@
-package transport
+package own
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 // processors, and let other goroutines run after each part. So they take no more memory than tickets times
 // the largest message, and no more of a processor than bytes that were sent.
 
-// Gzip is the encoding that messages may have.
-const Gzip = "gzip"
+// gzipEncoding is the encoding that messages may have.
+const gzipEncoding = "gzip"
 
 const (
 	// freelyInflated is how many bytes, in and out, need no ticket: twice a stream's first window.
@@ -25,47 +25,47 @@ const (
 )
 
 var (
-	// ErrNotSmall says that a message may only be inflated with a ticket.
-	ErrNotSmall = errors.New("the message needs a ticket")
-	// ErrInflatedTooLarge says that a message is larger than it may be.
-	ErrInflatedTooLarge = errors.New("the message is too large after decompression")
+	// errNotSmall says that a message may only be inflated with a ticket.
+	errNotSmall = errors.New("the message needs a ticket")
+	// errInflatedTooLarge says that a message is larger than it may be.
+	errInflatedTooLarge = errors.New("the message is too large after decompression")
 )
 
-// Inflater decompresses one message at a time.
-type Inflater struct {
+// inflater decompresses one message at a time.
+type inflater struct {
 	message bytes.Reader
 	gzip    gzip.Reader
-	Out     []byte         // what came of it, until Release
+	out     []byte         // what came of it, until release
 	left    int            // bytes, in and out, until the end of the part
 	parted  func(held int) // is called after each part; nil: there may be no second one
 }
 
 // Those that inflate freely have small buffers, and there may be many. Those with a ticket have large ones.
 var (
-	smallInflaters = sync.Pool{New: func() any { return new(Inflater) }}
-	largeInflaters = sync.Pool{New: func() any { return new(Inflater) }}
+	smallInflaters = sync.Pool{New: func() any { return new(inflater) }}
+	largeInflaters = sync.Pool{New: func() any { return new(inflater) }}
 )
 
-// InflateFreely decompresses a message to at most so many bytes. The error is ErrNotSmall if that needs a
+// inflateFreely decompresses a message to at most so many bytes. The error is errNotSmall if that needs a
 // ticket. The caller releases what is not nil.
-func InflateFreely(message []byte, most int) (*Inflater, error) {
+func inflateFreely(message []byte, most int) (*inflater, error) {
 	if len(message) > freelyInflated {
-		return nil, ErrNotSmall
+		return nil, errNotSmall
 	}
-	z, _ := smallInflaters.Get().(*Inflater)
+	z, _ := smallInflaters.Get().(*inflater)
 	return z.inflate(message, most, freelyInflated)
 }
 
-// InflateLarge does the same for a caller that has a ticket. After each part it calls parted with the bytes
+// inflateLarge does the same for a caller that has a ticket. After each part it calls parted with the bytes
 // that it holds.
-func InflateLarge(message []byte, most int, parted func(held int)) (*Inflater, error) {
-	z, _ := largeInflaters.Get().(*Inflater)
+func inflateLarge(message []byte, most int, parted func(held int)) (*inflater, error) {
+	z, _ := largeInflaters.Get().(*inflater)
 	z.parted = parted
 	return z.inflate(message, most, inflatedAtOnce)
 }
 
-// Release lets another message be inflated. What came of the last one is no longer valid.
-func (z *Inflater) Release() {
+// release lets another message be inflated. What came of the last one is no longer valid.
+func (z *inflater) release() {
 	pool := &smallInflaters
 	if z.parted != nil {
 		pool, z.parted = &largeInflaters, nil
@@ -74,56 +74,56 @@ func (z *Inflater) Release() {
 	pool.Put(z)
 }
 
-func (z *Inflater) inflate(message []byte, most, left int) (*Inflater, error) {
+func (z *inflater) inflate(message []byte, most, left int) (*inflater, error) {
 	z.message.Reset(message)
-	z.Out, z.left = z.Out[:0], left
+	z.out, z.left = z.out[:0], left
 	err := z.gzip.Reset(z)
 	if err == io.EOF { //nolint:errorlint // gzip returns it as it is
 		err = io.ErrUnexpectedEOF // there is not even a beginning
 	}
-	for err == nil && len(z.Out) <= most {
+	for err == nil && len(z.out) <= most {
 		z.grow(most + 1)
-		n, failed := z.gzip.Read(z.Out[len(z.Out):min(cap(z.Out), len(z.Out)+inflatedAtOnce, most+1)])
-		z.Out, err = z.Out[:len(z.Out)+n], failed
+		n, failed := z.gzip.Read(z.out[len(z.out):min(cap(z.out), len(z.out)+inflatedAtOnce, most+1)])
+		z.out, err = z.out[:len(z.out)+n], failed
 		if spent := z.spend(n); spent != nil {
 			err = spent
 		}
 	}
 	switch {
-	case len(z.Out) > most:
-		err = ErrInflatedTooLarge
+	case len(z.out) > most:
+		err = errInflatedTooLarge
 	case err == io.EOF: //nolint:errorlint // likewise
 		return z, nil
 	}
-	z.Release()
+	z.release()
 	return nil, err
 }
 
 // grow makes room for more, but not beyond most bytes.
-func (z *Inflater) grow(most int) {
-	if len(z.Out) < cap(z.Out) {
+func (z *inflater) grow(most int) {
+	if len(z.out) < cap(z.out) {
 		return
 	}
-	out := make([]byte, len(z.Out), min(max(2*cap(z.Out), freelyInflated), most))
-	copy(out, z.Out)
-	z.Out = out
+	out := make([]byte, len(z.out), min(max(2*cap(z.out), freelyInflated), most))
+	copy(out, z.out)
+	z.out = out
 }
 
 // spend counts n bytes, in or out.
-func (z *Inflater) spend(n int) error {
+func (z *inflater) spend(n int) error {
 	if z.left -= n; z.left > 0 {
 		return nil
 	}
 	if z.parted == nil {
-		return ErrNotSmall
+		return errNotSmall
 	}
 	z.left = inflatedAtOnce
-	z.parted(cap(z.Out))
+	z.parted(cap(z.out))
 	return nil
 }
 
 // Read implements [io.Reader], for the decompressor.
-func (z *Inflater) Read(p []byte) (n int, err error) {
+func (z *inflater) Read(p []byte) (n int, err error) {
 	n, err = z.message.Read(p)
 	if spent := z.spend(n); spent != nil {
 		err = spent
@@ -132,14 +132,14 @@ func (z *Inflater) Read(p []byte) (n int, err error) {
 }
 
 // ReadByte implements [io.ByteReader], for the decompressor.
-func (z *Inflater) ReadByte() (byte, error) {
+func (z *inflater) ReadByte() (byte, error) {
 	if err := z.spend(1); err != nil {
 		return 0, err
 	}
 	return z.message.ReadByte()
 }
 
-// Park lets other goroutines run, those included for which the network has something. It takes a
+// park lets other goroutines run, those included for which the network has something. It takes a
 // sleep for that: what yields is run again before the scheduler looks at the network, and a client
 // that floods its connection would make all others wait for 10 ms. It costs a greedy client nothing.
-func Park() { time.Sleep(time.Microsecond) }
+func park() { time.Sleep(time.Microsecond) }

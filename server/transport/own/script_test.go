@@ -2,7 +2,6 @@ package own
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -15,8 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// script is what a client sends. Each frame is a step: the next is sent when both transports have done
-// all that the steps before cause. So the order in which grpc-go's goroutines run does not matter.
+// script is what a client sends. Each frame is a step: the next is sent once the transport has done all that the steps
+// before it cause.
 type script struct {
 	tb    testing.TB
 	limit transport.Limits
@@ -35,36 +34,11 @@ type step struct {
 	waits time.Duration
 }
 
-// request is what a script sends on a stream, as far as RFC 9113 judges it.
+// request is what a script sends on a stream.
 type request struct {
-	fields    []hpack.HeaderField
-	ended     bool
-	endsAt    int // the step
-	data      int
-	malformed bool // by its frames
-	window    int  // for the reply, at least
-	trailers  []hpack.HeaderField
-	again     bool // more frames have followed
-}
-
-// String says what is not ordinary.
-func (r *request) String() string {
-	if r == nil {
-		return "which has not begun"
-	}
-	var odd []string
-	usual := ordinary()
-	for _, f := range r.fields {
-		if at := slices.Index(usual, f); at >= 0 {
-			usual = slices.Delete(usual, at, at+1)
-		} else {
-			odd = append(odd, fmt.Sprintf("%.100q=%.100q", f.Name, f.Value))
-		}
-	}
-	for _, f := range usual {
-		odd = append(odd, "no "+f.Name)
-	}
-	return fmt.Sprintf("%v, %d bytes, ended %v", odd, r.data, r.ended)
+	fields []hpack.HeaderField
+	ended  bool
+	endsAt int // the step
 }
 
 func newScript(tb testing.TB) *script {
@@ -132,33 +106,20 @@ func (s *script) note(stream uint32, end bool, all []hpack.HeaderField) {
 	r := s.requests[stream]
 	switch {
 	case r == nil:
-		s.requests[stream] = &request{fields: all, ended: end, window: 1<<16 - 1, endsAt: len(s.steps)}
-	case r.ended:
-		r.again = true
-	default:
-		r.again = true
-		r.trailers, r.ended, r.endsAt = all, end, len(s.steps)
-		r.malformed = r.malformed || !end
+		s.requests[stream] = &request{fields: all, ended: end, endsAt: len(s.steps)}
+	case !r.ended:
+		r.ended, r.endsAt = end, len(s.steps)
 	}
 }
 
 // update sends a WINDOW_UPDATE of a stream.
 func (s *script) update(stream, n uint32) {
-	if r := s.requests[stream]; r != nil {
-		r.window += int(n)
-	}
 	s.frame(s.write.WriteWindowUpdate(stream, n))
 }
 
 // data sends DATA.
 func (s *script) data(stream uint32, end bool, p []byte) {
-	r := s.requests[stream]
-	switch {
-	case r == nil:
-	case r.ended:
-		r.again = true
-	default:
-		r.data += len(p)
+	if r := s.requests[stream]; r != nil && !r.ended {
 		r.ended, r.endsAt = end, len(s.steps)
 	}
 	s.frame(s.write.WriteData(stream, end, p))
@@ -203,8 +164,7 @@ func (s *script) ask(stream uint32, more ...string) {
 	s.data(stream, true, s.simple(stream))
 }
 
-// simple is a request with a counter of its own: one that only one of the transports answers must not
-// change the others' replies.
+// simple is a request with a counter of its own, so that its reply does not depend on others.
 func (s *script) simple(stream uint32) []byte {
 	r := simpleRequest()
 	r.Descriptors[0].Entries[0].Value = strconv.Itoa(int(stream))

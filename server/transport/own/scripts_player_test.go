@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,6 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
@@ -32,26 +32,32 @@ type answered struct {
 	last     int // the last step at which something came
 }
 
-func (o *answered) String() string {
-	return fmt.Sprintf("%.300q %.200q %q, end after step %d, reset %q", o.headers, o.body, o.trailers, o.end, o.resets)
-}
-
-// field returns a header of the reply, or one of its trailers.
-func (o *answered) field(name string) string {
-	for _, f := range append(slices.Clone(o.headers), o.trailers...) {
-		if value, ok := strings.CutPrefix(f, name+"="); ok {
-			return value
-		}
+// describe describes the reply to r, which is nil if the script has no headers of the stream.
+func (o *answered) describe(r *request) string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	for _, f := range o.headers {
+		add("%.300s", strconv.QuoteToASCII(strings.ReplaceAll(f, "%C2%A0", " "))) // protobuf's errors have either
 	}
-	return ""
-}
-
-// drop removes a header of the reply with this value, if there is one.
-func (o *answered) drop(field string) bool {
-	is := func(f string) bool { return f == field }
-	had := slices.ContainsFunc(o.headers, is) || slices.ContainsFunc(o.trailers, is)
-	o.headers, o.trailers = slices.DeleteFunc(o.headers, is), slices.DeleteFunc(o.trailers, is)
-	return had
+	switch n := len(o.body); {
+	case n > 500: // of reflection, whose answers depend on the version of Envoy's API
+		add("long body")
+	case n > 0:
+		add("body %+q", o.body)
+	}
+	for _, f := range o.trailers {
+		add("%.300s", strconv.QuoteToASCII(strings.ReplaceAll(f, "%C2%A0", " ")))
+	}
+	switch {
+	case o.end >= 0 && r != nil && r.ended:
+		add("ends %d steps after the request", o.end-r.endsAt)
+	case o.end >= 0:
+		add("ends before the request")
+	}
+	for _, code := range o.resets {
+		add("reset %s", code)
+	}
+	return strings.Join(parts, " ")
 }
 
 // player is a transport with the client of a script.
@@ -71,10 +77,16 @@ type player struct {
 	frames  *http2.Framer // reads what came
 	read    bytes.Buffer
 	streams map[uint32]*answered
-	events  []string // of the connection: PING, SETTINGS
+	events  []event // acknowledgements of PING and SETTINGS
 	goAway  *http2.GoAwayFrame
 	reason  string // of goAway
 	ended   int    // the step at which the connection ended, -1 before
+}
+
+// event is what comes on the connection in a step.
+type event struct {
+	at   int
+	text string
 }
 
 // oneListener has one connection.
@@ -97,22 +109,17 @@ func (l *oneListener) Close() error   { l.once.Do(func() { close(l.done) }); ret
 func (l *oneListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
 // newPlayer begins a connection over a transport of its own. It must be called in a bubble of synctest.
-func newPlayer(t *testing.T, name string, limits transport.Limits) *player {
-	t.Helper()
-	return newPlayerWith(t, name, limits, insecure.NewCredentials())
-}
-
-func newPlayerWith(t *testing.T, name string, limits transport.Limits, creds credentials.TransportCredentials) *player {
+func newPlayer(t *testing.T, limits transport.Limits, creds credentials.TransportCredentials) *player {
 	t.Helper()
 	limits = fillLimits(limits)
-	s := service(t, answer.Settings{Bounds: answer.Bounds{MessageBytes: limits.MaxMessageBytes}}, duelRules)
+	s := service(t, answer.Settings{Bounds: answer.Bounds{MessageBytes: limits.MaxMessageBytes}}, scriptRules)
 	config := transport.Config{Limits: limits, Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: creds}
 	p := &player{
 		metrics:  s.Metrics(),
 		listener: &oneListener{conn: make(chan net.Conn, 1), done: make(chan struct{})},
 		queue:    make(chan []byte, 1<<10), streams: map[uint32]*answered{}, ended: -1,
 	}
-	p.Transport = start(name, config)
+	p.Transport = start(config)
 	client, conn := net.Pipe()
 	p.conn = client
 	p.listener.conn <- conn
@@ -204,11 +211,11 @@ func (p *player) frame(f http2.Frame, at int) {
 		o.resets = append(o.resets, f.ErrCode.String())
 	case *http2.PingFrame:
 		if f.IsAck() {
-			p.events = append(p.events, fmt.Sprintf("PING %q after step %d", f.Data, at))
+			p.events = append(p.events, event{at, fmt.Sprintf("PING %q", f.Data)})
 		}
 	case *http2.SettingsFrame:
 		if f.IsAck() {
-			p.events = append(p.events, fmt.Sprintf("SETTINGS after step %d", at))
+			p.events = append(p.events, event{at, "SETTINGS"})
 		}
 	case *http2.GoAwayFrame:
 		p.goAway, p.reason = f, string(f.DebugData())

@@ -1,0 +1,206 @@
+package server
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/server/transport"
+)
+
+// transportGRPC is the other value of [Options].Transport.
+const transportGRPC = "grpc-go"
+
+// TestGRPCGoAnswersAlike makes the same calls over both transports: replies, codes, messages, headers and trailers are
+// equal.
+func TestGRPCGoAnswersAlike(t *testing.T) {
+	const limitPath, healthPath = "/" + answer.ServiceName + "/ShouldRateLimit", "/grpc.health.v1.Health/Check"
+	request := func(change func(r *rls.RateLimitRequest)) []byte {
+		r := simpleRequest()
+		change(r)
+		return marshal(t, r)
+	}
+	simple := marshal(t, simpleRequest())
+	healthOf := func(name string) []byte { return marshal(t, &grpc_health_v1.HealthCheckRequest{Service: name}) }
+	calls := []struct {
+		name, path string
+		message    []byte
+		options    []grpc.CallOption
+	}{
+		{"admitted", limitPath, simple, nil},
+		{"compressed", limitPath, simple, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}},
+		{"denied", limitPath, request(func(r *rls.RateLimitRequest) { r.HitsAddend = 1 << 30 }), nil},
+		{"no domain", limitPath, nil, nil},
+		{"no descriptors", limitPath, request(func(r *rls.RateLimitRequest) { r.Descriptors = nil }), nil},
+		{"cut short", limitPath, simple[:len(simple)-1], nil},
+		{"too many descriptors", limitPath, request(func(r *rls.RateLimitRequest) { r.Descriptors = many(1001) }), nil},
+		{"a message too large", limitPath, request(func(r *rls.RateLimitRequest) { r.Domain = strings.Repeat("d", 5<<20) }), nil},
+		{"another method", "/" + answer.ServiceName + "/Other", simple, nil},
+		{"another service", "/x/y", simple, nil},
+		{"healthy", healthPath, healthOf(answer.ServiceName), nil},
+		{"health of another service", healthPath, healthOf("other"), nil},
+	}
+	got := map[string][]string{}
+	for _, name := range []string{transportOwn, transportGRPC} {
+		s := service(t, answer.Settings{}, oneRule)
+		conn := serve(t, s, Options{Transport: name}).dial(t, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{})))
+		for _, call := range calls {
+			var reply []byte
+			var header, trailer metadata.MD
+			err := conn.Invoke(t.Context(), call.path, call.message, &reply, append(call.options, grpc.Header(&header), grpc.Trailer(&trailer))...)
+			header.Delete("content-type") // grpc-go repeats the request's
+			trailer.Delete("content-type")
+			got[name] = append(got[name], fmt.Sprintf("%s: %q %v %v %v", call.name, reply, err, header, trailer))
+		}
+		if n := testutil.ToFloat64(s.Metrics().Rejected.Message); n != 1 {
+			t.Errorf("over %s %v messages count as too large, want 1", name, n)
+		}
+	}
+	if diff := cmp.Diff(got[transportOwn], got[transportGRPC]); diff != "" {
+		t.Errorf("answers over the own transport (-) and over grpc-go (+):\n%s", diff)
+	}
+}
+
+// TestGRPCGoDrains stops a server with a held call, a watch, a stream of reflection and two of quotas, one of which the
+// client does not read. The call is answered, the streams end with UNAVAILABLE, and the end does not wait for the client
+// that does not read.
+func TestGRPCGoDrains(t *testing.T) {
+	t.Parallel()
+	s := service(t, answer.Settings{}, `
+domain: d
+descriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]
+---
+domain: divided
+descriptors:
+  - { key: k, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
+`)
+	r := serve(t, s, Options{Transport: transportGRPC, DrainTimeout: time.Hour})
+	conn := r.dial(t)
+	streams := map[string]func() error{}
+	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams["watch"] = func() error { _, err := watch.Recv(); return err }
+	reflection, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams["reflection"] = func() error { _, err := reflection.Recv(); return err }
+
+	report := func(buckets, size int) *rlqsv3.RateLimitQuotaUsageReports {
+		m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "divided"}
+		for i := range buckets {
+			m.BucketQuotaUsages = append(m.BucketQuotaUsages, &rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{
+				BucketId:    &rlqsv3.BucketId{Bucket: map[string]string{"sluice": "k", "k": strconv.Itoa(i) + strings.Repeat("x", size)}},
+				TimeElapsed: durationpb.New(time.Second), NumRequestsAllowed: 1,
+			})
+		}
+		return m
+	}
+	quotas := func(conn *grpc.ClientConn, m *rlqsv3.RateLimitQuotaUsageReports) rlqsv3.RateLimitQuotaService_StreamRateLimitQuotasClient {
+		stream, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
+		if err == nil {
+			err = stream.Send(m)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	read := quotas(conn, report(1, 1))
+	streams["quotas"] = func() error { _, err := read.Recv(); return err }
+	for name, next := range map[string]func() error{"watch": streams["watch"], "quotas": streams["quotas"]} {
+		if err := next(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	quotas(r.dial(t, grpc.WithStaticStreamWindowSize(64<<10)), report(600, 900)) // 540 kB of answers
+	await(t, "answers wait for the client", func() bool { return testutil.ToFloat64(s.Metrics().Quota.Assigned) > 100 })
+
+	limits := rls.NewRateLimitServiceClient(conn)
+	if _, err := limits.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
+		t.Fatal(err)
+	}
+	held := make(chan error, 1)
+	go func() {
+		_, err := limits.ShouldRateLimit(t.Context(), simpleRequest())
+		held <- err
+	}()
+	await(t, "a call is held", func() bool { return testutil.ToFloat64(s.Metrics().WaitedCalls) == 1 })
+	r.stop()
+	if err := <-held; err != nil {
+		t.Errorf("the held call: %v", err)
+	}
+	for name, next := range streams {
+		err := error(nil)
+		for err == nil {
+			err = next()
+		}
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("%s ends with %v, want UNAVAILABLE", name, err)
+		}
+	}
+	err = <-r.done
+	r.done <- err // for the end of the test
+	if n := r.logs.FilterMessageSnippet("still in flight").Len(); n > 0 {
+		t.Error("the end waits for the client that does not read")
+	}
+}
+
+// TestGRPCGoChecksClients has clients with a certificate and without call over TLS.
+func TestGRPCGoChecksClients(t *testing.T) {
+	ca, files := serverFiles(t)
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{
+		Transport: transportGRPC,
+		TLS:       serverTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, PeerName: san}),
+	})
+	client := write(t, issue(t, ca, testcert.Leaf{Names: []string{san}}), ca.PEM)
+	if err := r.ask(t, clientTLS(t, access.TLSOptions{Cert: client.Cert, Key: client.Key, CA: files.CA})); err != nil {
+		t.Errorf("with a certificate: %v", err)
+	}
+	if err := r.ask(t, clientTLS(t, access.TLSOptions{CA: files.CA})); status.Code(err) != codes.Unavailable {
+		t.Errorf("without a certificate: %v, want UNAVAILABLE", err)
+	}
+	if err := r.ask(t, insecure.NewCredentials()); status.Code(err) != codes.Unavailable {
+		t.Errorf("without TLS: %v, want UNAVAILABLE", err)
+	}
+}
+
+// TestGRPCGoHasBounds holds a connection, a call and headers against their bounds.
+func TestGRPCGoHasBounds(t *testing.T) {
+	s := service(t, answer.Settings{}, oneRule)
+	r := serve(t, s, Options{Transport: transportGRPC, Limits: transport.Limits{MaxConnections: 1, MaxHeaderBytes: 2 << 10}})
+	conn := r.dial(t)
+	checkOK(t, conn)
+	if err := ended(r.connect(t, "", time.Minute)); err != nil {
+		t.Errorf("a second connection of the same address: %v, want its end", err)
+	}
+	if said := gathered(t, s, "sluice_grpc_transport_info"); !cmp.Equal(said, map[string]float64{transportGRPC: 1}) {
+		t.Errorf("sluice_grpc_transport_info is %v", said)
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("x", 3<<10))
+	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, simpleRequest()); err == nil {
+		t.Error("a call with headers beyond --max-header-size is answered")
+	}
+	checkOK(t, conn)
+}
