@@ -263,24 +263,24 @@ func (j *Journal) append(columns []string, record []byte) error {
 // checkPath finds out whether the next process will find the file. A file that was removed is broken. It is an error if another file is in
 // its place, because only an operator knows which of the two is right.
 func (j *Journal) checkPath() error {
-	if j.file == nil {
+	found, err := os.Stat(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		j.broken = true
 		return nil
 	}
-	own, err := j.file.Stat()
 	if err != nil {
 		return err
 	}
-	found, err := os.Stat(j.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		j.broken = true
-		return nil
-	case err != nil:
-		return err
-	case !os.SameFile(own, found):
-		return fmt.Errorf("another file has replaced %s: restart to use its rows, or remove it to keep the active rows", j.path)
+	if j.file != nil {
+		own, err := j.file.Stat()
+		if err != nil {
+			return err
+		}
+		if os.SameFile(own, found) {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("another process has put a file at %s: restart to use its rows, or remove it to keep the active rows", j.path)
 }
 
 // cut truncates the file to the given size.

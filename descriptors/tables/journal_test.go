@@ -229,6 +229,25 @@ func TestFirstChangeThatFails(t *testing.T) {
 	}
 }
 
+// TestFileBeforeTheFirstChange puts a file where the first change would make one: it is not overwritten.
+func TestFileBeforeTheFirstChange(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	history(t, other)
+	content, err := os.ReadFile(filepath.Join(other, "t.table"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, _ := open(t, dir)
+	path := filepath.Join(dir, "t.table")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = j.Apply([]string{"a", "b"}, []Change{put("x", "1", Row{})})
+	if got, _ := os.ReadFile(path); !errors.Is(err, ErrNotSaved) || !bytes.Equal(got, content) {
+		t.Errorf("the change: %v; the file has %d bytes, had %d", err, len(got), len(content))
+	}
+}
+
 // TestJournalThatIsRejected holds that the error names the file, and says what to do.
 func TestJournalThatIsRejected(t *testing.T) {
 	dir := t.TempDir()
