@@ -176,7 +176,7 @@ func (s *serveCmd) openJournals(r *keeper, end *func()) error {
 			continue
 		}
 		said := zap.String("table", name)
-		journal, found, err := tables.OpenJournal(e.Table, dir, func(err error) {
+		journal, torn, err := tables.OpenJournal(e.Table, dir, func(err error) {
 			r.tableMetrics[name].Unsaved.Set(0)
 			if err != nil {
 				r.tableMetrics[name].Unsaved.Set(1)
@@ -188,8 +188,8 @@ func (s *serveCmd) openJournals(r *keeper, end *func()) error {
 		if err != nil {
 			return tableError(name, err)
 		}
-		if e.Journal = journal; found.Torn > 0 {
-			r.logger.Warn("tables: the end of a journal was cut off: a change that nobody was told had been made", said, zap.Int64("bytes", found.Torn))
+		if e.Journal = journal; torn > 0 {
+			r.logger.Warn("tables: the end of a journal was cut off: a change that was not acknowledged", said, zap.Int64("bytes", torn))
 		}
 		r.logger.Info("table opened", said, zap.Int("rows", e.Rows().Len()))
 	}

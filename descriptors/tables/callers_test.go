@@ -32,9 +32,9 @@ func TestJournalOfManyAtOnce(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, found := open(t, dir)
-	if got := rowsOf(again.table.Rows()); found.Torn > 0 || len(got) != 20*7 || !maps.Equal(got, want) {
-		t.Errorf("%d rows, %d bytes torn", len(got), found.Torn)
+	again, torn := open(t, dir)
+	if got := rowsOf(again.table.Rows()); torn > 0 || len(got) != 20*7 || !maps.Equal(got, want) {
+		t.Errorf("%d rows, %d bytes torn", len(got), torn)
 	}
 	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "y", Row{})}); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed journal took a change: %v", err)

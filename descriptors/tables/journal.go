@@ -11,293 +11,279 @@ import (
 	"sync"
 )
 
-// Journal keeps a table in a file. Each change is durable before it is in force. Its methods may be called concurrently.
+// Journal keeps a table in a file. A change is durable before it is active. The methods may be called concurrently.
 //
-// Changes are appended to the file. When it is mostly changes that others have replaced, it is written anew beside itself and
-// renamed. So whenever the process is killed, the file has all changes that were acknowledged, and at its end at most one
-// record that was not.
+// Changes are appended to the file. When later changes may have replaced most of it, the rows are written to a new file, which
+// replaces the old one. So whenever the process is killed, the file has all acknowledged changes, followed by one incomplete
+// record at most.
 type Journal struct {
 	table *Table
 	path  string
+	// notify, if not nil, is called with an error when writing begins to fail, and with nil when it works again.
+	notify func(error)
 
 	mu      sync.Mutex
-	queue   []*waiting
-	writing bool // a goroutine writes what is queued
+	queue   []*request
+	writing bool // a goroutine writes the queue
 	closed  bool
+	writers sync.WaitGroup
 
-	// The goroutine that writes has the rest.
-	file *os.File
-	size int64 // of what is durable
-	// whole is the size when the file was last written anew, retry the one at which that is tried again after it failed.
-	whole, retry int64
-	// broken says that the file may end in something else than size bytes of records: only a new one helps.
-	broken bool
-	buf    []byte
-	// notify, if not nil, is told when writing begins to fail, and with nil when it does so no more.
-	notify  func(error)
-	failing bool
+	// Only the goroutine that writes uses the fields below.
+	file    *os.File // nil before the first change
+	columns []string // of the file
+	size    int64    // number of bytes of complete records
+	// compactAt is the size at which the file is replaced by one that has each row once.
+	compactAt int64
+	// broken is true if the file is missing or may not end with a complete record. It is replaced before the next change.
+	broken  bool
+	failing bool // notify was last called with an error
 }
 
-// waiting are changes of a caller that waits for them to be durable.
-type waiting struct {
+// request has the changes of a caller of [Journal.Apply].
+type request struct {
 	columns []string
 	changes []Change
+	payload []byte // the changes as they are in a record
 	done    chan error
 }
 
 var (
-	// ErrFull says that a table has as many rows, or names, as it may have.
+	// ErrFull means that a table has the greatest number of rows or names.
 	ErrFull = errors.New("the table is full")
-	// ErrDamaged says that a journal has lost changes that were acknowledged.
+	// ErrDamaged means that a journal has lost acknowledged changes.
 	ErrDamaged = errors.New("the journal is damaged")
-	// ErrColumns says that changes are of other columns than the table.
+	// ErrColumns means that changes have other columns than the table.
 	ErrColumns = errors.New("other columns")
-	// ErrNotSaved says that changes could not be made durable.
+	// ErrNotSaved means that changes could not be made durable.
 	ErrNotSaved = errors.New("not saved, and not in force")
-	// ErrClosed says that the process ends.
+	// ErrClosed means that the process ends.
 	ErrClosed = errors.New("the table is closed")
 	errNames  = fmt.Errorf("its rows have %d names; each is a series of metrics, and rows may share one", MaxNames)
 )
 
-// journalEnds is how the names of journals end.
-const journalEnds = ".table"
+const (
+	// journalEnds is the end of the names of journals.
+	journalEnds = ".table"
+	// maxJournalBytes is the size of a journal from which it takes no new row.
+	maxJournalBytes = 1 << 30
+	// compactFrom is the least size of a journal that is compacted.
+	compactFrom = 1 << 20
+)
 
-// maxJournalBytes is the size of a journal from which it takes no new row.
-const maxJournalBytes = 1 << 30
+// compactAfter returns the size at which a journal is compacted that has the given size when each row is in it once.
+func compactAfter(size int64) int64 {
+	return max(compactFrom, min(2*size, size+maxJournalBytes/4))
+}
 
-// compactFrom is the size of a journal from which it may be written anew.
-const compactFrom = 1 << 20
-
-// Apply makes changes durable, all or none, and then puts them in force. An error says that nothing has changed. Columns are those of the
-// changes; the first change decides those of the table.
+// Apply makes all changes durable and then active, or none, if it returns an error. Columns are those of the changes. If the
+// table is empty, they become those of the table.
 func (j *Journal) Apply(columns []string, changes []Change) error {
-	w := &waiting{columns, changes, make(chan error, 1)}
+	r := &request{columns: columns, changes: changes, done: make(chan error, 1)}
+	for i := range changes {
+		c := &changes[i]
+		if len(c.Values) != len(columns) {
+			return fmt.Errorf("%d values for %d columns", len(c.Values), len(columns))
+		}
+		if err := checkValues(c.Values); err != nil {
+			return err
+		}
+		r.payload = appendChange(r.payload, c)
+	}
+	if len(r.payload) > maxRecordLen {
+		return fmt.Errorf("%w: the changes take more than %d MiB at once", ErrNotSaved, maxRecordLen>>20)
+	}
 	j.mu.Lock()
 	if j.closed {
 		j.mu.Unlock()
 		return ErrClosed
 	}
-	j.queue = append(j.queue, w)
+	j.queue = append(j.queue, r)
 	if !j.writing {
 		j.writing = true
-		go j.write()
+		j.writers.Go(j.write)
 	}
 	j.mu.Unlock()
-	return <-w.done
+	return <-r.done
 }
 
-// Close waits for changes that are being written. Others fail.
+// Close waits for the changes of active calls of Apply, and closes the file. Later calls fail.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	j.closed = true
 	j.mu.Unlock()
-	_ = j.Flush()
+	j.writers.Wait()
 	if j.file == nil {
 		return nil
 	}
 	return j.file.Close()
 }
 
-// Flush waits for changes that are being written.
-func (j *Journal) Flush() error {
-	w := &waiting{done: make(chan error, 1)}
-	j.mu.Lock()
-	j.queue = append(j.queue, w)
-	if !j.writing {
-		j.writing = true
-		go j.write()
-	}
-	j.mu.Unlock()
-	return <-w.done
-}
-
-// write writes what is queued, as one record what came meanwhile, until nothing is.
+// write writes the queue until it is empty. Requests that come during a write share the next one.
 func (j *Journal) write() {
 	for {
 		j.mu.Lock()
-		all := j.queue
+		queue := j.queue
 		j.queue = nil
-		if len(all) == 0 {
-			j.writing = false
-			j.mu.Unlock()
+		j.writing = len(queue) > 0
+		j.mu.Unlock()
+		if len(queue) == 0 {
 			return
 		}
-		j.mu.Unlock()
-		for len(all) > 0 {
-			all = j.commit(all)
+		for len(queue) > 0 {
+			queue = j.commit(queue)
+			j.compact()
 		}
 	}
 }
 
-// commit writes the first of all as one record, as many as fit, and answers them. It returns the others.
-func (j *Journal) commit(all []*waiting) (rest []*waiting) {
-	b := j.buf[:0]
-	b = append(b, make([]byte, recordHead)...)
-	columns := j.table.Rows().Columns()
-	var named []string
-	if columns != nil && j.table.Rows().Len() > 0 {
-		named = *columns // an empty table may get others
+// commit answers requests in order, and makes the changes of those that are right durable as one record. It returns the requests for
+// which the record has no room.
+func (j *Journal) commit(queue []*request) (rest []*request) {
+	var columns []string
+	if rows := j.table.Rows(); rows.Len() > 0 {
+		columns = *rows.Columns()
 	}
-	var taken []*waiting
-	more := 0 // rows
-	for rest = all; len(rest) > 0; rest = rest[1:] {
-		w := rest[0]
-		if len(w.changes) > 0 && named == nil {
-			if !slices.ContainsFunc(w.changes, func(c Change) bool { return !c.Delete }) {
-				w.done <- nil // there is no row to delete, and a deletion decides no columns
-				continue
-			}
-			named = w.columns
+	var payload []byte
+	var taken []*request
+	added := 0 // number of rows that taken adds
+	for rest = queue; len(rest) > 0; rest = rest[1:] {
+		r := rest[0]
+		if len(payload)+len(r.payload) > maxRecordLen {
+			break
 		}
-		rows, err := j.check(w, named, more)
+		if len(r.changes) == 0 || columns == nil && !slices.ContainsFunc(r.changes, func(c Change) bool { return !c.Delete }) {
+			r.done <- nil // there is no row to delete, and a deletion does not decide the columns
+			continue
+		}
+		n, err := j.check(r, columns, added)
 		if errors.Is(err, errNames) {
 			if len(taken) > 0 {
-				break // what is taken may need names that no row has yet
+				break // the rows of taken may need names that are not used yet
 			}
 			if j.table.dropNames() {
-				j.broken = true // the file has them, and may have as many as the table
-				rows, err = j.check(w, named, more)
+				j.broken = true // the file has these names too, and a reader adds those that follow
+				n, err = j.check(r, columns, added)
 			}
 		}
 		if err != nil {
-			w.done <- err
+			r.done <- err
 			continue
 		}
-		from := len(b)
-		for i := range w.changes {
-			b = appendChange(b, &w.changes[i])
-		}
-		if len(b) > recordHead+maxRecordLen {
-			b = b[:from]
-			if len(taken) > 0 {
-				break
-			}
-			w.done <- fmt.Errorf("%w: the changes take more than %d MiB at once", ErrNotSaved, maxRecordLen>>20)
-			continue
-		}
-		taken, more = append(taken, w), more+rows
+		columns, added = r.columns, added+n
+		payload = append(payload, r.payload...)
+		taken = append(taken, r)
 	}
-	if j.buf = b; cap(b) > compactFrom {
-		j.buf = nil
+	if len(taken) == 0 {
+		return rest
 	}
-	var err error
-	if len(b) > recordHead {
-		sealRecord(b, 0)
-		j.broken = j.broken || columns != nil && !slices.Equal(named, *columns)
-		err = j.save(named, b)
-	}
-	for _, w := range taken {
+	err := j.save(columns, appendRecord(nil, payload))
+	for _, r := range taken {
 		if err == nil {
-			err = j.enforce(named, w.changes)
+			err = j.activate(r)
 		}
-		w.done <- err
+		r.done <- err
 	}
-	j.compact()
 	return rest
 }
 
-// enforce puts changes in force, and says in them what was. That check has found them right means that it cannot fail.
-func (j *Journal) enforce(columns []string, changes []Change) error {
-	for i := range changes {
-		c := &changes[i]
-		if c.Was, c.Had = j.table.Rows().Get(c.Values); c.Delete {
-			j.table.Delete(c.Values)
-		} else if err := j.table.Put(columns, c.Values, c.Row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check returns how many rows changes add, beside so many that others do, or why they cannot be taken.
-func (j *Journal) check(w *waiting, named []string, more int) (added int, err error) {
-	if len(w.changes) == 0 {
-		return 0, nil
-	}
-	if !slices.Equal(w.columns, named) {
-		return 0, fmt.Errorf("%w: the table has %q, not %q", ErrColumns, named, w.columns)
+// check returns the number of rows that a request adds to the table and to the given number of other new rows, or the reason why it is
+// rejected. Columns are nil if the table may get any.
+func (j *Journal) check(r *request, columns []string, others int) (added int, err error) {
+	if columns != nil && !slices.Equal(r.columns, columns) {
+		return 0, fmt.Errorf("%w: the table has %q, not %q", ErrColumns, columns, r.columns)
 	}
 	rows, puts := j.table.Rows(), 0
-	for i := range w.changes {
-		c := &w.changes[i]
-		if len(c.Values) != len(named) {
-			return 0, fmt.Errorf("%d values for %d columns", len(c.Values), len(named))
-		}
-		if err := checkValues(c.Values); err != nil {
-			return 0, err
+	for i := range r.changes {
+		c := &r.changes[i]
+		if c.Delete {
+			continue
 		}
 		if !j.table.hasName(c.Row.Name) {
 			return 0, fmt.Errorf("%w: %w", ErrFull, errNames)
-		}
-		if c.Delete {
-			continue
 		}
 		puts++
 		if _, known := rows.Get(c.Values); !known {
 			added++
 		}
 	}
-	if rows.Len()+more+added > j.table.most {
+	if rows.Len()+others+added > j.table.most {
 		return 0, fmt.Errorf("%w: it has %d rows, and at most %d", ErrFull, rows.Len(), j.table.most)
 	}
-	if added > 0 && j.size > maxJournalBytes || puts > 0 && j.size > 2*maxJournalBytes { // the latter if it cannot be written anew
+	if added > 0 && j.size > maxJournalBytes || puts > 0 && j.size > 2*maxJournalBytes { // the latter if compaction fails
 		return 0, fmt.Errorf("%w: its rows take %d MiB, and at most %d", ErrFull, j.size>>20, maxJournalBytes>>20)
 	}
 	return added, nil
 }
 
+// activate changes the table, and notes the replaced rows in the changes. It does not fail after check.
+func (j *Journal) activate(r *request) error {
+	for i := range r.changes {
+		c := &r.changes[i]
+		if c.Was, c.Had = j.table.Rows().Get(c.Values); c.Delete {
+			j.table.Delete(c.Values)
+		} else if err := j.table.Put(r.columns, c.Values, c.Row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // save makes a record durable.
 func (j *Journal) save(columns []string, record []byte) error {
-	if err := j.look(); err != nil {
-		j.tell(err)
+	err := j.append(columns, record)
+	j.report(err)
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotSaved, err)
 	}
-	if j.broken || j.file == nil {
+	return nil
+}
+
+// append appends a record to the file, or changes nothing in it.
+func (j *Journal) append(columns []string, record []byte) error {
+	if err := j.checkPath(); err != nil {
+		return err
+	}
+	if j.broken || !slices.Equal(columns, j.columns) {
 		if err := j.rewrite(columns); err != nil {
-			j.tell(err)
-			return fmt.Errorf("%w: %w", ErrNotSaved, err)
+			return err
 		}
 	}
 	_, err := j.file.WriteAt(record, j.size)
 	if err == nil {
 		err = j.file.Sync()
 	}
-	if err == nil {
-		j.size += int64(len(record))
-		j.tell(nil)
-		return nil
-	}
-	j.tell(err)
-	if cut := j.cut(j.size); cut != nil {
-		j.broken = true
-	}
-	return fmt.Errorf("%w: %w", ErrNotSaved, err)
-}
-
-// look sees whether the file is where the next process will look for it. One that somebody has removed is broken. It returns an error if
-// another is in its place, since nobody but an operator knows which of the two holds.
-func (j *Journal) look() error {
-	if j.file == nil {
-		return nil
-	}
-	own, err := j.file.Stat()
 	if err != nil {
+		j.broken = j.cut(j.size) != nil
 		return err
 	}
-	there, err := os.Stat(j.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		j.broken = true
-		return nil
-	case err != nil:
-		return err
-	case !os.SameFile(own, there):
-		return fmt.Errorf("%s was replaced by somebody else: restart to go on with it, or remove it to go on with the rows in force", j.path)
-	}
+	j.size += int64(len(record))
 	return nil
 }
 
-// cut makes size bytes of the file all that there is.
+// checkPath finds out whether the next process will find the file. A file that was removed is broken. It is an error if another file is in
+// its place, because only an operator knows which of the two is right.
+func (j *Journal) checkPath() error {
+	found, err := os.Stat(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		j.broken = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if j.file != nil {
+		own, err := j.file.Stat()
+		if err != nil {
+			return err
+		}
+		if os.SameFile(own, found) {
+			return nil
+		}
+	}
+	return fmt.Errorf("another process has put a file at %s: restart to use its rows, or remove it to keep the active rows", j.path)
+}
+
+// cut truncates the file to the given size.
 func (j *Journal) cut(size int64) error {
 	if err := j.file.Truncate(size); err != nil {
 		return err
@@ -305,29 +291,28 @@ func (j *Journal) cut(size int64) error {
 	return j.file.Sync()
 }
 
-// compact writes the file anew if most of it may be changes that others have replaced.
+// compact replaces the file if later changes may have replaced most of it.
 func (j *Journal) compact() {
-	if j.size < max(compactFrom, min(2*j.whole, j.whole+maxJournalBytes/4), j.retry) {
+	if j.size < j.compactAt {
 		return
 	}
-	err := j.rewrite(*j.table.Rows().Columns())
-	j.retry = 0
+	err := j.rewrite(j.columns)
 	if err != nil {
-		j.retry = j.size + j.size/4
+		j.compactAt = j.size + j.size/4
 	}
-	j.tell(err)
+	j.report(err)
 }
 
-// tell tells whether writing fails, if that is news.
-func (j *Journal) tell(err error) {
+// report calls notify if writing begins or ceases to fail.
+func (j *Journal) report(err error) {
 	if j.notify != nil && (err != nil) != j.failing {
 		j.failing = err != nil
 		j.notify(err)
 	}
 }
 
-// rewrite replaces the file by one that has the rows in force, each once. If that fails, the file stays.
-func (j *Journal) rewrite(columns []string) (err error) {
+// rewrite replaces the file by one that has each active row once. If that fails, the file stays.
+func (j *Journal) rewrite(columns []string) error {
 	next, err := os.OpenFile(j.path+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -345,42 +330,40 @@ func (j *Journal) rewrite(columns []string) (err error) {
 		return err
 	}
 	if j.file != nil {
-		_ = j.file.Close() // it is no file of a directory any more
+		_ = j.file.Close() // it is no longer in the directory
 	}
-	j.file, j.size, j.whole = next, size, size
+	j.file, j.columns, j.size, j.compactAt = next, columns, size, compactAfter(size)
 	err = syncDir(filepath.Dir(j.path))
-	j.broken = err != nil // after a loss of power, the file may be the old one
+	j.broken = err != nil // after a power cut, the directory may have the old file
 	return err
 }
 
-// writeRows writes a journal that has the rows.
+// writeRows writes a journal that has each row once. It returns the number of bytes written.
 func writeRows(to io.Writer, columns []string, rows *Rows) (size int64, err error) {
-	const piece = 1 << 16
-	b := appendColumns([]byte(journalMagic), columns)
-	flush := func() error {
+	const piece = 1 << 16 // the length from which a payload is written
+	write := func(b []byte) error {
 		n, err := to.Write(b)
 		size += int64(n)
-		b = b[:0]
 		return err
 	}
-	from := len(b)
-	b = append(b, make([]byte, recordHead)...)
+	if err = write(appendRecord([]byte(journalMagic), appendKey(nil, columns))); err != nil {
+		return size, err
+	}
+	var payload, record []byte
 	for values, row := range rows.All() {
-		b = appendChange(b, &Change{Values: values, Row: row})
-		if len(b) >= piece {
-			sealRecord(b, from)
-			if err := flush(); err != nil {
-				return size, err
-			}
-			from, b = 0, append(b, make([]byte, recordHead)...)
+		if payload = appendChange(payload, &Change{Values: values, Row: row}); len(payload) < piece {
+			continue
 		}
+		record = appendRecord(record[:0], payload)
+		if err = write(record); err != nil {
+			return size, err
+		}
+		payload = payload[:0]
 	}
-	if len(b) == from+recordHead {
-		b = b[:from]
-	} else {
-		sealRecord(b, from)
+	if len(payload) > 0 {
+		err = write(appendRecord(record[:0], payload))
 	}
-	return size, flush()
+	return size, err
 }
 
 // syncDir makes a rename durable.
@@ -389,6 +372,6 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = d.Close() }() // only synced
+	defer func() { _ = d.Close() }() // nothing was written
 	return d.Sync()
 }

@@ -3,7 +3,6 @@ package tables
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -14,14 +13,20 @@ import (
 	"testing"
 )
 
-func open(t *testing.T, dir string) (*Journal, Recovered) {
+func open(t *testing.T, dir string) (j *Journal, torn int64) {
 	t.Helper()
-	j, found, err := OpenJournal(New("t"), dir, nil)
+	j, torn, err := OpenJournal(New("t"), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = j.Close() })
-	return j, found
+	return j, torn
+}
+
+// flush waits until the journal has been compacted after earlier changes.
+func flush(t *testing.T, j *Journal) {
+	t.Helper()
+	apply(t, j)
 }
 
 func apply(t *testing.T, j *Journal, changes ...Change) {
@@ -80,20 +85,20 @@ func TestJournalCutAtEachByte(t *testing.T) {
 			for last+1 < len(sizes) && bytes.HasPrefix(content, whole[:sizes[last+1]]) {
 				last++
 			}
-			j, found := open(t, dir)
+			j, torn := open(t, dir)
 			if got := rowsOf(j.table.Rows()); !maps.Equal(got, states[last]) {
 				t.Fatalf("cut at %d, then %q: rows %v, want %v", cut, tail, got, states[last])
 			}
-			if want := int64(cut+len(tail)) - sizes[last]; found.Torn != want {
-				t.Fatalf("cut at %d, then %q: %d bytes torn, want %d", cut, tail, found.Torn, want)
+			if want := int64(cut+len(tail)) - sizes[last]; torn != want {
+				t.Fatalf("cut at %d, then %q: %d bytes torn, want %d", cut, tail, torn, want)
 			}
 			if tail != "" && cut%16 > 0 {
 				continue // it takes time
 			}
 			apply(t, j, put("x", "3", Row{RequestsPerUnit: 9}))
-			again, found := open(t, dir)
-			if row, ok := again.table.Rows().Get([]string{"x", "3"}); found.Torn != 0 || !ok || row.RequestsPerUnit != 9 || again.table.Rows().Len() != len(states[last])+1 {
-				t.Fatalf("cut at %d, then a change: %v, %t, %d rows, %d bytes torn", cut, row, ok, again.table.Rows().Len(), found.Torn)
+			again, torn := open(t, dir)
+			if row, ok := again.table.Rows().Get([]string{"x", "3"}); torn != 0 || !ok || row.RequestsPerUnit != 9 || again.table.Rows().Len() != len(states[last])+1 {
+				t.Fatalf("cut at %d, then a change: %v, %t, %d rows, %d bytes torn", cut, row, ok, again.table.Rows().Len(), torn)
 			}
 		}
 	}
@@ -145,8 +150,8 @@ func TestJournalIsWrittenAnew(t *testing.T) {
 			want["customer/"+strconv.Itoa(i)] = row
 		}
 		apply(t, j, changes...)
-		if err := j.Flush(); err != nil || j.size > 3<<20 {
-			t.Fatalf("%v, the file has %d bytes", err, j.size)
+		if flush(t, j); j.size > 3<<20 {
+			t.Fatalf("the file has %d bytes", j.size)
 		}
 		if j.size < last {
 			anew++
@@ -188,8 +193,8 @@ func TestJournalRejects(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
 	}
-	if err := j.Flush(); err != nil || j.size != size || j.table.Rows().Len() != 1 {
-		t.Errorf("%v, %d rows, %d bytes, want %d", err, j.table.Rows().Len(), j.size, size)
+	if flush(t, j); j.size != size || j.table.Rows().Len() != 1 {
+		t.Errorf("%d rows, %d bytes, want %d", j.table.Rows().Len(), j.size, size)
 	}
 }
 
@@ -210,16 +215,61 @@ func TestJournalGetsOtherColumns(t *testing.T) {
 	}
 }
 
+// TestFirstChangeThatFails holds that a file which was made for the first change, but did not get it, gets the columns of the next
+// change.
+func TestFirstChangeThatFails(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	if err := j.rewrite([]string{"c"}); err != nil { // then the disk was full
+		t.Fatal(err)
+	}
+	apply(t, j, put("x", "1", Row{RequestsPerUnit: 5}))
+	if again, _ := open(t, dir); !slices.Equal(*again.table.Rows().Columns(), []string{"a", "b"}) || !maps.Equal(rowsOf(again.table.Rows()), rowsOf(j.table.Rows())) {
+		t.Errorf("columns %q, rows %v", *again.table.Rows().Columns(), rowsOf(again.table.Rows()))
+	}
+}
+
+// TestFileBeforeTheFirstChange puts a file where the first change would make one: it is not overwritten.
+func TestFileBeforeTheFirstChange(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	history(t, other)
+	content, err := os.ReadFile(filepath.Join(other, "t.table"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, _ := open(t, dir)
+	path := filepath.Join(dir, "t.table")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = j.Apply([]string{"a", "b"}, []Change{put("x", "1", Row{})})
+	if got, _ := os.ReadFile(path); !errors.Is(err, ErrNotSaved) || !bytes.Equal(got, content) {
+		t.Errorf("the change: %v; the file has %d bytes, had %d", err, len(got), len(content))
+	}
+}
+
+// TestJournalThatIsRejected holds that the error names the file, and says what to do.
+func TestJournalThatIsRejected(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "t.table")
+	if err := os.WriteFile(path, []byte("key,number\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, opened := OpenJournal(New("t"), dir, nil)
+	for _, err := range []error{opened, ReadJournal(New("t"), dir)} {
+		if err == nil || !strings.Contains(err.Error(), path+": the file is not a table of sluice") || !strings.Contains(err.Error(), "restore the file from a copy, or move it away") {
+			t.Errorf("%v, want an error with the file and what to do", err)
+		}
+	}
+}
+
 // FuzzJournal holds that no file crashes the reader, and that what it takes can be written and read again.
 func FuzzJournal(f *testing.F) {
-	b := appendColumns([]byte(journalMagic), []string{"a", "b"})
+	b := appendRecord([]byte(journalMagic), appendKey(nil, []string{"a", "b"}))
 	f.Add(b)
-	from := len(b)
-	b = append(b, make([]byte, recordHead)...)
-	b = appendChange(b, &Change{Values: []string{"x", "y"}, Row: Row{RequestsPerUnit: 5, Burst: 3, Unit: 2, Name: "gold"}})
-	b = appendChange(b, &Change{Values: []string{"x", "z"}, Delete: true})
-	sealRecord(b, from)
-	f.Add(b)
+	changes := appendChange(nil, &Change{Values: []string{"x", "y"}, Row: Row{RequestsPerUnit: 5, Burst: 3, Unit: 2, Name: "gold"}})
+	changes = appendChange(changes, &Change{Values: []string{"x", "z"}, Delete: true})
+	f.Add(appendRecord(b, changes))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		for at := len(journalMagic); at+recordHead <= len(content); at++ {
 			// Checksums that are right let the fuzzer reach what stands behind them.
@@ -227,21 +277,22 @@ func FuzzJournal(f *testing.F) {
 			if at+recordHead+n > len(content) {
 				break
 			}
-			sealRecord(content[:at+recordHead+n], at)
+			copy(content[at:], appendRecord(nil, content[at+recordHead:at+recordHead+n]))
 			at += recordHead + n - 1
 		}
 		table := New("t")
-		rows, _, _, err := table.parse(content)
-		if err != nil || rows == nil {
+		first, err := table.parse(content)
+		if err != nil || first.rows == nil {
 			return
 		}
+		rows := first.rows
 		var out strings.Builder
 		if _, err := writeRows(&out, *rows.Columns(), rows); err != nil {
 			t.Fatal(err)
 		}
-		again, good, n, err := table.parse([]byte(out.String()))
-		if err != nil || good != out.Len() || n != rows.Len() || !maps.Equal(rowsOf(rows), rowsOf(again)) {
-			t.Fatal(fmt.Sprint("written and read again: ", err, good, out.Len(), n, rows.Len()))
+		again, err := table.parse([]byte(out.String()))
+		if err != nil || again.size != int64(out.Len()) || again.changes != rows.Len() || !maps.Equal(rowsOf(rows), rowsOf(again.rows)) {
+			t.Fatal("written and read again: ", err, again, out.Len(), rows.Len())
 		}
 	})
 }
@@ -304,7 +355,7 @@ func TestJournalThatEndsBeforeItsColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	columns := len(appendColumns([]byte(journalMagic), []string{"a", "b"}))
+	columns := len(appendRecord([]byte(journalMagic), appendKey(nil, []string{"a", "b"})))
 	for cut := len(journalMagic); cut < columns; cut++ {
 		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
 			t.Fatal(err)

@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// A journal begins with journalMagic. Records follow, each behind a head of three numbers of 4 bytes: its length, the
-// checksum of these 4 bytes, and that of the record, both CRC-32C. The first has the columns, each of the others changes
-// that became durable together:
+// A journal begins with journalMagic. Records follow. A record begins with a head of three numbers of 4 bytes: the length of its
+// payload, the checksum of these 4 bytes, and that of the payload, both CRC-32C. The payload of the first record is the columns.
+// That of each other record is changes that became durable together:
 //
 //	a byte, changePut or changeDelete
-//	the length of the key, and of each value its length and the value
-//	for changePut: requests_per_unit, burst and unit, a byte of flags, the length of the name and the name
+//	the length of the key, and for each value its length and the value
+//	for changePut: requests_per_unit, burst, unit, a byte of flags, the length of the name, and the name
 //
 // Numbers are varints.
 const journalMagic = "sluice table 1\n"
@@ -26,15 +26,15 @@ const (
 	flagUnlimited = 1
 )
 
-// recordHead is the length of what stands before a record.
-const recordHead = 12
-
-// maxRecordLen is the length of the longest record.
-const maxRecordLen = 16 << 20
+const (
+	// recordHead is the length of a record's head.
+	recordHead = 12
+	// maxRecordLen is the length of the longest payload.
+	maxRecordLen = 16 << 20
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errRecord says that bytes are no record.
 var errRecord = errors.New("not a record")
 
 // Change is a row to be put, or a key whose row is to be deleted.
@@ -44,20 +44,19 @@ type Change struct {
 	Row    Row
 	Delete bool
 
-	// Was is the row that it replaced, if Had is set. [Journal.Apply] says so.
+	// Was is the row that the change replaced, if Had is true. [Journal.Apply] sets them.
 	Was Row
 	Had bool
 }
 
-// sealRecord fills in the head of the record that begins at from.
-func sealRecord(b []byte, from int) {
-	head, payload := b[from:from+recordHead], b[from+recordHead:]
-	binary.LittleEndian.PutUint32(head, uint32(len(payload))) //nolint:gosec // bounded
-	binary.LittleEndian.PutUint32(head[4:], crc32.Checksum(head[:4], castagnoli))
-	binary.LittleEndian.PutUint32(head[8:], crc32.Checksum(payload, castagnoli))
+// appendRecord appends a record with the given payload.
+func appendRecord(b, payload []byte) []byte {
+	n := binary.LittleEndian.AppendUint32(nil, uint32(len(payload))) //nolint:gosec // bounded
+	b = binary.LittleEndian.AppendUint32(append(b, n...), crc32.Checksum(n, castagnoli))
+	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(payload, castagnoli)), payload...)
 }
 
-// nextRecord returns the payload of the record that b begins with, and what follows it. It fails if there is no whole one.
+// nextRecord returns the payload of the record at the beginning of b, and the bytes that follow the record.
 func nextRecord(b []byte) (payload, rest []byte, err error) {
 	if len(b) < recordHead || crc32.Checksum(b[:4], castagnoli) != binary.LittleEndian.Uint32(b[4:]) {
 		return nil, nil, errRecord
@@ -73,25 +72,14 @@ func nextRecord(b []byte) (payload, rest []byte, err error) {
 	return payload, rest, nil
 }
 
-// appendColumns appends the record of the columns.
-func appendColumns(b []byte, columns []string) []byte {
-	from := len(b)
-	b = appendKey(append(b, make([]byte, recordHead)...), columns)
-	sealRecord(b, from)
-	return b
-}
-
 // appendChange appends a change to a record's payload.
 func appendChange(b []byte, c *Change) []byte {
 	op := byte(changePut)
 	if c.Delete {
 		op = changeDelete
 	}
-	n := 0
-	for _, v := range c.Values {
-		n += len(binary.AppendUvarint(nil, uint64(len(v)))) + len(v)
-	}
-	b = appendKey(binary.AppendUvarint(append(b, op), uint64(n)), c.Values)
+	key := appendKey(nil, c.Values)
+	b = append(binary.AppendUvarint(append(b, op), uint64(len(key))), key...)
 	if c.Delete {
 		return b
 	}
@@ -105,7 +93,7 @@ func appendChange(b []byte, c *Change) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(c.Row.Name))), c.Row.Name...)
 }
 
-// payloadReader takes what appendChange wrote. After a fault it is bad and all that it returns is empty.
+// payloadReader reads a payload. After a fault it is bad, and it returns zeros.
 type payloadReader struct {
 	b   []byte
 	bad bool
@@ -142,7 +130,7 @@ func (r *payloadReader) bytes() []byte {
 	return b
 }
 
-// values splits a key.
+// values appends the values of a key.
 func (r *payloadReader) values(dst []string) []string {
 	for len(r.b) > 0 {
 		dst = append(dst, string(r.bytes()))
@@ -150,7 +138,7 @@ func (r *payloadReader) values(dst []string) []string {
 	return dst
 }
 
-// change takes a change. Its values are appended to values.
+// change reads a change, whose values it appends to the given ones.
 func (r *payloadReader) change(values []string) (c Change, ok bool) {
 	op := r.byte()
 	key := payloadReader{b: r.bytes()}
@@ -162,7 +150,7 @@ func (r *payloadReader) change(values []string) (c Change, ok bool) {
 		return c, true
 	}
 	number, burst := r.number(), r.number()
-	c.Row = Row{RequestsPerUnit: uint32(number), Burst: uint32(burst), Unit: rules.Unit(r.byte())} //nolint:gosec // looked at below
+	c.Row = Row{RequestsPerUnit: uint32(number), Burst: uint32(burst), Unit: rules.Unit(r.byte())} //nolint:gosec // checked below
 	c.Row.Unlimited = r.byte()&flagUnlimited != 0
 	c.Row.Name = string(r.bytes())
 	ok = !r.bad && number>>32 == 0 && burst>>32 == 0 && c.Row.Unit <= rules.Week && len(c.Row.Name) <= maxNameBytes

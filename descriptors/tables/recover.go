@@ -9,112 +9,120 @@ import (
 	"strings"
 )
 
-// Recovered says what opening a journal found.
-type Recovered struct {
-	// Torn is how many bytes at its end were cut off: a change that was not acknowledged when the process ended.
-	Torn int64
-}
-
-// OpenJournal opens the journal of a table in a directory, and puts its rows in force. There need be none yet: the first change makes it.
-// Notify, if not nil, is told why writing fails, and with nil once it does no more.
-func OpenJournal(t *Table, dir string, notify func(error)) (*Journal, Recovered, error) {
-	j := &Journal{table: t, path: filepath.Join(dir, t.name+journalEnds), notify: notify}
-	_ = os.Remove(j.path + ".tmp") // of a process that was killed while it wrote
-	content, err := os.ReadFile(j.path)
+// OpenJournal opens the journal of a table in a directory, and activates its rows. If there is no journal, the first change makes it. Notify,
+// if not nil, is called with an error when writing begins to fail, and with nil when it works again. Torn is the number of bytes that
+// were cut off at the end of the file: a change that was not acknowledged when the process ended.
+func OpenJournal(t *Table, dir string, notify func(error)) (j *Journal, torn int64, err error) {
+	j = &Journal{table: t, path: journalPath(t, dir), notify: notify, broken: true, compactAt: compactFrom}
+	_ = os.Remove(j.path + ".tmp") // of a process that was killed while it wrote the file
+	found, err := t.readJournal(j.path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return j, Recovered{}, nil
 	case err != nil:
-		return nil, Recovered{}, err
-	}
-	rows, good, changes, err := t.parse(content)
-	if err != nil {
-		return nil, Recovered{}, fmt.Errorf("%s: %w", j.path, err)
+		return nil, 0, err
+	case found == nil:
+		return j, 0, nil
 	}
 	if j.file, err = os.OpenFile(j.path, os.O_RDWR, 0o600); err != nil {
-		return nil, Recovered{}, err
+		return nil, 0, err
 	}
-	found := Recovered{Torn: int64(len(content) - good)}
-	if found.Torn > 0 {
-		if err := j.cut(int64(good)); err != nil {
+	j.columns, j.size, j.broken = *found.rows.Columns(), found.size, false
+	j.compactAt = compactAfter(j.size * int64(found.rows.Len()+1) / int64(found.changes+1))
+	if found.torn > 0 {
+		if err := j.cut(j.size); err != nil {
 			_ = j.file.Close() // nothing was written
-			return nil, found, err
+			return nil, 0, err
 		}
 	}
-	j.size = int64(good)
-	j.whole = j.size * int64(rows.Len()+1) / int64(changes+1) // about
-	t.Replace(rows)
-	return j, found, nil
+	t.Replace(found.rows)
+	return j, found.torn, nil
 }
 
-// ReadJournal reads the journal of a table that another process may have open, and puts its rows in force.
+// ReadJournal reads the journal of a table that another process may have open, and activates its rows.
 func ReadJournal(t *Table, dir string) error {
-	content, err := os.ReadFile(filepath.Join(dir, t.name+journalEnds)) //nolint:gosec // reading what the operator names is the point
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	rows, _, _, err := t.parse(content)
-	if err == nil {
-		t.Replace(rows)
+	found, err := t.readJournal(journalPath(t, dir))
+	if found != nil {
+		t.Replace(found.rows)
 	}
 	return err
 }
 
-// parse reads a journal. Good is how many of its bytes are records, which have so many changes.
-func (t *Table) parse(content []byte) (rows *Rows, good, changes int, err error) {
+func journalPath(t *Table, dir string) string { return filepath.Join(dir, t.name+journalEnds) }
+
+// recovered is the content of a journal.
+type recovered struct {
+	rows    *Rows
+	changes int
+	size    int64 // number of bytes of complete records
+	torn    int64 // number of bytes of an incomplete record at the end
+}
+
+// readJournal reads a journal. It returns nil if there is no file.
+func (t *Table) readJournal(path string) (*recovered, error) {
+	content, err := os.ReadFile(path) //nolint:gosec // the operator names the directory
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // see above
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := t.parse(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; restore the file from a copy, or move it away to begin with an empty table", path, err)
+	}
+	return found, nil
+}
+
+// parse reads the content of a journal.
+func (t *Table) parse(content []byte) (*recovered, error) {
 	if !strings.HasPrefix(string(content), journalMagic) {
-		return nil, 0, 0, errors.New("the file is no table of sluice, or of another version")
+		return nil, errors.New("the file is not a table of sluice, or is of another version")
 	}
 	b := &builder{hasher: t.Rows().hasher, lastWins: true}
-	rest := content[len(journalMagic):]
+	found := &recovered{size: int64(len(journalMagic))}
 	values := make([]string, 0, MaxColumns)
-	for len(rest) > 0 {
-		payload, next, err := nextRecord(rest)
+	for {
+		payload, next, err := nextRecord(content[found.size:])
 		if err != nil {
 			break
 		}
-		at := len(content) - len(rest)
 		r := payloadReader{b: payload}
 		if b.columns == nil {
 			if b.columns = r.values(nil); r.bad || CheckColumns(b.columns) != nil {
-				return nil, 0, 0, fmt.Errorf("%w: the record at byte %d has no columns", ErrDamaged, at)
+				return nil, fmt.Errorf("%w: the record at byte %d is not columns", ErrDamaged, found.size)
 			}
-			r.b = nil
 		}
 		for len(r.b) > 0 {
 			c, ok := r.change(values[:0])
 			if !ok || len(c.Values) != len(b.columns) {
-				return nil, 0, 0, fmt.Errorf("%w: the record at byte %d has no changes", ErrDamaged, at)
+				return nil, fmt.Errorf("%w: the record at byte %d is not changes", ErrDamaged, found.size)
 			}
 			if err := b.change(&c); err != nil {
-				return nil, 0, 0, err
+				return nil, err
 			}
-			changes++
+			found.changes++
 		}
-		rest = next
+		found.size = int64(len(content) - len(next))
 	}
-	good = len(content) - len(rest)
-	if err := torn(rest); err != nil {
-		return nil, 0, 0, fmt.Errorf("%w at byte %d: %w; to go on with the changes before it, cut the file there", ErrDamaged, good, err)
+	rest := content[found.size:]
+	if err := checkTorn(rest); err != nil {
+		return nil, fmt.Errorf("%w at byte %d: %w; to keep the changes before it, cut the file there", ErrDamaged, found.size, err)
 	}
 	if b.columns == nil { // a file gets its name once it has them
-		return nil, 0, 0, fmt.Errorf("%w: it ends before its first record", ErrDamaged)
+		return nil, fmt.Errorf("%w: it ends before its first record", ErrDamaged)
 	}
-	return b.build(), good, changes, nil
+	found.rows, found.torn = b.build(), int64(len(rest))
+	return found, nil
 }
 
-// torn returns why the end of a journal, which is no record, cannot be one that was being written when the process ended: of those there
-// is one, at the end.
-func torn(rest []byte) error {
+// checkTorn returns the reason why the bytes after the last complete record cannot be one that was being written when the process ended,
+// which is one record at the end.
+func checkTorn(rest []byte) error {
 	if len(rest) > recordHead+maxRecordLen {
-		return errors.New("more follows than a record that was not acknowledged")
+		return errors.New("the incomplete record there is longer than any record")
 	}
 	for i := 1; i < len(rest); i++ {
 		if _, _, err := nextRecord(rest[i:]); err == nil {
-			return errors.New("a whole record follows one that is not")
+			return errors.New("a complete record follows an incomplete one")
 		}
 	}
 	return nil

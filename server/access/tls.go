@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -102,35 +103,15 @@ func newTLS(o TLSOptions, server bool) (*TLS, error) {
 	return t, nil
 }
 
-// Run follows the files until ctx ends. Files that do not load are counted and logged with their
-// names, and what is in force stays.
-//
-// It compares contents instead of waiting for notifications, which come late or never on some file
-// systems. Three small files are read in microseconds.
+// Run follows the files until ctx ends. If files do not load, it counts and logs that, and the files in use stay in use.
 func (t *TLS) Run(ctx context.Context) {
 	if t.options.Cert == "" && t.options.CA == "" {
 		return // nothing to follow
 	}
-	poll := time.NewTicker(t.options.Poll)
-	defer poll.Stop()
-	last := t.inForce.Load().sum
-	taken := last
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-poll.C:
-		}
+	follow(ctx, t.options.Poll, t.inForce.Load().sum, func() (files, [sha256.Size]byte) {
 		f := t.read()
-		// A change is taken once two readings agree. Otherwise half a file, or a new
-		// certificate with the old key, could be taken.
-		settled := f.sum == last
-		last = f.sum
-		if settled && f.sum != taken {
-			taken = f.sum
-			t.take(f)
-		}
-	}
+		return f, f.sum
+	}, t.take)
 }
 
 // take puts in force what was read, or logs why not.

@@ -76,11 +76,7 @@ func ReadTokens(o TokenOptions) (*Tokens, error) {
 		o.Logger = zap.NewNop()
 	}
 	t := &Tokens{options: o}
-	text, sum, err := t.read()
-	if err != nil {
-		return nil, err
-	}
-	set, err := t.parse(text, sum)
+	set, err := t.parse(t.read())
 	if err != nil {
 		return nil, err
 	}
@@ -101,43 +97,25 @@ func (t *Tokens) Find(text string) (name string, right Right) {
 	return name, right
 }
 
-// Run follows the file until ctx ends. A file that does not load is counted and logged, and what is in use stays. A
-// change is taken once two readings agree, so half a file is not.
+// Run follows the file until ctx ends. If the file does not load, it counts and logs that, and the tokens in use stay in use.
 func (t *Tokens) Run(ctx context.Context) {
-	poll := time.NewTicker(t.options.Poll)
-	defer poll.Stop()
-	last := t.inForce.Load().sum
-	taken := last
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-poll.C:
-		}
-		text, sum, err := t.read()
-		settled := sum == last
-		last = sum
-		if settled && sum != taken {
-			taken = sum
-			t.take(text, sum, err)
-		}
-	}
+	follow(ctx, t.options.Poll, t.inForce.Load().sum, func() (tokenFile, [sha256.Size]byte) {
+		f := t.read()
+		return f, f.sum
+	}, t.take)
 }
 
 // take puts in force what was read, or logs why not.
-func (t *Tokens) take(text []byte, sum [sha256.Size]byte, err error) {
+func (t *Tokens) take(f tokenFile) {
 	m, log := t.options.Metrics, t.options.Logger
-	if sum == t.inForce.Load().sum {
+	if f.sum == t.inForce.Load().sum {
 		log.Info("the token file is back at what is in use")
 		if m != nil {
 			m.LastOK.Set(1)
 		}
 		return
 	}
-	var set *tokenSet
-	if err == nil {
-		set, err = t.parse(text, sum)
-	}
+	set, err := t.parse(f)
 	if err != nil {
 		log.Error("the token file does not load: what is in use stays", zap.Error(err))
 		if m != nil {
@@ -157,13 +135,19 @@ func (t *Tokens) use(set *tokenSet) {
 	}
 }
 
-// read returns what the file holds, and a hash of that or of the error.
-func (t *Tokens) read() (text []byte, sum [sha256.Size]byte, err error) {
-	text, err = readTokenFile(t.options.File)
+// tokenFile is the content of the file, or the error of reading it.
+type tokenFile struct {
+	text []byte
+	err  error
+	sum  [sha256.Size]byte // of the content or the error
+}
+
+func (t *Tokens) read() tokenFile {
+	text, err := readTokenFile(t.options.File)
 	if err != nil {
-		return nil, sha256.Sum256([]byte(err.Error())), err
+		return tokenFile{err: err, sum: sha256.Sum256([]byte(err.Error()))}
 	}
-	return text, sha256.Sum256(text), nil
+	return tokenFile{text: text, sum: sha256.Sum256(text)}
 }
 
 func readTokenFile(path string) ([]byte, error) {
@@ -193,8 +177,11 @@ func readTokenFile(path string) ([]byte, error) {
 
 // parse reads the lines of a file. Whatever is wrong with one, the error repeats nothing of it: a token may stand in
 // the wrong place.
-func (t *Tokens) parse(text []byte, sum [sha256.Size]byte) (*tokenSet, error) {
-	path, set := t.options.File, &tokenSet{sum: sum}
+func (t *Tokens) parse(f tokenFile) (*tokenSet, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	path, text, set := t.options.File, f.text, &tokenSet{sum: f.sum}
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		return nil, fmt.Errorf("%s: the last line does not end: it may be cut short; end it with a newline", path)
 	}
