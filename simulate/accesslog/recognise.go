@@ -103,7 +103,7 @@ const enough = 10
 
 // recognise finds the format of the first lines.
 func recognise(sample [][]byte) (lineFormat, error) {
-	if slices.ContainsFunc(sample, func(line []byte) bool { return bytes.HasPrefix(line, fieldsComment) }) {
+	if slices.ContainsFunc(sample, func(line []byte) bool { _, ok := namesOfFields(line); return ok }) {
 		return newW3CFormat(nil, sample)
 	}
 	if f, err := recogniseLine(sample); f != nil || err != nil {
