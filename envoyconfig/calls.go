@@ -139,7 +139,12 @@ func (c *Config) choose(r *Request) (*manager, error) {
 		return found[0], nil
 	case len(found) == 0 && r.Listener == "" && len(c.connections) > 0:
 		f := c.connections[0]
-		return nil, fmt.Errorf("%v: only a network filter asks here, when a connection begins, about domain %q: explain its descriptors with --domain and --descriptor", f.node.Pos(), f.domain())
+		var asked []string
+		for _, forms := range f.connectionForms() {
+			asked = append(asked, formsText(forms))
+		}
+		return nil, fmt.Errorf("%v: only a network filter asks here, when a connection begins, about %s of domain %q: explain that with --domain and --descriptor",
+			f.node.Pos(), strings.Join(asked, ", "), f.domain())
 	case len(found) == 0 && r.Listener != "":
 		return nil, fmt.Errorf("no listener %q with a rate limit filter for requests is in these files", r.Listener)
 	case len(found) == 0:

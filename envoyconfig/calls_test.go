@@ -134,7 +134,7 @@ func TestCallsOfConnections(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"both":          {both, "edge (port, 443) (from, ?) asked 1 "},
 		"alone":         {strings.Replace(both, "filters.http.ratelimit.v3.RateLimit", "filters.http.cors.v3.Cors", 1), "edge (port, 443) (from, ?) asked 0 " + OnlyConnections},
-		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:54: only a network filter asks here, when a connection begins, about domain "edge": explain its descriptors with --domain and --descriptor`},
+		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:54: only a network filter asks here, when a connection begins, about (port, 443), (from, *) of domain "edge": explain that with --domain and --descriptor`},
 	} {
 		c, err := Read([]File{{"f", []byte(tt.text)}})
 		if err != nil {

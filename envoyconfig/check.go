@@ -15,7 +15,7 @@ import (
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
 		config: c, set: set, seen: map[sent]*descriptors.Reach{}, domains: map[string]rules.Pos{}, dark: map[string]bool{}, lit: map[string]bool{}, partial: map[string]bool{}, matched: map[*tree.Node]bool{},
-		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, onceAt: map[repeatedKey]*repeated{}, reported: map[place]bool{}, routeDomains: map[*tree.Node]*tally{}, leasing: set.GivesLeases(),
+		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, onceAt: map[repeatedKey]*repeated{}, reported: map[place]bool{}, routeDomains: map[*tree.Node]*tally{}, connected: map[string]bool{}, leasing: set.GivesLeases(),
 		bucketed: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, asked: map[*descriptors.Rule]asking{},
 	}
 	for _, pos := range c.open {

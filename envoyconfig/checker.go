@@ -37,6 +37,8 @@ type checker struct {
 	routeDomains map[*tree.Node]*tally
 	// buckets has the id of a bucket of a quota filter for each rule that one can match, and asked what calls for it.
 	buckets map[*descriptors.Rule]*tree.Node
+	// connected are the domains about which only network filters ask.
+	connected map[string]bool
 	// bucketed are the domains of quota filters.
 	bucketed map[string]bool
 	asked    map[*descriptors.Rule]asking

@@ -69,6 +69,9 @@ func (f *filter) connectionForms() [][]descriptors.Form {
 // connection looks at a filter that asks when a connection begins.
 func (k *checker) connection(f *filter) {
 	domain := f.domain()
+	if _, other := k.domains[domain]; !other {
+		k.connected[domain] = true
+	}
 	k.domain(domain, f.config.Field("domain"))
 	k.service(f)
 	if why, never := k.config.runtime.disabled("ratelimit.tcp_filter_enabled"); never {

@@ -168,7 +168,7 @@ func TestConnections(t *testing.T) {
 		t.Errorf("found %q", got)
 	}
 	got := checkTexts(t, strings.Replace(text, "key: user", "key: usr", 1))
-	if want := `no rule of domain "shop" can match (usr, al): `; len(got) != 2 || !strings.Contains(got[0], want) {
+	if want := `no rule of domain "shop" can match (usr, al): `; len(got) != 2 || !strings.Contains(got[0], want) || !strings.Contains(got[1], "no filter sends a descriptor that user can match: add it to the descriptors of a network filter") {
 		t.Errorf("found %q, want %s", got, want)
 	}
 	// It asks the service as the filter of requests does.

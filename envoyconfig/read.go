@@ -103,7 +103,11 @@ func unrecognised(name string, roots []tree.Node) error {
 // madeInto returns the first object of Kubernetes of which a control plane makes configuration of Envoy, and says how to
 // get that; maker is empty if there is none.
 func madeInto(n *tree.Node) (of *tree.Node, maker string) {
-	for item := range n.Field("items").Elements() {
+	items := n.Field("items")
+	if n.Kind == tree.List {
+		items = n
+	}
+	for item := range items.Elements() {
 		if of, maker = madeInto(item); maker != "" {
 			return of, maker
 		}

@@ -161,6 +161,7 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		"apiVersion: v1\nkind: Namespace\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute":                     "f.yaml:4:1: found an object of kind HTTPRoute, of which a control plane makes",
 		"{ apiVersion: v1, kind: List, items: [{ apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy }] }": "f.yaml:1:39: found an object of kind BackendTrafficPolicy, of which Envoy Gateway makes Envoy's configuration: give the output of egctl x translate",
 		"{ apiVersion: networking.istio.io/v1, kind: VirtualService }":                                                        "found an object of kind VirtualService, of which Istio makes Envoy's configuration: give the output of istioctl",
+		"[{ apiVersion: getambassador.io/v2, kind: RateLimitService }]":                                                       "f.yaml:1:2: found an object of kind RateLimitService, of which a control plane",
 		"{ apiVersion: projectcontour.io/v1, kind: HTTPProxy }":                                                               "give the answer of /config_dump of the proxy",
 		"{ apiVersion: v1, kind: Service }":                                                                                   "found an object of kind Service, which is no configuration of Envoy: want",
 		"just text":                                                                                                           `f.yaml:1:1: found "just text", which`,
