@@ -95,8 +95,11 @@ var counted = map[string]countedKind{
 		return "shop.example " + strings.Replace(r.combined(), `] "`, `] (0 s) "`, 1)
 	}},
 	"zoraxy": {line: func(r *request) string {
-		return fmt.Sprintf("[%s] [router:host-http] [origin:shop.example] [client: %s] [useragent: %s] GET %s %d",
-			r.at.UTC().Format("2006-01-02 15:04:05.000000"), r.address, r.agent, r.path, r.status)
+		return fmt.Sprintf("%s [%s] [router:host-http] [origin:shop.example] [client: %s] [useragent: %s] GET %s %d",
+			r.at.Add(time.Minute).UTC().Format("2006/01/02 15:04:05"), r.at.UTC().Format("2006-01-02 15:04:05.000000"), r.address, r.agent, r.path, r.status)
+	}},
+	"npmplus": {line: func(r *request) string {
+		return fmt.Sprintf(`[%s] shop.example %s 0.227 "GET %s HTTP/2.0" %d 125 440 - %s`, r.clf(), r.address, r.path, r.status, r.agent)
 	}},
 	"zeek": {line: func(r *request) string {
 		return fmt.Sprintf("%d.%06d\tCh1\t%s\t5000\tGET\tshop.example\t%s\t%s\t%d", r.at.Unix(), r.at.Nanosecond()/1000, r.address, r.path, r.agent, r.status)

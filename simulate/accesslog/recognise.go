@@ -261,9 +261,9 @@ func (f *textFormat) likeness(line []byte) (share float64, at int) {
 			}
 		}
 	} else {
-		for _, literal := range f.literals[:len(f.ops)] {
+		for i, literal := range f.literals[:len(f.ops)] {
 			j := bytes.Index(line[at:], literal)
-			if j < 0 {
+			if j < 0 || i == 0 && j > 0 {
 				break
 			}
 			n, at = n+1, at+j+len(literal)

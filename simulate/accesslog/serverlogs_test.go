@@ -283,6 +283,19 @@ shop.example 2001:db8::1 - - [21/Nov/2026:10:00:01 +0100] (1500000 us) "GET / HT
 09:00:02 | 192.0.2.9 | GET | / | shop.example | curl/8 | 403`,
 	},
 	{
+		"Zoraxy behind what Go's log writes", `2026/11/21 09:00:00 [2026-11-21 09:00:00.123456] [internal] [system:info] Zoraxy started
+2026/11/21 09:00:00 [2026-11-21 09:00:00.250000] [router:host-http] [origin:shop.example] [client: 192.0.2.7] [useragent: curl/8] GET /a 200
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a | shop.example | curl/8 | 200`,
+	},
+	{
+		"NPMplus", `[21/Nov/2026:10:00:00 +0100] shop.example 192.0.2.7 0.227 "GET /a HTTP/2.0" 200 125 440 - Mozilla/5.0 (Windows NT 10.0; Win64; x64)
+[21/Nov/2026:09:00:01 +0000] _ 192.0.2.8 0.811 "\x16\x03\x01\"o" 400 0 0 - -
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | shop.example | - | 200
+09:00:01 | 192.0.2.8 | - | - | _ | - | 400`,
+	},
+	{
 		"Zoraxy before it wrote user agents", `[2026-11-21 09:00:00.250000] [router:host-http] [origin:shop.example] [client: 192.0.2.7] GET /a 200
 `, `
 09:00:00.25 | 192.0.2.7 | GET | /a | shop.example | - | 200`,

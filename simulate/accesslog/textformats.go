@@ -27,6 +27,7 @@ var textFormats = []serverFormat{
 	{"the combined log format behind a host", `$server_name ` + combinedFormat + `$rest`, ""},
 	{"nginx Proxy Manager's format", `[$time_local] $upstream_cache_status $upstream_status $status ` + managerFormat + `[Sent-to $server] "$http_user_agent" "$http_referer"`, ""},
 	{"nginx Proxy Manager's format", `[$time_local] $status ` + managerFormat + `"$http_user_agent" "$http_referer"`, ""},
+	{"NPMplus' format", `[$time_local] $host $remote_addr $request_time "$request" $status $body_bytes_sent $request_length $rest`, ""},
 	{"HAProxy's format", haproxyFormat, ""},
 	{"HAProxy's format", haproxyFormat + ` $rest`, ""},
 	{"the format of AWS's application load balancers", albFormat + `"$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $request_creation_time "$actions_executed"$rest`, ""},
@@ -60,6 +61,7 @@ var prefixes = []string{
 	`[$pod] $line`,
 	"$time\t$level\t$logger\t$message\t$line", // Caddy's console
 	`[$pod] $time $line`,
+	`$day $clock $line`, // of Go's log, as Zoraxy has it
 	`$time $line`,
 	`$syslog]: $line`,
 	`$syslog: $line`,
