@@ -117,7 +117,7 @@ var counted = map[string]countedKind{
 	}},
 	"iis-own": {line: func(r *request) string {
 		return fmt.Sprintf(`%s, -, %s, W3SVC2, SERVER, 10.0.0.1, 4502, 163, 3223, %d, 0, GET, /a, -,`, r.address, r.at.UTC().Format("1/2/06, 15:04:05"), r.status)
-	}},
+	}, header: "#Software: Microsoft Internet Information Services 6.0\n#Date: 2026-11-21 09:00:00\n"},
 	"apisix": {line: func(r *request) string {
 		return strings.NewReplacer(`] "`, `] shop.example "`, ` 512 `, ` 512 0.003 `).Replace(r.combined()) + ` 10.0.0.1:80 200 0.002 "http://shop.example/a"`
 	}},

@@ -41,6 +41,11 @@ func namesOfFields(line []byte) (names []byte, ok bool) {
 	return bytes.CutPrefix(line, zeekFieldsComment)
 }
 
+// isComment reports whether a line is one of the comments that IIS writes above its lines, those of its own format too.
+func isComment(line []byte) bool {
+	return slices.ContainsFunc([]string{"#Software:", "#Version:", "#Date:", "#Fields:"}, func(begin string) bool { return strings.HasPrefix(string(line), begin) })
+}
+
 // w3cDay is the day that a #Date: names, for times without a date.
 type w3cDay struct {
 	day, next string

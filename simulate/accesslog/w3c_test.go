@@ -170,3 +170,12 @@ func TestW3CErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestCommentsOfIIS has the comments of the W3C's format in a log of IIS's own, which are no lines that cannot be read.
+func TestCommentsOfIIS(t *testing.T) {
+	const line = "192.0.2.7, -, 11/21/26, 9:00:00, W3SVC2, SERVER, 10.0.0.1, 4502, 163, 3223, 200, 0, GET, /a, -,\n"
+	const comments = "#Software: Microsoft Internet Information Services 6.0\n#Version: 1.0\n#Date: 2026-11-21 09:00:00\n"
+	if got, counts := valuesOf(t, comments+line+comments+line+"# none\n", "auto", FieldRemote); len(got) != 2 || counts.Bad != 1 || counts.Read != 3 {
+		t.Errorf("%q, %+v, want two requests and one bad line", got, counts)
+	}
+}

@@ -112,6 +112,8 @@ def ltsv(line):
 
 
 def iis_own(line):
+    if line.startswith("#"):
+        return None
     parts = [part.strip() for part in line.split(",")]
     return parts[0], utc(parts[2] + " " + parts[3], "%m/%d/%y %H:%M:%S")
 
