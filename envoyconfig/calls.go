@@ -15,6 +15,9 @@ import (
 // Unknowable is how the reason begins for which it is not known whether Envoy asks.
 const Unknowable = "unknown: "
 
+// OnlyConnections is the reason for which no call is made about a request where only network filters ask.
+const OnlyConnections = "only network filters ask, when a connection begins"
+
 // Calls are those that Envoy makes to the service about a request.
 type Calls struct {
 	// VirtualHost and Route are where the request goes, "" where it goes nowhere.
@@ -26,6 +29,8 @@ type Calls struct {
 	None string
 	// ByFilter has one element for each rate limit filter, in order.
 	ByFilter []Call
+	// ByConnection has one element for each network filter, which asks once for each connection.
+	ByConnection []Call
 	// Buckets has one element for each filter of the rate limit quota service, which decide without a call.
 	Buckets []Bucket
 }
@@ -50,13 +55,21 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	if err != nil {
 		return nil, err
 	}
+	calls := &Calls{}
+	for _, f := range m.connections {
+		calls.ByConnection = append(calls.ByConnection, f.connectionCall())
+	}
+	if !m.asks() {
+		calls.None = OnlyConnections
+		return calls, nil
+	}
 	if m.table == nil {
 		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
 	}
 	x := &exchange{Request: r, manager: m.node, table: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime, formatted: c.formatted}
 	x.mutated, x.internalOnly = x.mutatedEarly(), tree.Texts(x.table.Field("internal_only_headers"))
 	h, found, none := m.table.route(x)
-	calls := &Calls{None: none}
+	calls.None = none
 	if h != nil {
 		calls.VirtualHost = h.name
 	}
@@ -111,21 +124,29 @@ func (t *table) route(x *exchange) (h *virtualHost, found *route, none string) {
 
 // choose returns the connection manager that the request comes to.
 func (c *Config) choose(r *Request) (*manager, error) {
-	var found []*manager
-	var names []string
-	for _, m := range c.managers {
-		if m.asks() && (r.Listener == "" || r.Listener == m.listener) {
-			found = append(found, m)
-			names = append(names, m.listener)
-		}
+	found := c.asking(r, (*manager).asks)
+	if len(found) == 0 {
+		found = c.asking(r, func(m *manager) bool { return len(m.connections) > 0 })
+	}
+	names := make([]string, len(found))
+	for i, m := range found {
+		names[i] = m.listener
 	}
 	switch {
 	case len(found) == 1 && found[0].fragments:
 		return nil, fmt.Errorf("%v: parts of a configuration do not say which route a request takes: give the answer of /config_dump of the proxy", found[0].node.Pos())
 	case len(found) == 1:
 		return found[0], nil
+	case len(found) == 0 && r.Listener == "" && len(c.connections) > 0:
+		f := c.connections[0]
+		var asked []string
+		for _, forms := range f.connectionForms() {
+			asked = append(asked, formsText(forms))
+		}
+		return nil, fmt.Errorf("%v: only a network filter asks here, when a connection begins, about %s of domain %q: explain that with --domain and --descriptor",
+			f.node.Pos(), strings.Join(asked, ", "), f.domain())
 	case len(found) == 0 && r.Listener != "":
-		return nil, fmt.Errorf("no listener %q with a rate limit filter is in these files", r.Listener)
+		return nil, fmt.Errorf("no listener %q with a rate limit filter for requests is in these files", r.Listener)
 	case len(found) == 0:
 		return nil, errors.New("no listener with a rate limit filter is in these files, so that Envoy never asks")
 	case r.Listener == "":
@@ -133,6 +154,33 @@ func (c *Config) choose(r *Request) (*manager, error) {
 	default:
 		return nil, fmt.Errorf("listener %q has several filter chains with a rate limit filter: keep the one in question", r.Listener)
 	}
+}
+
+// asking returns the connection managers that ask and may have the listener of a request.
+func (c *Config) asking(r *Request, asks func(*manager) bool) (found []*manager) {
+	for _, m := range c.managers {
+		if asks(m) && (r.Listener == "" || r.Listener == m.listener) {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// connectionCall returns the call that a network filter makes when a connection begins.
+func (f *filter) connectionCall() Call {
+	c := Call{Domain: f.domain(), Filter: f.node.Pos()}
+	for i, forms := range f.connectionForms() {
+		d := Descriptor{Pos: f.config.Field("descriptors").Nodes[i].Pos()}
+		for _, form := range forms {
+			d.keys = append(d.keys, form.Key)
+			d.Entries = append(d.Entries, Entry{form.Key, form.Value})
+			if form.AnyValue {
+				d.Unknown = "the format string " + strconv.Quote(rules.Shorten(form.Value))
+			}
+		}
+		c.Descriptors = append(c.Descriptors, d)
+	}
+	return c
 }
 
 // callOf returns the call about a request that takes a route, or one of its branches.

@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -112,7 +113,7 @@ func TestSeveralListeners(t *testing.T) {
 	request := Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/", Remote: netip.MustParseAddr("192.0.2.1")}
 	for name, want := range map[string]string{
 		"":      "several listeners ask: name one with --listener: ingress, other",
-		"third": `no listener "third" with a rate limit filter is in these files`,
+		"third": `no listener "third" with a rate limit filter for requests is in these files`,
 	} {
 		request.Listener = name
 		if _, err := c.Calls(request); err == nil || err.Error() != want {
@@ -122,5 +123,32 @@ func TestSeveralListeners(t *testing.T) {
 	request.Listener = "other"
 	if a, err := c.Calls(request); err != nil || a.ByFilter[0].Domain != "depot" {
 		t.Errorf("Ask with listener other = %+v, %v, want a call about depot", a, err)
+	}
+}
+
+// TestCallsOfConnections has network filters, which ask when a connection begins, with and without an HTTP filter.
+func TestCallsOfConnections(t *testing.T) {
+	const network = `{ name: n, typed_config: { "@type": x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: s, domain: edge, descriptors: [{ entries: [{ key: port, value: "443" }] }, ` +
+		`{ entries: [{ key: from, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%" }] }] } }`
+	both := strings.Replace(listenerText, "  - filters:\n", "  - filters:\n      - "+network+"\n", 1)
+	for name, tt := range map[string]struct{ text, want string }{
+		"both":          {both, "edge (port, 443) (from, ?) asked 1 "},
+		"alone":         {strings.Replace(both, "filters.http.ratelimit.v3.RateLimit", "filters.http.cors.v3.Cors", 1), "edge (port, 443) (from, ?) asked 0 " + OnlyConnections},
+		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:54: only a network filter asks here, when a connection begins, about (port, 443), (from, *) of domain "edge": explain that with --domain and --descriptor`},
+	} {
+		c, err := Read([]File{{"f", []byte(tt.text)}})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		got := ""
+		if calls, err := c.Calls(Request{Path: "/"}); err != nil {
+			got = err.Error()
+		} else if len(calls.ByConnection) == 1 {
+			call := &calls.ByConnection[0]
+			got = fmt.Sprintf("%s %s %s asked %d %s", call.Domain, &call.Descriptors[0], &call.Descriptors[1], len(calls.ByFilter), calls.None)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s\nwant %s", name, got, tt.want)
+		}
 	}
 }

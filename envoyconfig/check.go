@@ -15,7 +15,7 @@ import (
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
 		config: c, set: set, seen: map[sent]*descriptors.Reach{}, domains: map[string]rules.Pos{}, dark: map[string]bool{}, lit: map[string]bool{}, partial: map[string]bool{}, matched: map[*tree.Node]bool{},
-		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, onceAt: map[repeatedKey]*repeated{}, reported: map[place]bool{}, leasing: set.GivesLeases(),
+		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, onceAt: map[repeatedKey]*repeated{}, reported: map[place]bool{}, routeDomains: map[*tree.Node]*tally{}, connected: map[string]bool{}, leasing: set.GivesLeases(),
 		bucketed: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, asked: map[*descriptors.Rule]asking{},
 	}
 	for _, pos := range c.open {
@@ -35,8 +35,8 @@ func (k *checker) all() {
 	for m := range c.chains() {
 		limiting = k.manager(m) || limiting
 	}
-	for _, config := range c.connections {
-		k.connection(config)
+	for _, f := range c.connections {
+		k.connection(f)
 		limiting = true
 	}
 	if !limiting {
@@ -122,7 +122,8 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 	for _, f := range limiting {
 		candidates, config := f.candidates(m.table, h, r)
 		domain := f.domain()
-		if own := config.Field("domain"); own.Text != "" {
+		own := config.Field("domain")
+		if own.Text != "" {
 			domain = own.Text
 			k.domain(domain, own)
 		}
@@ -143,6 +144,9 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 			} else if why == "" {
 				fates[i].why = ""
 			}
+		}
+		if own.Text != "" && !m.fragments {
+			k.countDomain(own, r, len(asked) > 0, uncalled)
 		}
 		if k.leasing {
 			k.sharedLeases(f, k.leases(f, domain, asked), leases)

@@ -22,12 +22,41 @@ func (k *checker) hits(p candidate, reach *descriptors.Reach) {
 		if names := leaseNames(r); len(names) > 0 && slices.Contains(names, leaseIn(p.policy)) {
 			continue
 		}
+		least := p.neverFits(r)
 		for _, l := range r.Limits {
-			if !r.Unlimited && !l.Policy.CountRefused && !l.Policy.Leases() {
+			switch {
+			case r.Unlimited || l.Policy.CountRefused || l.Policy.Leases():
+			case least != nil:
+				k.report(Debt, rules.Error, p.node.Pos(), "%s at %v is never charged: %s at the end of a stream never fit into the limit at %v, which admits %d: set count_refused: true",
+					r.Path(), l.Pos, rules.Count(p.hits(), "hit"), least.Pos, least.Policy.Capacity())
+			default:
 				k.report(Debt, rules.Warning, p.node.Pos(), "what is sent at the end of a stream has happened, but %s at %v does not count it where it is over: set count_refused: true", r.Path(), l.Pos)
 			}
 		}
 	}
+}
+
+// hits returns how many hits are sent, 1 where their number is not known.
+func (p candidate) hits() int {
+	hits := p.node.Field("hits_addend")
+	if !p.own || hits.Field("format").There() || hits.Field("is_negative_hits").Yes(false) {
+		return 1
+	}
+	return int(hits.Field("number").Uint(1)) //nolint:gosec // Envoy takes at most 10^9
+}
+
+// neverFits returns a limit of a rule that has no room for the hits that are sent, however little of it is used, so
+// that the request is denied and no limit of the rule is charged; nil if there is none. A limit of 0 denies all.
+func (p candidate) neverFits(r *descriptors.Rule) *descriptors.Limit {
+	if p.node.Field("limit").There() || slices.ContainsFunc(r.Limits, func(l *descriptors.Limit) bool { return l.Table != nil }) {
+		return nil // the numbers are others
+	}
+	for _, l := range r.Limits {
+		if most := l.Policy.Capacity(); !l.Policy.Leases() && 0 < most && most < uint64(p.hits()) { //nolint:gosec // it is positive
+			return l
+		}
+	}
+	return nil
 }
 
 // actions looks for values that are not what they seem. f is the filter that sends them, nil if it is

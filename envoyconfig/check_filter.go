@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
@@ -19,16 +20,8 @@ const leastTimeout = 5 * time.Millisecond
 // defaultRequests is how many calls a cluster lets be in flight that does not say.
 const defaultRequests = 1024
 
-// filter looks at a filter for itself.
+// filter looks at an HTTP filter for itself.
 func (k *checker) filter(f *filter) {
-	service := f.config.At("rate_limit_service", "grpc_service")
-	if at := f.config.Field("timeout"); !at.There() {
-		more := ""
-		if own := service.Field("timeout"); own.There() {
-			more = "; the timeout of its grpc_service, at " + own.Pos().String() + ", has no effect"
-		}
-		k.reportOnce(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then %s: set timeout: 0.25s%s", f.unanswered(), more)
-	}
 	k.newer(f.config, newFilterFields)
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
 		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so that the filter never asks")
@@ -38,6 +31,19 @@ func (k *checker) filter(f *filter) {
 	}
 	if enforced := f.config.Field("filter_enforced"); isNever(enforced) {
 		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so that the filter asks and lets every request pass, whatever the answer: for a trial of rules shadow_mode is better, which metrics tell of")
+	}
+	k.service(f)
+}
+
+// service looks at how a filter, of HTTP or of connections, asks the service.
+func (k *checker) service(f *filter) {
+	service := f.config.At("rate_limit_service", "grpc_service")
+	if at := f.config.Field("timeout"); !at.There() {
+		more := ""
+		if own := service.Field("timeout"); own.There() {
+			more = "; the timeout of its grpc_service, at " + own.Pos().String() + ", has no effect"
+		}
+		k.reportOnce(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then %s: set timeout: 0.25s%s", f.unanswered(), more)
 	}
 	if at := f.config.Field("timeout"); at.There() && f.timeout() > 0 && f.timeout() < leastTimeout {
 		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, which a pause of a node outlasts, and then %s: set timeout: 0.25s", f.timeout(), f.unanswered())
@@ -53,12 +59,16 @@ func (k *checker) filter(f *filter) {
 	}
 }
 
-// unanswered describes how the filter treats a request that the service does not answer in time.
+// unanswered describes how the filter treats a request or connection about which the service does not answer in time.
 func (f *filter) unanswered() string {
-	if f.config.Field("failure_mode_deny").Yes(false) {
+	switch deny := f.config.Field("failure_mode_deny").Yes(false); {
+	case deny && f.typeName == api.NetworkRateLimit:
+		return "closes the connection"
+	case deny:
 		return "denies the request"
+	default:
+		return "goes on without an answer"
 	}
-	return "goes on without an answer"
 }
 
 // requestType holds that a filter for internal requests has some.

@@ -24,6 +24,7 @@ descriptors:
       - { unit: minute, requests_per_unit: 5 }
       - { unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: fewer, shadow: true }
   - { key: plain, rate_limit: { unit: day, requests_per_unit: 5, count_refused: true } }
+  - { key: list, rate_limits: [{ unit: second, requests_per_unit: 5 }, { unit: day, requests_per_unit: 1000 }] }
 `
 
 const (
@@ -127,6 +128,18 @@ func TestCheckLeases(t *testing.T) {
 			want: []string{
 				`2: warning: debt: what is sent at the end of a stream has happened, but both at rules.yaml:10:9 does not count it where it is over: set count_refused: true`,
 				`2: warning: leases: 536870912 bytes and more are taken for a lease by both, and not charged: give bytes a rule without leases`,
+			},
+		},
+		"more than a limit of a list ever has": {
+			elements: []string{with(keyed("list"), `hits_addend: { number: 6 }, apply_on_stream_done: true`)},
+			want: []string{
+				`0: error: debt: list at rules.yaml:16:32 is never charged: 6 hits at the end of a stream never fit into the limit at rules.yaml:16:32, which admits 5: set count_refused: true`,
+			},
+		},
+		"as much as a limit of a list has": {
+			elements: []string{with(keyed("list"), `hits_addend: { number: 5 }, apply_on_stream_done: true`)},
+			want: []string{
+				`0: warning: debt: what is sent at the end of a stream has happened, but list at rules.yaml:16:32 does not count it where it is over: set count_refused: true`,
 			},
 		},
 		"a lease at the start": {

@@ -109,7 +109,11 @@ func formsText(forms []descriptors.Form) string {
 func (k *checker) unsent() {
 	for _, l := range k.set.Limits {
 		if r := l.Rule; !k.reached[r] && r.Divided() == nil && k.lit[r.Domain()] && !k.dark[r.Domain()] {
-			k.report(Unsent, rules.Warning, r.Pos(), "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host", r.Path())
+			message := "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host"
+			if k.connected[r.Domain()] {
+				message = "no filter sends a descriptor that %s can match: add it to the descriptors of a network filter"
+			}
+			k.report(Unsent, rules.Warning, r.Pos(), message, r.Path())
 		}
 	}
 }

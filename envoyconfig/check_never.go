@@ -44,6 +44,7 @@ func (k *checker) never() {
 		}
 	}
 	k.hidden()
+	k.idleDomains(unsent)
 	for domain, at := range k.domains {
 		if k.lit[domain] || k.bucketed[domain] || k.dark[domain] || unsent {
 			continue
@@ -52,6 +53,29 @@ func (k *checker) never() {
 			k.report(Unknown, rules.Note, at, "no rate_limits are in these files, so that it is not known what is sent to domain %q: give those of the virtual hosts or routes, too", rules.Shorten(domain))
 		} else {
 			k.report(NeverAsked, rules.Error, at, "nothing is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
+		}
+	}
+}
+
+// countDomain takes note of a route to which the domain of a RateLimitPerRoute applies. why is the reason for which no
+// request is sent anywhere from the route; empty if some may be.
+func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why string) {
+	t := k.routeDomains[domain]
+	if t == nil {
+		t = &tally{why: cmp.Or(why, "no rate_limits apply to it"), at: r.node.Pos()}
+		k.routeDomains[domain] = t
+	}
+	if asked {
+		t.sent++
+	}
+}
+
+// idleDomains warns of domains of a RateLimitPerRoute for whose routes the filter never asks. A domain about which
+// nothing asks at all is an error already, except where an unsent element of rate_limits may be meant for it.
+func (k *checker) idleDomains(unsent bool) {
+	for at, t := range k.routeDomains {
+		if t.sent == 0 && (unsent || k.lit[at.Text]) {
+			k.report(NeverAsked, rules.Warning, at.Pos(), "this domain has no effect, since the filter never asks there: %s (route %v); add rate_limits, or leave it out", t.why, t.at)
 		}
 	}
 }

@@ -33,8 +33,12 @@ type checker struct {
 	// reached are the rules that something sent can match.
 	reached map[*descriptors.Rule]bool
 	tallies map[*tree.Node]*tally
+	// routeDomains are the domains that a RateLimitPerRoute sets, with the routes for which the filter asks.
+	routeDomains map[*tree.Node]*tally
 	// buckets has the id of a bucket of a quota filter for each rule that one can match, and asked what calls for it.
 	buckets map[*descriptors.Rule]*tree.Node
+	// connected are the domains about which only network filters ask.
+	connected map[string]bool
 	// bucketed are the domains of quota filters.
 	bucketed map[string]bool
 	asked    map[*descriptors.Rule]asking

@@ -21,9 +21,10 @@ type Config struct {
 	// roots are the values of the files, and sources the files while they are read, by name.
 	roots   []*tree.Node
 	sources map[string][]byte
-	// local are filters that limit without a service, connections those that ask about connections, and foreign
-	// others that ask and are not looked at.
-	local, connections, foreign []*tree.Node
+	// local are filters that limit without a service, and foreign those that ask and are not looked at.
+	local, foreign []*tree.Node
+	// connections are the filters that ask when a connection begins.
+	connections []*filter
 	// overrides are configurations of quota filters for routes.
 	overrides []*tree.Node
 	// allListeners and allClusters say that none comes from elsewhere; fromElsewhere is what says that listeners do.

@@ -30,7 +30,7 @@ const (
 	Timeout Code = "timeout"
 	// Cluster is a cluster of the service that Envoy cannot ask, or not enough.
 	Cluster Code = "cluster"
-	// Debt is hits known at the end of a stream, of which refused requests lose theirs.
+	// Debt is hits known at the end of a stream that a limit does not count where it denies them.
 	Debt Code = "debt"
 	// Leases is what a request holds and nobody gives back, or the wrong one.
 	Leases Code = "leases"

@@ -34,7 +34,7 @@ func (f *filter) judge(j *api.Judge, running bool) {
 	case f.typeName == "":
 		wrong(`%v: Envoy rejects the filter %s without typed_config, whose "@type" says which filter it is`, f.node.Pos(), rules.Shorten(f.name))
 	case named && slices.Contains([]string{api.NetworkRateLimit, api.RateLimitPerRoute}, f.typeName), 0 < distance && distance <= misspelt,
-		strings.HasPrefix(f.typeName, filterTypes+"ratelimit.") && f.typeName != api.RateLimit && !f.node.Field("is_optional").Yes(false):
+		(strings.HasPrefix(f.typeName, filterTypes+"ratelimit.") || strings.HasPrefix(f.typeName, filterTypes+"rate_limit.")) && f.typeName != api.RateLimit && !f.node.Field("is_optional").Yes(false):
 		wrong("%v: Envoy has no HTTP filter %s, and rejects it: write type.googleapis.com/%s", f.config.Field("@type").Pos(), rules.Shorten(f.typeName), api.RateLimit)
 	}
 }

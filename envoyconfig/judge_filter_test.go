@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
 // TestFiltersWithoutConfiguration has filters that Envoy takes without typed_config. e2e/asked has those that it
@@ -51,6 +53,16 @@ func TestFiltersWithoutConfiguration(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestFiltersThatEnvoyLacks has messages that are taken for the rate limit filter's. Envoy 1.40 has none of them.
+func TestFiltersThatEnvoyLacks(t *testing.T) {
+	for _, message := range []string{"ratelimit.v3.GlobalRateLimit", "rate_limit.v3.GlobalRateLimit", "rate_limit.v3.RateLimit", "ratelimit.v3.Ratelimit"} {
+		_, err := Read([]File{{"f", []byte(strings.Replace(listenerText, "ratelimit.v3.RateLimit", message, 1))}})
+		if err == nil || !strings.Contains(err.Error(), "Envoy has no HTTP filter envoy.extensions.filters.http."+message+", and rejects it: write type.googleapis.com/"+api.RateLimit) {
+			t.Errorf("%s: %v", message, err)
 		}
 	}
 }

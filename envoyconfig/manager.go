@@ -16,6 +16,8 @@ type manager struct {
 	listener string
 	filters  []*filter
 	upgrades []upgrade
+	// connections are the network filters of its filter chain that ask when a connection begins.
+	connections []*filter
 	// table is nil where no file has the routes.
 	table *table
 	// fragments says that filters and routes are parts, which Istio puts somewhere.

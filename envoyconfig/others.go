@@ -28,7 +28,7 @@ func (c *Config) others() {
 		case typeName == api.LocalRateLimit, strings.HasSuffix(typeName, "local_ratelimit.v3.LocalRateLimit"):
 			c.local = append(c.local, n)
 		case typeName == api.NetworkRateLimit:
-			c.connections = append(c.connections, config)
+			c.connections = append(c.connections, &filter{node: n, typeName: typeName, config: config})
 		case typeName == api.QuotaOverride:
 			c.overrides = append(c.overrides, n)
 		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !looked[config], slices.Contains(foreignFilters, typeName):
@@ -56,22 +56,36 @@ func (m *manager) hasLocal(p *policy) bool {
 	return slices.ContainsFunc(m.locals(), func(f *filter) bool { return f.stage() == p.stage })
 }
 
-// connection looks at a filter that asks when a connection begins, always about the same descriptors.
-func (k *checker) connection(config *tree.Node) {
-	domain := config.Field("domain").Text
-	k.domain(domain, config.Field("domain"))
-	for n := range config.Field("descriptors").Elements() {
-		k.lit[domain] = true
-		forms := tree.All(n.Field("entries"), func(e *tree.Node) descriptors.Form {
+// connectionForms returns the descriptors of a filter that asks when a connection begins, always about the same ones.
+func (f *filter) connectionForms() [][]descriptors.Form {
+	return tree.All(f.config.Field("descriptors"), func(n *tree.Node) []descriptors.Form {
+		return tree.All(n.Field("entries"), func(e *tree.Node) descriptors.Form {
 			value := e.Field("value").Text
 			return descriptors.Form{Key: e.Field("key").Text, Value: value, AnyValue: strings.Contains(value, "%")}
 		})
+	})
+}
+
+// connection looks at a filter that asks when a connection begins.
+func (k *checker) connection(f *filter) {
+	domain := f.domain()
+	if _, other := k.domains[domain]; !other {
+		k.connected[domain] = true
+	}
+	k.domain(domain, f.config.Field("domain"))
+	k.service(f)
+	if why, never := k.config.runtime.disabled("ratelimit.tcp_filter_enabled"); never {
+		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so that the filter never asks", why)
+	}
+	for i, forms := range f.connectionForms() {
+		k.lit[domain] = true
 		reach := k.set.Reach(domain, forms)
+		k.wait(f, &reach)
 		for _, r := range reach.Rules {
 			k.reached[r] = true
 		}
 		if reach.Reason != "" && slices.Contains(k.set.Domains(), domain) {
-			k.report(Unmatched, rules.Error, n.Pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
+			k.report(Unmatched, rules.Error, f.config.Field("descriptors").Nodes[i].Pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
 		}
 	}
 }

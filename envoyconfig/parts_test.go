@@ -163,13 +163,30 @@ func TestRulesOfSeveralEnvoys(t *testing.T) {
 
 // TestConnections has a filter that asks when a connection begins.
 func TestConnections(t *testing.T) {
-	const text = "filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: a, domain: shop, descriptors: [{ entries: [{ key: user, value: al }] }] } }] }]"
+	const text = "filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: a, domain: shop, timeout: 0.25s, descriptors: [{ entries: [{ key: user, value: al }] }] } }] }]"
 	if got := checkTexts(t, text); len(got) > 0 {
 		t.Errorf("found %q", got)
 	}
 	got := checkTexts(t, strings.Replace(text, "key: user", "key: usr", 1))
-	if want := `no rule of domain "shop" can match (usr, al): `; len(got) != 2 || !strings.Contains(got[0], want) {
+	if want := `no rule of domain "shop" can match (usr, al): `; len(got) != 2 || !strings.Contains(got[0], want) || !strings.Contains(got[1], "no filter sends a descriptor that user can match: add it to the descriptors of a network filter") {
 		t.Errorf("found %q, want %s", got, want)
+	}
+	// It asks the service as the filter of requests does.
+	const bootstrap = "layered_runtime: { layers: [{ static_layer: { ratelimit: { tcp_filter_enabled: 0 } } }] }\nstatic_resources:\n  listeners: [{ "
+	service := ", failure_mode_deny: true, rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: %s } } }, stat_prefix: a"
+	const clusters = " }]\n  clusters: [{ name: old }, { name: new, http2_protocol_options: {} }]\n"
+	for from, wants := range map[string][]string{
+		"old":  {"the runtime has ratelimit.tcp_filter_enabled: 0, at 0:1:80, so that the filter never asks", `cluster "old" does not speak HTTP/2`},
+		"new":  {`cluster "new": it lets 1024 calls be in flight`, "it has no gRPC health check", "waits 20 ms, which is short for a busy node, and then closes the connection"},
+		"gone": {`cluster "gone" of the service is not in these files`},
+	} {
+		of := strings.Replace(strings.Replace(text, ", timeout: 0.25s", "", 1), ", stat_prefix: a", fmt.Sprintf(service, from), 1)
+		got := strings.Join(checkTexts(t, bootstrap+of+clusters), "\n")
+		for _, want := range wants {
+			if !strings.Contains(got, want) {
+				t.Errorf("of cluster %s: found %s\nwant %s", from, got, want)
+			}
+		}
 	}
 }
 

@@ -91,8 +91,46 @@ func unrecognised(name string, roots []tree.Node) error {
 			found = "an object with " + strings.Join(names, ", ")
 		}
 	}
+	for i := range roots {
+		if n, maker := madeInto(&roots[i]); maker != "" {
+			return fmt.Errorf("%v: found an object of kind %s, of which %s", n.Pos(), rules.Shorten(n.Field("kind").Text), maker)
+		}
+	}
 	return fmt.Errorf("%v: found %s, which is no configuration of Envoy: want a bootstrap (static_resources or dynamic_resources), "+
 		"xDS resources (resources, or @type), routes, the answer of /config_dump (configs), or Istio's (kind: EnvoyFilter)", pos, found)
+}
+
+// madeInto returns the first object of Kubernetes of which a control plane makes configuration of Envoy, and says how to
+// get that; maker is empty if there is none.
+func madeInto(n *tree.Node) (of *tree.Node, maker string) {
+	items := n.Field("items")
+	if n.Kind == tree.List {
+		items = n
+	}
+	for item := range items.Elements() {
+		if of, maker = madeInto(item); maker != "" {
+			return of, maker
+		}
+	}
+	group, _, _ := strings.Cut(n.Field("api_version").Text, "/")
+	return n, makerOf(group)
+}
+
+// makerOf says how to get the configuration of Envoy that is made of objects of an API group; empty if none is known.
+func makerOf(group string) string {
+	switch {
+	case group == "gateway.envoyproxy.io":
+		return "Envoy Gateway makes Envoy's configuration: give the output of egctl x translate --from gateway-api --to xds -o yaml -f FILE, with its Gateways and routes in FILE"
+	case group == "gateway.networking.k8s.io":
+		return "a control plane makes Envoy's configuration: give the answer of /config_dump of the proxy, or with Envoy Gateway the output of " +
+			"egctl x translate --from gateway-api --to xds -o yaml -f FILE"
+	case strings.HasSuffix(group, "istio.io"):
+		return "Istio makes Envoy's configuration: give the output of istioctl proxy-config all POD -o json"
+	case group == "projectcontour.io", strings.HasSuffix(group, "getambassador.io"), strings.HasSuffix(group, ".solo.io"):
+		return "a control plane makes Envoy's configuration: give the answer of /config_dump of the proxy"
+	default:
+		return ""
+	}
 }
 
 // document takes in what one value of a file holds, and reports whether it is a

@@ -68,20 +68,25 @@ func (c *Config) resources(list *tree.Node) (found bool) {
 func (c *Config) listener(n *tree.Node) {
 	name := n.Field("name").Text
 	chain := func(n *tree.Node) {
-		for filter := range n.Field("filters").Elements() {
-			c.manager(filter.Field("typed_config"), name)
+		var connections []*filter
+		for n := range n.Field("filters").Elements() {
+			config := n.Field("typed_config")
+			if typeName, inner := config.Typed(); typeName == api.NetworkRateLimit {
+				connections = append(connections, &filter{node: config, typeName: typeName, config: inner})
+			}
+			c.manager(config, name, connections)
 		}
 	}
 	for n := range n.Field("filter_chains").Elements() {
 		chain(n)
 	}
 	chain(n.Field("default_filter_chain"))
-	c.manager(n.At("api_listener", "api_listener"), name)
+	c.manager(n.At("api_listener", "api_listener"), name, nil)
 }
 
-func (c *Config) manager(n *tree.Node, listener string) {
+func (c *Config) manager(n *tree.Node, listener string, connections []*filter) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
-		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, listener)}
+		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, listener), connections: connections}
 		for _, f := range m.filters {
 			f.judge(&c.judge, c.running)
 		}

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -43,7 +44,10 @@ func newEnvoySource(o *Options, f *accesslog.Format) (*envoySource, error) {
 		}
 	}
 	// Whether the configuration asks at all shows with the first request.
-	_, err := s.config.Calls(envoyconfig.Request{Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" }})
+	calls, err := s.config.Calls(envoyconfig.Request{Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" }})
+	if err == nil && calls.None == envoyconfig.OnlyConnections {
+		err = errors.New(calls.None + ", and a log of requests does not show when that is")
+	}
 	return s, err
 }
 

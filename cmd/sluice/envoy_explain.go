@@ -60,33 +60,27 @@ func (e *explainCmd) explainEnvoy(c console) error {
 }
 
 // callsText shows the calls, one line for each descriptor, and then, for each that is
-// sent, the walk through the rules.
+// sent for the request, the walk through the rules.
 func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 	var b strings.Builder
 	if calls.Route != "" {
 		fmt.Fprintf(&b, "route  %s / %s  (%v)\n", calls.VirtualHost, calls.Route, calls.Pos)
 	}
-	if calls.None != "" && len(calls.Buckets) == 0 {
+	for i := range calls.ByConnection {
+		callText(&b, "for each connection, domain", &calls.ByConnection[i], set)
+	}
+	switch {
+	case calls.None == "" || len(calls.Buckets) > 0:
+	case len(calls.ByConnection) > 0:
+		fmt.Fprintf(&b, "nothing is asked about the request: %s\n", calls.None)
+	default:
 		fmt.Fprintf(&b, "nothing is asked: %s\n", calls.None)
 	}
 	for i := range calls.Buckets {
 		bucketText(&b, &calls.Buckets[i], set)
 	}
 	for i := range calls.ByFilter {
-		call := &calls.ByFilter[i]
-		fmt.Fprintf(&b, "domain %q  (%v)\n", call.Domain, call.Filter)
-		if len(call.Before) > 0 {
-			fmt.Fprintf(&b, "before it, and not run here: %s\n", strings.Join(call.Before, ", "))
-		}
-		if call.None != "" {
-			fmt.Fprintf(&b, "nothing is asked: %s\n", call.None)
-		}
-		table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		for j := range call.Descriptors {
-			d := &call.Descriptors[j]
-			fmt.Fprintf(table, "%2d\t%s\t%s\n", j+1, d, descriptorText(d, set, call.Domain))
-		}
-		_ = table.Flush() // to memory
+		callText(&b, "domain", &calls.ByFilter[i], set)
 	}
 	for i := range calls.ByFilter {
 		call := &calls.ByFilter[i]
@@ -103,6 +97,23 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 		}
 	}
 	return b.String()
+}
+
+// callText shows a call, one line for each descriptor.
+func callText(b *strings.Builder, title string, call *envoyconfig.Call, set *descriptors.Set) {
+	fmt.Fprintf(b, "%s %q  (%v)\n", title, call.Domain, call.Filter)
+	if len(call.Before) > 0 {
+		fmt.Fprintf(b, "before it, and not run here: %s\n", strings.Join(call.Before, ", "))
+	}
+	if call.None != "" {
+		fmt.Fprintf(b, "nothing is asked: %s\n", call.None)
+	}
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for i := range call.Descriptors {
+		d := &call.Descriptors[i]
+		fmt.Fprintf(table, "%2d\t%s\t%s\n", i+1, d, descriptorText(d, set, call.Domain))
+	}
+	_ = table.Flush() // to memory
 }
 
 // bucketText says which bucket of a quota filter a request is in, and what becomes of it.

@@ -51,7 +51,7 @@ func (e *explainCmd) Validate() error {
 	case e.Addr == "":
 		return nil
 	case len(e.Config) > 0 || e.given:
-		return errors.New("--addr excludes --config, --defaults, --merge-domains, --all-or-nothing and --calendar-months: the running sluice has its own")
+		return errors.New("--addr excludes --config, --defaults, --merge-domains, --all-or-nothing, --calendar-months, --table and --tables-dir: the running sluice has its own")
 	}
 	if e.Limit != "" {
 		if _, err := descriptors.ParseOverride(e.Limit); err != nil {

@@ -40,7 +40,7 @@ var sharedVariables = []string{"merge-domains", "all-or-nothing", "calendar-mont
 // BeforeResolve has the environment set them.
 func (f *ruleFlags) BeforeResolve(ctx *kong.Context) error {
 	f.given = slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool {
-		return p.Flag != nil && (p.Flag.Name == "defaults" || slices.Contains(sharedVariables, p.Flag.Name))
+		return p.Flag != nil && (slices.Contains([]string{"defaults", "table", "tables-dir"}, p.Flag.Name) || slices.Contains(sharedVariables, p.Flag.Name))
 	})
 	_, err := environment.Resolve(ctx, sharedVariables)
 	return err

@@ -57,6 +57,14 @@ type match struct {
 	Invert     bool
 }
 
+// text is the value of a match.
+func (m *match) text() string {
+	if m.Value == nil {
+		return "no value"
+	}
+	return *m.Value
+}
+
 // readLimits reads the global rules of a policy.
 func (o *Objects) readLimits(p *policy, file string) {
 	rl := p.Spec.RateLimit
@@ -87,7 +95,30 @@ func (o *Objects) readLimits(p *policy, file string) {
 			o.fail(pos, "rule %d of BackendTrafficPolicy %s: %v; Envoy Gateway answers 500 on its routes", i, policy, err)
 			continue
 		}
+		o.warnOfDropped(pos, &w)
 		p.limits = append(p.limits, l)
+	}
+}
+
+// warnOfDropped reports the selectors of a rule that Envoy Gateway drops: it keeps one sourceCIDR and one path for each
+// rule, those of the last clientSelector that has them.
+func (o *Objects) warnOfDropped(pos rules.Pos, w *written) {
+	last := map[string]int{}
+	for i := len(w.ClientSelectors) - 1; i >= 0; i-- {
+		s := &w.ClientSelectors[i]
+		for _, field := range []struct {
+			name  string
+			match *match
+		}{{"path", s.Path}, {"sourceCIDR", s.SourceCIDR}} {
+			switch kept, found := last[field.name]; {
+			case field.match == nil:
+			case !found:
+				last[field.name] = i
+			default:
+				o.warn(pos, "clientSelectors[%d].%s (%s) has no effect: Envoy Gateway keeps only the last %s of a rule, that of clientSelectors[%d]; make a rule for each",
+					i, field.name, rules.Shorten(field.match.text()), field.name, kept)
+			}
+		}
 	}
 }
 

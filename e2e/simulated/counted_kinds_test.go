@@ -91,13 +91,33 @@ var counted = map[string]countedKind{
 		return fmt.Sprintf("time:[%s]\thost:%s\treq:GET %s HTTP/1.1\tstatus:%d\tua:%s\tvhost:shop.example", r.clf(), r.address, r.path, r.status, r.agent)
 	}},
 	"ovh": {line: func(r *request) string { return strings.Replace(r.combined(), " - - ", " shop.example - ", 1) }},
+	"gandi": {line: func(r *request) string {
+		return "shop.example " + strings.Replace(r.combined(), `] "`, `] (0 s) "`, 1)
+	}},
+	"zoraxy": {line: func(r *request) string {
+		return fmt.Sprintf("%s [%s] [router:host-http] [origin:shop.example] [client: %s] [useragent: %s] GET %s %d",
+			r.at.Add(time.Minute).UTC().Format("2006/01/02 15:04:05"), r.at.UTC().Format("2006-01-02 15:04:05.000000"), r.address, r.agent, r.path, r.status)
+	}},
+	"npmplus": {line: func(r *request) string {
+		return fmt.Sprintf(`[%s] shop.example %s 0.227 "GET %s HTTP/2.0" %d 125 440 - %s`, r.clf(), r.address, r.path, r.status, r.agent)
+	}},
+	"zeek": {line: func(r *request) string {
+		return fmt.Sprintf("%d.%06d\tCh1\t%s\t5000\tGET\tshop.example\t%s\t%s\t%d", r.at.Unix(), r.at.Nanosecond()/1000, r.address, r.path, r.agent, r.status)
+	}, header: "#separator \\x09\n#path\thttp\n#fields\tts\tuid\tid.orig_h\tid.orig_p\tmethod\thost\turi\tuser_agent\tstatus_code\n#types\ttime\tstring\taddr\tport\tstring\tstring\tstring\tstring\tcount\n"},
+	"zeek-json": {line: func(r *request) string {
+		return fmt.Sprintf(`{"ts":%d.%06d,"uid":"Ch1","id.orig_h":"%s","id.resp_h":"10.0.0.1","method":"GET","uri":"%s","status_code":%d}`,
+			r.at.Unix(), r.at.Nanosecond()/1000, r.address, r.path, r.status)
+	}},
+	"iis-date": {line: func(r *request) string {
+		return r.at.UTC().Format("15:04:05") + " " + r.address + " GET " + r.path + " " + strconv.Itoa(r.status)
+	}, header: "#Date: 2026-11-21 09:00:00\n#Fields: time c-ip cs-method cs-uri-stem sc-status\n"},
 	"s3": {line: func(r *request) string {
 		return fmt.Sprintf(`79a59d shop [%s] %s - 3E57 REST.GET.OBJECT a "GET %s HTTP/1.1" %d - 113 113 7 6 "-" "%s" - id SigV4 ECDHE AuthHeader shop.s3.amazonaws.com TLSv1.2 - -`,
 			r.clf(), r.address, r.path, r.status, r.agent)
 	}},
 	"iis-own": {line: func(r *request) string {
 		return fmt.Sprintf(`%s, -, %s, W3SVC2, SERVER, 10.0.0.1, 4502, 163, 3223, %d, 0, GET, /a, -,`, r.address, r.at.UTC().Format("1/2/06, 15:04:05"), r.status)
-	}},
+	}, header: "#Software: Microsoft Internet Information Services 6.0\n#Date: 2026-11-21 09:00:00\n"},
 	"apisix": {line: func(r *request) string {
 		return strings.NewReplacer(`] "`, `] shop.example "`, ` 512 `, ` 512 0.003 `).Replace(r.combined()) + ` 10.0.0.1:80 200 0.002 "http://shop.example/a"`
 	}},

@@ -63,6 +63,8 @@ type Line struct {
 	base int
 	// part says how the lines below the last #Fields: are read.
 	part *w3cPart
+	// day is that of the last #Date:, nil without one.
+	day *w3cDay
 	// second is the last one.
 	second second
 	// starts and ends are for text formats.

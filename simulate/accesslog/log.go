@@ -38,9 +38,9 @@ type Chunk struct {
 	// tooLong says that the chunk is the begin of a line that is too long, which costs
 	// that line.
 	tooLong bool
-	// fields are the names of the last #Fields: above the chunk, in logs of the W3C's format.
-	fields []byte
-	memory *[chunkBytes]byte
+	// comments are the last #Fields: and the last #Date: above the chunk, in logs of the W3C's format; nil where there is none.
+	comments [][]byte
+	memory   *[chunkBytes]byte
 }
 
 // freeChunks is memory of chunks to be used again: it need not be zeroed.

@@ -11,7 +11,7 @@ const otlpTime = "timeUnixNano"
 
 // otherNames are what a field is called in logs, the best name first: in those of Envoy Gateway,
 // Istio, OpenTelemetry, nginx, Caddy, Traefik, HAProxy, AWS, Google Cloud, Azure Front Door,
-// Cloudflare, Fastly, Kong, APISIX, of Node.js's pino and in the W3C's format. A field that is not
+// Cloudflare, Fastly, Kong, APISIX, Zeek, of Node.js's pino and in the W3C's format. A field that is not
 // here has its own name only.
 var otherNames = map[string][]string{
 	// When a request began is what Envoy asks at, so that is better than when it ended.
@@ -40,7 +40,7 @@ var otherNames = map[string][]string{
 	"protocol": {"protocol", "server_protocol", "RequestProtocol", "request.proto", "cs-protocol-version", requestLine},
 	FieldRemote: {
 		FieldRemote, "remote_addr", "client_ip", "clientip", "ClientHost", "request.client_ip", "request.remote_ip", "remote_ip", "c-ip", "client",
-		"ClientAddr", "httpRequest.remoteIp", "req.remoteAddress", "ClientIP", "properties.clientIp", "clientIp",
+		"ClientAddr", "httpRequest.remoteIp", "req.remoteAddress", "ClientIP", "properties.clientIp", "clientIp", "id.orig_h",
 	},
 	// Caddy's duration is another one than Envoy's.
 	FieldDuration: {FieldDuration, "request_time", "Duration", "responseTime", "latencies.request", "elapsed"},

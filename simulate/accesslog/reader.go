@@ -82,7 +82,7 @@ var (
 // with them. It returns an error of the log itself, or that of yield.
 func (f *Format) Chunks(in io.Reader, yield func(Chunk) error) error {
 	if _, ok := f.lines.(*w3cFormat); ok {
-		yield = rememberFields(yield)
+		yield = rememberComments(yield)
 	}
 	return chunks(in, f.lines.about().longest, yield)
 }
@@ -95,9 +95,11 @@ func (r *Reader) Read(c Chunk) Counts {
 		r.bad(&LineError{0, errTooLong})
 		return r.counts
 	}
-	r.line.part = nil
-	if f, ok := r.format.lines.(*w3cFormat); ok && c.fields != nil {
-		f.partOf(r.line, c.fields)
+	r.line.part, r.line.day = nil, nil
+	if f, ok := r.format.lines.(*w3cFormat); ok {
+		for _, line := range c.comments {
+			f.comment(r.line, line)
+		}
 	}
 	for rest := c.Bytes; len(rest) > 0; {
 		var line []byte

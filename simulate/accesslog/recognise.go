@@ -103,7 +103,7 @@ const enough = 10
 
 // recognise finds the format of the first lines.
 func recognise(sample [][]byte) (lineFormat, error) {
-	if slices.ContainsFunc(sample, func(line []byte) bool { return bytes.HasPrefix(line, fieldsComment) }) {
+	if slices.ContainsFunc(sample, func(line []byte) bool { _, ok := namesOfFields(line); return ok }) {
 		return newW3CFormat(nil, sample)
 	}
 	if f, err := recogniseLine(sample); f != nil || err != nil {
@@ -261,9 +261,9 @@ func (f *textFormat) likeness(line []byte) (share float64, at int) {
 			}
 		}
 	} else {
-		for _, literal := range f.literals[:len(f.ops)] {
+		for i, literal := range f.literals[:len(f.ops)] {
 			j := bytes.Index(line[at:], literal)
-			if j < 0 {
+			if j < 0 || i == 0 && j > 0 {
 				break
 			}
 			n, at = n+1, at+j+len(literal)

@@ -253,7 +253,9 @@ http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -
 09:00:02 | 192.0.2.8 | PUT | /a | - | curl/8 | 503`,
 	},
 	{
-		"IIS's own format", `192.0.2.7, -, 11/21/26, 9:00:00, W3SVC2, SERVER, 10.0.0.1, 4502, 163, 3223, 200, 0, GET, /a, -,
+		"IIS's own format", `#Software: Microsoft Internet Information Services 6.0
+#Date: 2026-11-21 09:00:00
+192.0.2.7, -, 11/21/26, 9:00:00, W3SVC2, SERVER, 10.0.0.1, 4502, 163, 3223, 200, 0, GET, /a, -,
 192.0.2.8, al, 11/21/2026, 9:00:01, W3SVC2, SERVER, 10.0.0.1, 4502, 163, 3223, 429, 0, GET, /b, x=y,
 `, `
 09:00:00 | 192.0.2.7 | GET | /a | - | - | 200
@@ -264,5 +266,54 @@ http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -
 2026-11-21T09:00:01.25Z shop 192.0.2.8:2817 10.0.0.1:80 0.001069 0.000028 0.000041 - - 82 305 "- - - " "-" - -
 `, `
 09:00:00.25 | 192.0.2.7:2817 | GET | /a?b | shop.example:80 | curl/8 | 200`,
+	},
+	{
+		"Gandi", `shop.example 192.0.2.7 - al [21/Nov/2026:09:00:00 +0000] (0 s) "GET /a HTTP/1.1" 200 368 "-" "curl/8"
+shop.example 2001:db8::1 - - [21/Nov/2026:10:00:01 +0100] (1500000 us) "GET / HTTP/1.1" 429 - "https://shop.example/" "curl/8"
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | shop.example | curl/8 | 200
+09:00:01 | 2001:db8::1 | GET | / | shop.example | curl/8 | 429`,
+	},
+	{
+		"Zoraxy", `[2026-11-21 09:00:00.123456] [internal] [system:info] Zoraxy started
+[2026-11-21 09:00:00.250000] [router:host-http] [origin:shop.example] [client: 192.0.2.7] [useragent: Mozilla/5.0 [en] (X11; Linux) [FBAN/a;]] GET /a?b=c 200
+[2026-11-21 09:00:01.000000] [router:host-http] [origin:] [client: 192.0.2.8] [useragent: ] POST / 429
+[2026-11-21 09:00:02.000000] [router:blacklist] [origin:shop.example] [client: 192.0.2.9] [useragent: curl/8] GET / 403
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a?b=c | shop.example | Mozilla/5.0 [en] (X11; Linux) [FBAN/a;] | 200
+09:00:01 | 192.0.2.8 | POST | / | - | - | 429
+09:00:02 | 192.0.2.9 | GET | / | shop.example | curl/8 | 403`,
+	},
+	{
+		"Zoraxy behind what Go's log writes", `2026/11/21 09:00:00 [2026-11-21 09:00:00.123456] [internal] [system:info] Zoraxy started
+2026/11/21 09:00:00 [2026-11-21 09:00:00.250000] [router:host-http] [origin:shop.example] [client: 192.0.2.7] [useragent: curl/8] GET /a 200
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a | shop.example | curl/8 | 200`,
+	},
+	{
+		"NPMplus", `[21/Nov/2026:10:00:00 +0100] shop.example 192.0.2.7 0.227 "GET /a HTTP/2.0" 200 125 440 - Mozilla/5.0 (Windows NT 10.0; Win64; x64)
+[21/Nov/2026:09:00:01 +0000] _ 192.0.2.8 0.811 "\x16\x03\x01\"o" 400 0 0 - -
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | shop.example | - | 200
+09:00:01 | 192.0.2.8 | - | - | _ | - | 400`,
+	},
+	{
+		"Zoraxy before it wrote user agents", `[2026-11-21 09:00:00.250000] [router:host-http] [origin:shop.example] [client: 192.0.2.7] GET /a 200
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a | shop.example | - | 200`,
+	},
+	{
+		"Zeek", "#separator \\x09\n#set_separator\t,\n#empty_field\t(empty)\n#unset_field\t-\n#path\thttp\n#open\t2026-11-21-09-00-00\n#fields\tts\tuid\tid.orig_h\tid.orig_p\tmethod\thost\turi\tuser_agent\tstatus_code\n#types\ttime\tstring\taddr\tport\tstring\tstring\tstring\tstring\tcount\n" +
+			"1795251600.250000\tCh1\t192.0.2.7\t5000\tGET\tshop.example\t/a b\tcurl/8\t200\n" +
+			"1795251601.000000\tCh2\t192.0.2.8\t5001\tGET\t-\t/\t-\t-\n#close\t2026-11-21-10-00-00\n", `
+09:00:00.25 | 192.0.2.7 | GET | /a b | shop.example | curl/8 | 200
+09:00:01 | 192.0.2.8 | GET | / | - | - | -`,
+	},
+	{
+		"Zeek's JSON", `{"ts":1795251600.25,"uid":"Ch1","id.orig_h":"192.0.2.7","id.orig_p":5000,"id.resp_h":"10.0.0.1","trans_depth":1,"method":"GET","host":"shop.example","uri":"/a","version":"1.1","user_agent":"curl/8","status_code":200,"tags":[]}
+{"ts":"2026-11-21T09:00:01.000000Z","uid":"Ch2","id.orig_h":"192.0.2.8","id.resp_h":"10.0.0.1","method":"GET","uri":"/","status_code":429}
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a | shop.example | curl/8 | 200
+09:00:01 | 192.0.2.8 | GET | / | - | - | 429`,
 	},
 }

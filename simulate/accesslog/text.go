@@ -210,6 +210,9 @@ var errNotTheFormat = errors.New("is not as the format says")
 
 func (f *textFormat) read(line []byte, l *Line, request func(error) error) error {
 	if err := f.parse(line, l); err != nil {
+		if isComment(line) {
+			return errHeader
+		}
 		return err
 	}
 	if f.none != "" {

@@ -27,6 +27,7 @@ var textFormats = []serverFormat{
 	{"the combined log format behind a host", `$server_name ` + combinedFormat + `$rest`, ""},
 	{"nginx Proxy Manager's format", `[$time_local] $upstream_cache_status $upstream_status $status ` + managerFormat + `[Sent-to $server] "$http_user_agent" "$http_referer"`, ""},
 	{"nginx Proxy Manager's format", `[$time_local] $status ` + managerFormat + `"$http_user_agent" "$http_referer"`, ""},
+	{"NPMplus' format", `[$time_local] $host $remote_addr $request_time "$request" $status $body_bytes_sent $request_length $rest`, ""},
 	{"HAProxy's format", haproxyFormat, ""},
 	{"HAProxy's format", haproxyFormat + ` $rest`, ""},
 	{"the format of AWS's application load balancers", albFormat + `"$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $request_creation_time "$actions_executed"$rest`, ""},
@@ -39,6 +40,9 @@ var textFormats = []serverFormat{
 	{"IIS's own format", `$remote_addr, $user, $date, $time, $service, $server, $server_ip, $time_taken, $bytes_received, $bytes_sent, ` +
 		`$status, $windows_status, $request_method, $target, $query,`, ""},
 	{"OVH's format", `$remote_addr $server_name $user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"$rest`, ""},
+	{"Gandi's format", `$server_name $remote_addr - $remote_user [$time_local] ($generation_time) "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"`, ""},
+	{"Zoraxy's format", zoraxyFormat + `[useragent: $http_user_agent] $request_method $target $status`, ""},
+	{"Zoraxy's format", zoraxyFormat + `$request_method $target $status`, ""},
 	{"APISIX's format", `$remote_addr - $remote_user [$time_local] $host "$request" $status $body_bytes_sent $request_time "$http_referer" "$http_user_agent"$rest`, ""},
 	{"CloudFront's format", "$date\t$time\t${x-edge-location}\t${sc-bytes}\t${c-ip}\t${cs-method}\t${cs(Host)}\t${cs-uri-stem}\t${sc-status}\t" +
 		"${cs(Referer)}\t${cs(User-Agent)}\t${cs-uri-query}\t${cs(Cookie)}\t${x-edge-result-type}\t${x-edge-request-id}\t${x-host-header}\t" +
@@ -57,6 +61,7 @@ var prefixes = []string{
 	`[$pod] $line`,
 	"$time\t$level\t$logger\t$message\t$line", // Caddy's console
 	`[$pod] $time $line`,
+	`$day $clock $line`, // of Go's log, as Zoraxy has it
 	`$time $line`,
 	`$syslog]: $line`,
 	`$syslog: $line`,
@@ -73,7 +78,8 @@ const (
 		`$captured_response_cookie $termination_state $connections $queues $captured"$request"`
 	elbFormat = `$client $target $request_processing_time $target_processing_time $response_processing_time ` +
 		`$elb_status_code $target_status_code $received_bytes $sent_bytes "$request" "$user_agent"`
-	albFormat = `$type $time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol $target_group_arn `
+	zoraxyFormat = `[$time_local] [router:$router] [origin:$host] [client: $remote_addr] `
+	albFormat    = `$type $time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol $target_group_arn `
 )
 
 // The formats that Envoy and Istio write unless told otherwise.

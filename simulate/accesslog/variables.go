@@ -41,7 +41,7 @@ func (f *textFormat) readVariables(format string) {
 var (
 	numberVariables   = strings.Fields("status body_bytes_sent bytes_sent request_length request_count")
 	addressVariables  = strings.Fields("remote_addr http_x_forwarded_for")
-	shortestVariables = strings.Fields("remote_user time_local captured container pod syslog")
+	shortestVariables = strings.Fields("remote_user time_local generation_time captured container pod syslog")
 	freeVariables     = strings.Fields("rest request request_uri uri document_uri args query_string line")
 	freePrefixes      = strings.Fields("http_ arg_ cookie_ sent_http_ upstream_http_")
 )

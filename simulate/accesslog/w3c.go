@@ -5,12 +5,13 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 )
 
 // w3cFormat is the extended log file format of the W3C (WD-logfile-960323), which IIS, CloudFront
-// and others write: comments begin with #, and the comment #Fields: names the values of the lines
-// below it, until another one does. Values are separated by tabs or by spaces; one in quotes may
-// have spaces in it.
+// and others write: comments begin with #, and the comment #Fields:, which Zeek writes as #fields, names
+// the values of the lines below it, until another one does. Values are separated by tabs or by spaces;
+// one in quotes may have spaces in it. Where there is a time without a date, #Date: has the date.
 type w3cFormat struct {
 	named          // of all lines of #Fields: in the sample
 	header []byte  // the names of the first one, for lines above which there is none
@@ -26,19 +27,64 @@ type w3cPart struct {
 }
 
 var (
-	fieldsComment = []byte("#Fields:")
+	fieldsComment, zeekFieldsComment, dateComment = []byte("#Fields:"), []byte("#fields\t"), []byte("#Date:")
 
 	errOtherCount = errors.New("has more or fewer values than #Fields: names")
-	errNoDate     = errors.New("#Fields: names a time without a date, or a date without a time: have the server log both")
+	errNoDate     = errors.New("#Fields: names a time without a date, which no #Date: above it has, or a date without a time: have the server log both")
 )
+
+// namesOfFields returns the names of the fields that a line of the sample or of the log gives, if it is the comment for that.
+func namesOfFields(line []byte) (names []byte, ok bool) {
+	if names, ok = bytes.CutPrefix(line, fieldsComment); ok {
+		return names, true
+	}
+	return bytes.CutPrefix(line, zeekFieldsComment)
+}
+
+// isComment reports whether a line is one of the comments that IIS writes above its lines, those of its own format too.
+func isComment(line []byte) bool {
+	return slices.ContainsFunc([]string{"#Software:", "#Version:", "#Date:", "#Fields:"}, func(begin string) bool { return strings.HasPrefix(string(line), begin) })
+}
+
+// w3cDay is the day that a #Date: names, for times without a date.
+type w3cDay struct {
+	day, next string
+	// from is the time of day before which a time is of the next day: lines may be an hour older than the comment.
+	from string
+}
+
+// readDay reads the value of a #Date:. It returns nil if that is not a time as IIS writes it.
+func readDay(value []byte) *w3cDay {
+	at, err := time.Parse(time.DateTime, string(bytes.TrimSpace(value)))
+	if err != nil {
+		return nil
+	}
+	from := at.Add(-time.Hour)
+	if from.Day() != at.Day() {
+		from = at.Truncate(24 * time.Hour)
+	}
+	return &w3cDay{at.Format(time.DateOnly), at.AddDate(0, 0, 1).Format(time.DateOnly), from.Format(time.TimeOnly)}
+}
+
+// of returns the date of a time of day.
+func (d *w3cDay) of(clock []byte) string {
+	if string(clock) < d.from {
+		return d.next
+	}
+	return d.day
+}
 
 func (*w3cFormat) about() kind { return fieldKind("w3c", "the W3C's extended format", mostLine) }
 
 // newW3CFormat returns nil if no line of the sample names fields.
 func newW3CFormat(fields map[string]string, sample [][]byte) (lineFormat, error) {
 	f := &w3cFormat{named: named{names: fields}}
+	dated := false
 	for _, line := range sample {
-		names, ok := bytes.CutPrefix(line, fieldsComment)
+		if value, ok := bytes.CutPrefix(line, dateComment); ok {
+			dated = dated || readDay(value) != nil
+		}
+		names, ok := namesOfFields(line)
 		if !ok {
 			continue
 		}
@@ -52,7 +98,7 @@ func newW3CFormat(fields map[string]string, sample [][]byte) (lineFormat, error)
 	if f.header == nil {
 		return nil, errors.New("no line that begins with #Fields: names the values")
 	}
-	if p := newW3CPart(f.names, f.header, newLayout()); (p.date < 0) != (p.time < 0) {
+	if p := newW3CPart(f.names, f.header, newLayout()); p.date >= 0 && p.time < 0 || p.date < 0 && p.time >= 0 && !dated {
 		return nil, errNoDate
 	}
 	return f, f.check()
@@ -98,9 +144,7 @@ func (f *w3cFormat) calledIn(name string) string {
 
 func (f *w3cFormat) read(line []byte, l *Line, request func(error) error) error {
 	if line[0] == '#' {
-		if names, ok := bytes.CutPrefix(line, fieldsComment); ok {
-			f.partOf(l, names)
-		}
+		f.comment(l, line)
 		return errHeader
 	}
 	if len(bytes.TrimLeft(line, " \t")) == 0 {
@@ -113,6 +157,15 @@ func (f *w3cFormat) read(line []byte, l *Line, request func(error) error) error 
 		return err
 	}
 	return request(nil)
+}
+
+// comment takes over what a comment says of the lines below it.
+func (f *w3cFormat) comment(l *Line, line []byte) {
+	if names, ok := namesOfFields(line); ok {
+		f.partOf(l, names)
+	} else if value, ok := bytes.CutPrefix(line, dateComment); ok {
+		l.day = readDay(value)
+	}
 }
 
 // partOf has the lines that follow read as the names of a #Fields: say.
@@ -154,7 +207,13 @@ func (p *w3cPart) read(line []byte, l *Line) error {
 		return &LineError{len(line), errOtherCount}
 	}
 	switch {
-	case p.time < 0 || p.date < 0:
+	case p.time < 0:
+	case p.date < 0 && l.day == nil:
+		return &LineError{timeAt, errNoDate}
+	case p.date < 0:
+		start := len(l.Scratch)
+		l.Scratch = append(append(append(l.Scratch, l.day.of(time)...), ' '), time...)
+		l.set(slotTime, timeAt, slices.Clip(l.Scratch[start:]))
 	case dateAt+len(date)+1 == timeAt && line[dateAt] != '"' && line[timeAt] != '"':
 		l.set(slotTime, dateAt, line[dateAt:timeAt+len(time)])
 	default:
@@ -217,22 +276,31 @@ func afterSeparator(line []byte, at int) int {
 	return at
 }
 
-// rememberFields has each chunk know the names that the log had last above it.
-func rememberFields(yield func(Chunk) error) func(Chunk) error {
-	var names []byte
+// rememberComments has each chunk know the comments that the log had last above it.
+func rememberComments(yield func(Chunk) error) func(Chunk) error {
+	var fields, date []byte
 	return func(c Chunk) error {
-		c.fields = names
-		for to := len(c.Bytes); ; {
-			i := bytes.LastIndex(c.Bytes[:to], fieldsComment)
-			if i < 0 {
+		c.comments = [][]byte{fields, date}
+		var laterFields, laterDate []byte
+		for to := len(c.Bytes); laterFields == nil || laterDate == nil; {
+			if to = bytes.LastIndexByte(c.Bytes[:to], '#'); to < 0 {
 				break
 			}
-			if i == 0 || c.Bytes[i-1] == '\n' {
-				line, _, _ := bytes.Cut(c.Bytes[i+len(fieldsComment):], newline)
-				names = bytes.Clone(bytes.TrimSuffix(line, carriageReturn))
-				break
+			if to > 0 && c.Bytes[to-1] != '\n' {
+				continue
 			}
-			to = i
+			line, _, _ := bytes.Cut(c.Bytes[to:], newline)
+			if _, ok := namesOfFields(line); ok && laterFields == nil {
+				laterFields = bytes.Clone(bytes.TrimSuffix(line, carriageReturn))
+			} else if bytes.HasPrefix(line, dateComment) && laterDate == nil {
+				laterDate = bytes.Clone(line)
+			}
+		}
+		if laterFields != nil {
+			fields = laterFields
+		}
+		if laterDate != nil {
+			date = laterDate
 		}
 		return yield(c)
 	}

@@ -2,8 +2,10 @@ package accesslog
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -67,6 +69,45 @@ func TestW3C(t *testing.T) {
 	}
 }
 
+// TestW3CDates has times without a date, whose date is that of #Date:, or the next one where the time of that is later.
+func TestW3CDates(t *testing.T) {
+	const log = "#Date: 2026-11-21 09:00:01\n#Fields: time c-ip\n09:00:00 192.0.2.7\n23:59:59 192.0.2.8\n00:00:00 192.0.2.8\n" +
+		"#Date: 2026-12-31 23:00:00\n#Fields: time c-ip\n23:00:00 192.0.2.9\n01:00:00 192.0.2.9\n#Date: 2026-11-21 00:30:00\n00:00:00 192.0.2.9\n#Date: \n00:00:00 192.0.2.9\n"
+	const want = "2026-11-21T09:00:00Z 2026-11-21T23:59:59Z 2026-11-22T00:00:00Z 2026-12-31T23:00:00Z 2027-01-01T01:00:00Z 2026-11-21T00:00:00Z"
+	f, err := Recognise([]Log{logOf(log)}, "auto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	counts := f.NewReader(math.MaxInt64, func(l *Line) error {
+		got = append(got, time.Unix(0, l.At).UTC().Format(time.RFC3339))
+		return nil
+	}).Read(Chunk{Bytes: []byte(log)})
+	if all := strings.Join(got, " "); all != want || counts.Bad != 1 || !strings.Contains(counts.Worst[0].Reason, "which no #Date: above it has") {
+		t.Errorf("%s, %+v\nwant %s", all, counts, want)
+	}
+	// A later chunk has the date of the one above it.
+	var read []string
+	yield := rememberComments(func(c Chunk) error {
+		f.NewReader(math.MaxInt64, func(l *Line) error {
+			read = append(read, time.Unix(0, l.At).UTC().Format(time.RFC3339))
+			return nil
+		}).Read(c)
+		return nil
+	})
+	for _, chunk := range strings.SplitAfter(log, "\n") {
+		if err := yield(Chunk{Bytes: []byte(chunk)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := strings.Join(read, " "); all != want {
+		t.Errorf("line by line: %s\nwant %s", all, want)
+	}
+}
+
 // TestW3CNamesOfLaterChunks changes the names of fields again and again in a log of several chunks,
 // whose chunks are read by another reader each.
 func TestW3CNamesOfLaterChunks(t *testing.T) {
@@ -117,7 +158,7 @@ func TestW3CNamesOfLaterChunks(t *testing.T) {
 
 // TestW3CErrors has logs that cannot be read, or lines of them.
 func TestW3CErrors(t *testing.T) {
-	for _, log := range []string{"#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: date c-ip\n2026-11-21 192.0.2.7\n"} {
+	for _, log := range []string{"#Date: 21-Nov-2026 09:00:00\n#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: time c-ip\n09:00:00 192.0.2.7\n", "#Fields: date c-ip\n2026-11-21 192.0.2.7\n"} {
 		if _, err := Recognise([]Log{logOf(log)}, "auto"); err == nil || !strings.Contains(err.Error(), "have the server log both") {
 			t.Errorf("%q: %v, want an error about the date", log, err)
 		}
@@ -127,5 +168,14 @@ func TestW3CErrors(t *testing.T) {
 		if len(got) != 1 || counts.Bad != 1 {
 			t.Errorf("%q: %q, %+v, want one bad line", line, got, counts)
 		}
+	}
+}
+
+// TestCommentsOfIIS has the comments of the W3C's format in a log of IIS's own, which are no lines that cannot be read.
+func TestCommentsOfIIS(t *testing.T) {
+	const line = "192.0.2.7, -, 11/21/26, 9:00:00, W3SVC2, SERVER, 10.0.0.1, 4502, 163, 3223, 200, 0, GET, /a, -,\n"
+	const comments = "#Software: Microsoft Internet Information Services 6.0\n#Version: 1.0\n#Date: 2026-11-21 09:00:00\n"
+	if got, counts := valuesOf(t, comments+line+comments+line+"# none\n", "auto", FieldRemote); len(got) != 2 || counts.Bad != 1 || counts.Read != 3 {
+		t.Errorf("%q, %+v, want two requests and one bad line", got, counts)
 	}
 }

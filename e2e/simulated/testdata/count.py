@@ -95,7 +95,7 @@ def fields(address, time, read_time):
     """Reads lines of JSON: address and time are the ways to their fields."""
 
     def find(o, way):
-        for key in way.split("."):
+        for key in [way] if way in o else way.split("."):
             o = o[key]
         return o
 
@@ -112,6 +112,8 @@ def ltsv(line):
 
 
 def iis_own(line):
+    if line.startswith("#"):
+        return None
     parts = [part.strip() for part in line.split(",")]
     return parts[0], utc(parts[2] + " " + parts[3], "%m/%d/%y %H:%M:%S")
 
@@ -121,6 +123,27 @@ def w3c_quoted(line):
         return None
     time, address, date = line.split("\t")[:3]
     return address, utc(date + time, "%Y-%m-%d%H:%M:%S")
+
+
+def iis_date():
+    day = []
+
+    def read(line):
+        if line.startswith("#Date:"):
+            day[:] = [line.split()[1]]
+        if line.startswith("#"):
+            return None
+        time, address = line.split(" ")[:2]
+        return address, utc(day[0] + time, "%Y-%m-%d%H:%M:%S")
+
+    return read
+
+
+def zeek(line):
+    if line.startswith("#"):
+        return None
+    parts = line.split("\t")
+    return parts[2], at(parts[0])
 
 
 def elb(line):
@@ -150,6 +173,12 @@ KINDS = {
     "caddy-console": by(r'^(?P<t>\S+ \S+)\t.*"client_ip":"(?P<a>[^"]+)"', lambda t: utc(t, "%Y/%m/%d %H:%M:%S.%f")),
     "ltsv": ltsv,
     "ovh": by(r"^(?P<a>\S+) \S+ - \[(?P<t>[^\]]+)\]", clf),
+    "gandi": by(r"^\S+ (?P<a>\S+) - .*? \[(?P<t>[^\]]+)\] \(", clf),
+    "zoraxy": by(r"\[(?P<t>[^\]]+)\] .*\[client: (?P<a>[^\]]+)\]", lambda t: utc(t, "%Y-%m-%d %H:%M:%S.%f")),
+    "npmplus": by(r"^\[(?P<t>[^\]]+)\] \S+ (?P<a>\S+) ", clf),
+    "zeek": zeek,
+    "zeek-json": fields("id.orig_h", "ts", at),
+    "iis-date": iis_date(),
     "s3": by(r"^\S+ \S+ \[(?P<t>[^\]]+)\] (?P<a>\S+) ", clf),
     "iis-own": iis_own,
     "apisix": by(r"^(?P<a>\S+) - - \[(?P<t>[^\]]+)\]", clf),
