@@ -52,11 +52,7 @@ type (
 // sluice, and has Envoy look at what comes out.
 func (o *objects) checkFilters() error {
 	var config dict
-	files, err := manifests()
-	if err != nil {
-		return err
-	}
-	if err := yaml.Unmarshal([]byte(files["overlays/sidecar-loopback/envoy.yaml"]), &config); err != nil {
+	if err := yaml.Unmarshal([]byte(manifests["overlays/sidecar-loopback/envoy.yaml"]), &config); err != nil {
 		return err
 	}
 	static, manager, host, err := plain(config)
