@@ -28,7 +28,6 @@ PUSH          ?=
 BUILD   := $(CURDIR)/.build
 PRE_COMMIT := $(BUILD)/pre-commit-$(PRE_COMMIT_VERSION)
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
-NESTED  := $(filter-out .,$(MODULES))
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 # The commit and its date in UTC, as of the clone; empty without one.
 REVISION    ?= $(shell git rev-parse HEAD 2>/dev/null)
@@ -149,15 +148,15 @@ CACHED := descriptors docs envoyconfig h2 jsonview limiter quota simulate
 
 # Tests that take long and have few inputs besides sluice itself, with those inputs. They run if one of
 # them has changed since the tests last passed.
-ONCE := e2e/ci e2e/dropin $(patsubst %/,%,$(sort $(dir $(wildcard judges/*/*_test.go tools/*/*_test.go))))
-once-judges/%: INPUTS := judges/transport judges/go.mod judges/go.sum
+ONCE := kustomize bench e2e/ci e2e/dropin $(patsubst %/,%,$(sort $(dir $(wildcard judges/*/*_test.go tools/*/*_test.go))))
+once-kustomize: INPUTS := charts dashboards docs/kubernetes.md examples tools/image
 once-e2e/ci: INPUTS := .pre-commit-hooks.yaml action.yml docs/ci.md envoy.yaml examples/quickstart
-once-e2e/dropin once-tools/image: INPUTS := tools/image tools/go.mod tools/go.sum LICENSE
-once-tools/image: INPUTS += Makefile Dockerfile .dockerignore README.md CHANGELOG.md docs/image.md charts examples/quickstart
+once-e2e/dropin: INPUTS := tools/image tools/go.mod tools/go.sum LICENSE
+once-tools/image: INPUTS := LICENSE Makefile Dockerfile .dockerignore README.md CHANGELOG.md docs/image.md charts examples/quickstart
 
 # The tests of each module, two stages at a time: many tests wait for other processes, not for a
 # processor. The largest comes first.
-STAGES := test-in-. test-cached test-hooked $(filter-out test-in-judges test-in-tools,$(NESTED:%=test-in-%)) $(ONCE:%=once-%)
+STAGES := test-in-. test-cached test-hooked test-in-dashboards $(ONCE:%=once-%)
 # By a variable: make -n would run a recipe that names MAKE itself.
 IN_STAGES = $(MAKE) -s -j2 $(STAGES)
 
@@ -180,8 +179,8 @@ test-cached:
 	@go test $(if $(FRESH),$(SHUFFLED)) -p 3 $(BOUND) $(CACHED:%=./%/...)
 test-hooked:
 	@SLUICE_CLOCK_STEPS=250000 go test $(if $(FRESH),-count=1) $(BOUND) -tags limiterhooks -run '$(HOOKED)' ./limiter
-$(NESTED:%=test-in-%): test-in-%:
-	@cd $* && go test $(SHUFFLED) -p 3 $(BOUND) ./...
+test-in-dashboards:
+	@cd dashboards && go test $(SHUFFLED) -p 3 $(BOUND) ./...
 $(ONCE:%=once-%): once-%:
 	@FRESH='$(FRESH)' tools/test-once.sh $* $(INPUTS)
 

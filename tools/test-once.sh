@@ -4,32 +4,35 @@
 #
 #     tools/test-once.sh judges/h2spec [FILE or FOLDER...]
 #
-# The inputs are sluice's own sources, the folder, the files and folders given, the versions of all
-# dependencies and of Go, the tools in .build, and the variables below. A test that left something out,
-# such as one without a browser, has not passed with anything.
+# The inputs are the sources of the folder and of sluice, the folder, the files and folders given, the
+# versions of all dependencies and of Go, the tools in .build, and the variables below. Tests that left
+# something out, for want of a browser for example, run again.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 folder=$1
 stamp=.build/passed/${folder//\//-}
 
-# The sources that the binary and the helpers of the tests are built from.
+# The project's files of a folder's packages and of all packages that they import, and their tests with -test.
 sources() {
-	go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$dir := .Dir}}
+	(cd "$1" && go list -deps ${2-} -f '{{if not .Standard}}{{$dir := .Dir}}
 		{{- range .GoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}
 		{{- range .SFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}
-		{{- range .EmbedFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}' ./cmd/sluice ./e2e/suite
+		{{- range .EmbedFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{end}}' ./...) | sed -n "\\:^$PWD/.*//:d; s:^$PWD/::p"
 }
 
 inputs() {
+	local module
+	module=$(dirname "$(cd "$folder" && go env GOMOD)")
 	go version
 	go env GOFLAGS CGO_ENABLED GOOS GOARCH GOFIPS140
 	echo "${ENVOY_BIN-} ${CHROMIUM_BIN-} ${SLUICE_NAMESPACES-}"
-	ls -d .build/*-[0-9]* 2>/dev/null || true
+	echo .build/*-[0-9]*
 	{
-		sources
-		find "$@" go.mod go.sum -type f
-	} | sed '/^$/d' | sed "s:^$PWD/::" | LC_ALL=C sort -u | xargs -d '\n' sha256sum
+		sources "$folder" -test
+		sources cmd/sluice
+		find "$@" go.mod go.sum "$module"/go.mod "$module"/go.sum -type f
+	} | LC_ALL=C sort -u | xargs -d '\n' sha256sum
 }
 
 now=$(inputs "$@" | sha256sum)
@@ -40,7 +43,7 @@ fi
 
 left=$(mktemp)
 trap 'rm -f "$left"' EXIT
-(cd "$folder" && SLUICE_NOT_RUN=$left go test -count=1 -shuffle=on -timeout 1h .)
+(cd "$folder" && SLUICE_NOT_RUN=$left go test -count=1 -shuffle=on -p 3 -timeout 1h ./...)
 if [ -s "$left" ]; then
 	cat "$left" >>"${SLUICE_NOT_RUN:-/dev/null}"
 	exit 0
