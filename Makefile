@@ -17,6 +17,8 @@ TORTUREARGS   ?=
 NAMESPACES    ?=
 # KEEP=1: make demo goes on until Ctrl-C.
 KEEP          ?=
+# FRESH=1: make test runs tests that have passed with the same inputs too, as CI and make test-all do.
+FRESH         ?= $(CI)
 # What make image builds for, where it puts what it builds, and a repository to push
 # it to.
 PLATFORMS     ?= linux/amd64 linux/arm64
@@ -26,7 +28,6 @@ PUSH          ?=
 BUILD   := $(CURDIR)/.build
 PRE_COMMIT := $(BUILD)/pre-commit-$(PRE_COMMIT_VERSION)
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
-NESTED  := $(filter-out .,$(MODULES))
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 # The commit and its date in UTC, as of the clone; empty without one.
 REVISION    ?= $(shell git rev-parse HEAD 2>/dev/null)
@@ -142,9 +143,20 @@ HOOKED := $(HOOKED)|^Test(Adopt|BatchesAreUsedAgain|Conclude|LeasesOfManyTenants
 # Bounds tests that hang. Where 30 processes wait for each core, the longest package takes half an hour.
 BOUND := -timeout 1h
 
-# The tests of each module, two modules at a time: many tests wait for other processes, not for a
+# Packages whose tests start no process: where nothing has changed, their results are in Go's test cache.
+CACHED := descriptors docs envoyconfig internal limiter quota server/transport/h2 simulate
+
+# Tests that take long and have few inputs besides sluice itself, with those inputs. They run if one of
+# them has changed since the tests last passed.
+ONCE := kustomize bench e2e/ci e2e/dropin $(patsubst %/,%,$(sort $(dir $(wildcard conformance/*/*_test.go tools/*/*_test.go))))
+once-kustomize: INPUTS := charts dashboards docs/kubernetes.md examples tools/image
+once-e2e/ci: INPUTS := .pre-commit-hooks.yaml action.yml docs/ci.md envoy.yaml examples/quickstart
+once-e2e/dropin: INPUTS := tools/image tools/go.mod tools/go.sum LICENSE
+once-tools/image: INPUTS := LICENSE Makefile Dockerfile .dockerignore README.md CHANGELOG.md docs/image.md charts examples/quickstart
+
+# The tests of each module, two stages at a time: many tests wait for other processes, not for a
 # processor. The largest comes first.
-STAGES := test-in-. test-hooked $(NESTED:%=test-in-%)
+STAGES := test-in-. test-cached test-hooked test-in-dashboards $(ONCE:%=once-%)
 # By a variable: make -n would run a recipe that names MAKE itself.
 IN_STAGES = $(MAKE) -s -j2 $(STAGES)
 
@@ -159,10 +171,18 @@ test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(CHROMIUM) $(PRE_COM
 	while read -r why; do echo "make test: passed WITHOUT $$why"; done <"$$notrun"
 
 .PHONY: $(STAGES)
-$(filter test-in-%,$(STAGES)): test-in-%:
-	@cd $* && go test -count=1 -shuffle=on -p 3 $(BOUND) ./...
+SHUFFLED := -count=1 -shuffle=on
+APART = $(subst $(eval ) ,|,$(strip $(CACHED) $(filter e2e/%,$(ONCE))))
+test-in-.:
+	@go test $(SHUFFLED) -p 3 $(BOUND) $$(go list ./... | grep -vE '/sluice/($(APART))(/|$$)')
+test-cached:
+	@go test $(if $(FRESH),$(SHUFFLED)) -p 3 $(BOUND) $(CACHED:%=./%/...)
 test-hooked:
-	@SLUICE_CLOCK_STEPS=250000 go test -count=1 $(BOUND) -tags limiterhooks -run '$(HOOKED)' ./limiter
+	@SLUICE_CLOCK_STEPS=250000 go test $(if $(FRESH),-count=1) $(BOUND) -tags limiterhooks -run '$(HOOKED)' ./limiter
+test-in-dashboards:
+	@cd dashboards && go test $(SHUFFLED) -p 3 $(BOUND) ./...
+$(ONCE:%=once-%): once-%:
+	@FRESH='$(FRESH)' tools/test-once.sh $* $(INPUTS)
 
 # The short tier, whose tests wait too. The long one runs one test at a time.
 TORTURE := go test -count=1 -tags torture $(BOUND) -parallel 4 ./e2e/torture
@@ -204,7 +224,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) soak SOAKTIME=10m
 	$(MAKE) torture
 	$(MAKE) flight
-	$(MAKE) test NAMESPACES=1
+	$(MAKE) test NAMESPACES=1 FRESH=1
 
 .PHONY: test-stores
 test-stores: $(ENVOY) | need-go ## the shared store's tests on Redis 6.2, 7 and 8, and on the servers in STORE_BINS (2 minutes each)

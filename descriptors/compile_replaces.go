@@ -50,7 +50,7 @@ func (c *compiler) resolve(d *domain, limits []*Limit) {
 			id := ids[name]
 			if id == 0 {
 				d.replaceable++
-				id = int32(d.replaceable) //nolint:gosec // fewer than 2^31 names fit in memory
+				id = int32(d.replaceable)
 				ids[name] = id
 				for _, l := range bearers[name] {
 					l.nameID, l.Rule.replaceable = id, true

@@ -70,7 +70,7 @@ func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.Defa
 		l := take(&c.limits)
 		*l = Limit{
 			Terms: c.shared(t), Reservation: newReservation(b.Reserve), Name: b.Name, Rule: r, Pos: b.Pos, Defaults: defaults,
-			Index: int32(len(c.set.Limits)), //nolint:gosec // fewer than 2^31 limits fit in memory
+			Index: int32(len(c.set.Limits)),
 		}
 		c.useTable(l, &b)
 		c.set.Limits = append(c.set.Limits, l)

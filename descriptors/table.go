@@ -271,7 +271,7 @@ func (t *Terms) take(hit tables.Hit, months bool) {
 	window := time.Duration(t.Unit.Seconds()*int64(t.UnitMultiplier)) * time.Second
 	rules.Renumber(&t.Policy, t.RequestsPerUnit, window)
 	if hit.Burst > 0 && t.Policy.Algorithm == limiter.TokenBucket {
-		t.Policy.Burst = uint32(min(uint64(hit.Burst), t.Policy.MaxHits())) //nolint:gosec // at most a burst
+		t.Policy.Burst = uint32(min(uint64(hit.Burst), t.Policy.MaxHits()))
 	}
 	t.counter = rules.CounterWord(&t.Policy, t.Candidate)
 }

@@ -4,17 +4,18 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -23,52 +24,6 @@ import (
 )
 
 const chartDir = "../charts/sluice"
-
-// chartFiles are the files that the chart has from here. Helm takes none from outside of a chart.
-var chartFiles = map[string]string{
-	"contour-configuration.yaml":    "overlays/contour/contourconfiguration.yaml",
-	"contour-extensionservice.yaml": "overlays/contour/extensionservice.yaml",
-	"envoy-ai-gateway-service.yaml": "overlays/envoy-ai-gateway/service.yaml",
-	"envoy-service.yaml":            "envoy/service.yaml",
-	"envoy-serviceaccount.yaml":     "envoy/serviceaccount.yaml",
-	"horizontalpodautoscaler.yaml":  "components/hpa/horizontalpodautoscaler.yaml",
-	"istio-descriptors.yaml":        "overlays/istio/descriptors.yaml",
-	"istio-filter.yaml":             "overlays/istio/filter.yaml",
-	"networkpolicy.yaml":            "components/network-policy/networkpolicy.yaml",
-	"poddisruptionbudget.yaml":      "components/pdb/poddisruptionbudget.yaml",
-	"podmonitor.yaml":               "components/monitoring/podmonitor.yaml",
-	"prometheusrule.yaml":           "components/monitoring/prometheusrule.yaml",
-	"rules.yaml":                    "rules/rules.yaml",
-	"valkey-deployment.yaml":        "components/dev-valkey/deployment.yaml",
-	"valkey-secret.yaml":            "components/dev-valkey/secret.yaml",
-	"valkey-service.yaml":           "components/dev-valkey/service.yaml",
-	"serviceaccount.yaml":           "base/serviceaccount.yaml",
-	"sharded-envoy.yaml":            "overlays/sharded/envoy.yaml",
-	"sharded-rules.yaml":            "overlays/sharded/rules.yaml",
-	"sidecar-loopback-envoy.yaml":   "overlays/sidecar-loopback/envoy.yaml",
-	"sidecar-networkpolicy.yaml":    "sidecar/networkpolicy.yaml",
-	"sidecar-unix-envoy.yaml":       "overlays/sidecar-unix/envoy.yaml",
-}
-
-// TestChartFiles holds the chart's files against those here.
-func TestChartFiles(t *testing.T) {
-	there, err := os.ReadDir(chartDir + "/files")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range there {
-		if chartFiles[file.Name()] == "" {
-			t.Errorf("the chart's file %s is not used", file.Name())
-		}
-	}
-	for name, source := range chartFiles {
-		text, err := os.ReadFile(source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		hold(t, chartDir+"/files/"+name, string(text))
-	}
-}
 
 // switches are the values of the chart that stand for components.
 var switches = map[string]string{
@@ -92,23 +47,21 @@ func (c combo) values() map[string]any {
 	return values
 }
 
+// theChart is the chart of this repository.
+var theChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartDir) })
+
 // render returns the documents that `helm template` prints.
 func render(namespace string, values map[string]any) ([][]byte, error) {
-	return renderFrom(chartDir, namespace, values)
-}
-
-// renderFrom is render for a chart that lies elsewhere.
-func renderFrom(from, namespace string, values map[string]any) ([][]byte, error) {
-	chart, err := loader.Load(from)
+	loaded, err := theChart()
 	if err != nil {
 		return nil, err
 	}
 	release := common.ReleaseOptions{Name: "sluice", Namespace: namespace, Revision: 1, IsInstall: true}
-	all, err := util.ToRenderValues(chart, values, release, common.DefaultCapabilities)
+	all, err := util.ToRenderValues(loaded, values, release, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err
 	}
-	files, err := engine.Render(chart, all)
+	files, err := engine.Render(loaded, all)
 	if err != nil {
 		return nil, err
 	}
@@ -179,56 +132,71 @@ func within(object map[string]any, path ...string) (map[string]any, bool) {
 	return object, true
 }
 
-// TestChart renders the chart of each combination, and compares it with what kustomize builds.
-func TestChart(t *testing.T) {
-	t.Parallel()
-	files, err := manifests()
+// compareChart compares the chart of a combination with the objects that kustomize built.
+func (c combo) compareChart(t *testing.T, built [][]byte) {
+	t.Helper()
+	rendered, err := render("sluice", c.values())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range combos() {
-		if chartless[c.overlay] {
-			continue
+	want, _ := byName(t, built)
+	delete(want, "Namespace <nil>/sluice") // helm install --create-namespace
+	got, checksums := byName(t, rendered)
+	for name, object := range want {
+		if !reflect.DeepEqual(got[name], object) {
+			t.Errorf("%s: the chart has %s", name, firstDifference(asYAML(got[name]), asYAML(object)))
 		}
-		t.Run(c.String(), func(t *testing.T) {
-			t.Parallel()
-			built, err := files.build(tree{"kustomization.yaml": c.kustomization()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rendered, err := render("sluice", c.values())
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, _ := byName(t, built)
-			delete(want, "Namespace <nil>/sluice") // helm install --create-namespace
-			got, checksums := byName(t, rendered)
-			for name, object := range want {
-				if !reflect.DeepEqual(got[name], object) {
-					t.Errorf("%s: the chart has %s", name, firstDifference(asYAML(got[name]), asYAML(object)))
-				}
-			}
-			for name := range got {
-				if want[name] == nil {
-					t.Errorf("kustomize has no %s", name)
-				}
-			}
-			var wantSums []string
-			if c.overlay == "sharded" || strings.HasPrefix(c.overlay, "sidecar-") {
-				wantSums = append(wantSums, "checksum/envoy")
-			}
-			if slices.Contains(c.components, "rollout-on-config") {
-				wantSums = append(wantSums, "checksum/rules")
-			}
-			if !slices.Equal(checksums, wantSums) {
-				t.Errorf("pods have the checksums %q, want %q", checksums, wantSums)
-			}
-		})
+	}
+	for name := range got {
+		if want[name] == nil {
+			t.Errorf("kustomize has no %s", name)
+		}
+	}
+	var wantSums []string
+	if c.overlay == "sharded" || strings.HasPrefix(c.overlay, "sidecar-") {
+		wantSums = append(wantSums, "checksum/envoy")
+	}
+	if slices.Contains(c.components, "rollout-on-config") {
+		wantSums = append(wantSums, "checksum/rules")
+	}
+	if !slices.Equal(checksums, wantSums) {
+		t.Errorf("pods have the checksums %q, want %q", checksums, wantSums)
 	}
 }
 
-// TestChartArchive renders the chart that `make chart` packs: it is the one here, but for its version
-// and the image's.
+// elsewhere are the objects of a mode that another namespace than the release's may have, or that must follow the release's.
+var elsewhere = map[string][]string{
+	"istio":   {"EnvoyFilter istio-system/sluice", "EnvoyFilter istio-system/sluice-descriptors"},
+	"contour": {"ContourConfiguration projectcontour/contour", "ExtensionService limits/sluice"},
+	// The name that Envoys look for, which leads to the release's namespace.
+	"envoy-ai-gateway": {"Service envoy-gateway-system/envoy-ai-gateway-ratelimit", "Service limits/sluice"},
+}
+
+// checkNamespace checks what moves with the release's namespace, and what must not.
+func (c combo) checkNamespace(t *testing.T) {
+	t.Helper()
+	documents, err := render("limits", c.values())
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, _ := byName(t, documents)
+	for name, object := range objects {
+		if text := asYAML(object); strings.Contains(text, "sluice.sluice") || strings.Contains(text, "namespace: sluice\n") {
+			t.Errorf("%s is about the namespace sluice:\n%s", name, text)
+		}
+	}
+	wanted := elsewhere[c.overlay]
+	if c.overlay != "envoy-ai-gateway" { // its rules come by xDS
+		wanted = append(slices.Clip(wanted), "ConfigMap limits/sluice-rules")
+	}
+	for _, name := range wanted {
+		if objects[name] == nil {
+			t.Errorf("in the namespace limits there is no %s", name)
+		}
+	}
+}
+
+// TestChartArchive compares the chart that `make chart` packs with the one here: only its version and the image's differ.
 func TestChartArchive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -236,38 +204,32 @@ func TestChartArchive(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v:\n%s", cmd.Args, err, out)
 	}
-	archive := filepath.Join(dir, "sluice-chart-7.8.9.tgz")
-	chart, err := loader.Load(archive)
+	packed, err := loader.Load(filepath.Join(dir, "sluice-chart-7.8.9.tgz"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := chart.Metadata; m.Version != "7.8.9" || m.AppVersion != "v7.8.9" || m.Validate() != nil {
-		t.Errorf("the chart says of itself %+v, %v", m, m.Validate())
-	}
-	here, err := loader.Load(chartDir)
+	here, err := theChart()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range combos() {
-		if chartless[c.overlay] {
-			continue
+	if err := packed.Metadata.Validate(); err != nil {
+		t.Error(err)
+	}
+	want := *here.Metadata
+	want.Version, want.AppVersion = "7.8.9", "v7.8.9"
+	if !reflect.DeepEqual(*packed.Metadata, want) {
+		t.Errorf("Chart.yaml is %+v, want %+v", *packed.Metadata, want)
+	}
+	contents := func(c *chart.Chart) map[string]string {
+		files := map[string]string{}
+		for _, f := range c.Raw {
+			files[f.Name] = string(f.Data)
 		}
-		got, err := renderFrom(archive, "sluice", c.values())
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := render("sluice", c.values())
-		if err != nil {
-			t.Fatal(err)
-		}
-		old, packed := here.Metadata, chart.Metadata
-		for i, document := range want {
-			document = bytes.ReplaceAll(document, []byte(old.AppVersion), []byte(packed.AppVersion))
-			document = bytes.ReplaceAll(document, []byte("sluice-"+old.Version), []byte("sluice-"+packed.Version))
-			if len(got) != len(want) || !bytes.Equal(got[i], document) {
-				t.Errorf("%s: the archive's chart has %s", c, firstDifference(string(got[min(i, len(got)-1)]), string(document)))
-			}
-		}
+		delete(files, "Chart.yaml")
+		return files
+	}
+	if got, want := contents(packed), contents(here); !maps.Equal(got, want) {
+		t.Errorf("the archive has %q, want the same contents of %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 	}
 }
 
@@ -288,40 +250,6 @@ func asYAML(object any) string {
 		return err.Error()
 	}
 	return string(text)
-}
-
-// TestChartNamespace holds what moves with the release's namespace, and what must not.
-func TestChartNamespace(t *testing.T) {
-	t.Parallel()
-	for _, c := range combos() {
-		if chartless[c.overlay] {
-			continue
-		}
-		documents, err := render("limits", c.values())
-		if err != nil {
-			t.Fatalf("%s: %v", c, err)
-		}
-		objects, _ := byName(t, documents)
-		for name, object := range objects {
-			if text := asYAML(object); strings.Contains(text, "sluice.sluice") || strings.Contains(text, "namespace: sluice\n") {
-				t.Errorf("%s: %s is about the namespace sluice:\n%s", c, name, text)
-			}
-		}
-		moved := map[string][]string{
-			"istio":   {"EnvoyFilter istio-system/sluice", "EnvoyFilter istio-system/sluice-descriptors"},
-			"contour": {"ContourConfiguration projectcontour/contour", "ExtensionService limits/sluice"},
-			// The name that Envoys look for, which leads to the release's namespace.
-			"envoy-ai-gateway": {"Service envoy-gateway-system/envoy-ai-gateway-ratelimit", "Service limits/sluice"},
-		}[c.overlay]
-		if c.overlay != "envoy-ai-gateway" { // its rules come by xDS
-			moved = append(moved, "ConfigMap limits/sluice-rules")
-		}
-		for _, name := range moved {
-			if objects[name] == nil {
-				t.Errorf("%s: there is no %s", c, name)
-			}
-		}
-	}
 }
 
 // TestChartValues holds what each value does.

@@ -1,8 +1,6 @@
 package kustomize
 
-import (
-	"testing"
-)
+import "testing"
 
 // overlays are all overlays, each with the components that fit it.
 var overlays = map[string][]string{
@@ -43,17 +41,22 @@ func combos() []combo {
 	return all
 }
 
+// TestCombinations builds every combination, and compares the chart with the same switches, rendered in two namespaces, with it.
 func TestCombinations(t *testing.T) {
 	t.Parallel()
-	files, err := manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range combos() {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
-			for _, found := range files.examine(c) {
+			documents, err := manifests.build(c.files())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, found := range decode(documents).examine() {
 				t.Error(found)
+			}
+			if !chartless[c.overlay] {
+				c.compareChart(t, documents)
+				c.checkNamespace(t)
 			}
 		})
 	}

@@ -91,11 +91,7 @@ func (in *instance) flag(name string) (string, error) {
 	if value, given := in.flags[name]; given {
 		return value, nil
 	}
-	p, err := theProgram()
-	if err != nil {
-		return "", err
-	}
-	return p.fallback(name)
+	return defaultOf(name)
 }
 
 func (in *instance) duration(name string) (time.Duration, error) {

@@ -2,13 +2,83 @@ package kustomize
 
 import (
 	"flag"
-	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write files of which the source is elsewhere")
+var update = flag.Bool("update", false, "write the copies from their sources")
+
+// replacements are edits of a source. Each text to replace is in it once.
+type replacements map[string]string
+
+// copies are files that are made of others by edits. A kustomization cannot take a file from outside of its
+// folder, and Helm takes none from outside of a chart. The sources in ../examples are run by tests.
+var copies = map[string]struct {
+	source string
+	edits  replacements
+}{
+	"overlays/sharded/rules.yaml": {source: "../examples/sharded/rules.yaml"},
+	"overlays/sharded/envoy.yaml": {"../examples/sharded/envoy.yaml", replacements{
+		"address: 127.0.0.1, port_value: 8081 } } }": "address: sluice-0.sluice, port_value: 8081 } } }",
+		"address: 127.0.0.1, port_value: 8082 } } }": "address: sluice-1.sluice, port_value: 8081 } } }",
+		"address: 127.0.0.1, port_value: 8083 } } }": "address: sluice-2.sluice, port_value: 8081 } } }",
+	}},
+	"overlays/sidecar-unix/envoy.yaml": {"overlays/sidecar-loopback/envoy.yaml", replacements{
+		"socket_address: { address: 127.0.0.1, port_value: 8081 }": "pipe: { path: /run/sluice/grpc.sock }",
+	}},
+
+	chartDir + "/files/contour-configuration.yaml":    {source: "overlays/contour/contourconfiguration.yaml"},
+	chartDir + "/files/contour-extensionservice.yaml": {source: "overlays/contour/extensionservice.yaml"},
+	chartDir + "/files/envoy-ai-gateway-service.yaml": {source: "overlays/envoy-ai-gateway/service.yaml"},
+	chartDir + "/files/envoy-service.yaml":            {source: "envoy/service.yaml"},
+	chartDir + "/files/envoy-serviceaccount.yaml":     {source: "envoy/serviceaccount.yaml"},
+	chartDir + "/files/horizontalpodautoscaler.yaml":  {source: "components/hpa/horizontalpodautoscaler.yaml"},
+	chartDir + "/files/istio-descriptors.yaml":        {source: "overlays/istio/descriptors.yaml"},
+	chartDir + "/files/istio-filter.yaml":             {source: "overlays/istio/filter.yaml"},
+	chartDir + "/files/networkpolicy.yaml":            {source: "components/network-policy/networkpolicy.yaml"},
+	chartDir + "/files/poddisruptionbudget.yaml":      {source: "components/pdb/poddisruptionbudget.yaml"},
+	chartDir + "/files/podmonitor.yaml":               {source: "components/monitoring/podmonitor.yaml"},
+	chartDir + "/files/prometheusrule.yaml":           {source: "components/monitoring/prometheusrule.yaml"},
+	chartDir + "/files/rules.yaml":                    {source: "rules/rules.yaml"},
+	chartDir + "/files/valkey-deployment.yaml":        {source: "components/dev-valkey/deployment.yaml"},
+	chartDir + "/files/valkey-secret.yaml":            {source: "components/dev-valkey/secret.yaml"},
+	chartDir + "/files/valkey-service.yaml":           {source: "components/dev-valkey/service.yaml"},
+	chartDir + "/files/serviceaccount.yaml":           {source: "base/serviceaccount.yaml"},
+	chartDir + "/files/sharded-envoy.yaml":            {source: "overlays/sharded/envoy.yaml"},
+	chartDir + "/files/sharded-rules.yaml":            {source: "overlays/sharded/rules.yaml"},
+	chartDir + "/files/sidecar-loopback-envoy.yaml":   {source: "overlays/sidecar-loopback/envoy.yaml"},
+	chartDir + "/files/sidecar-networkpolicy.yaml":    {source: "sidecar/networkpolicy.yaml"},
+	chartDir + "/files/sidecar-unix-envoy.yaml":       {source: "overlays/sidecar-unix/envoy.yaml"},
+}
+
+// TestCopies compares each copy with its edited source. Each file of the chart is a copy.
+func TestCopies(t *testing.T) {
+	for name, c := range copies {
+		text, err := os.ReadFile(c.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := string(text)
+		for here, there := range c.edits {
+			if strings.Count(want, here) != 1 {
+				t.Fatalf("%s does not say %q once", c.source, here)
+			}
+			want = strings.Replace(want, here, there, 1)
+		}
+		hold(t, name, want)
+	}
+	files, err := filepath.Glob(chartDir + "/files/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if copies[file].source == "" {
+			t.Errorf("%s is no copy", file)
+		}
+	}
+}
 
 // TestPrometheusRule holds the alerts here against those in dashboards/. A
 // kustomization cannot take a file from outside of its folder.
@@ -44,28 +114,6 @@ spec:
 	hold(t, "components/monitoring/prometheusrule.yaml", rule.String())
 }
 
-// TestSharded holds the Envoy of overlays/sharded against that of examples/sharded,
-// which a test runs: only the replicas' addresses differ.
-func TestSharded(t *testing.T) {
-	for _, name := range []string{"envoy.yaml", "rules.yaml"} {
-		example, err := os.ReadFile("../examples/sharded/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := string(example)
-		if name == "envoy.yaml" {
-			for i := range 3 {
-				there := fmt.Sprintf("address: 127.0.0.1, port_value: 808%d } } }", 1+i)
-				if strings.Count(want, there) != 1 {
-					t.Fatalf("examples/sharded/%s does not say %q once", name, there)
-				}
-				want = strings.Replace(want, there, fmt.Sprintf("address: sluice-%d.sluice, port_value: 8081 } } }", i), 1)
-			}
-		}
-		hold(t, "overlays/sharded/"+name, want)
-	}
-}
-
 // TestIstio holds the filter and the cluster of overlays/istio against those of
 // examples/istio, which a test runs: only the domain differs.
 func TestIstio(t *testing.T) {
@@ -78,17 +126,6 @@ func TestIstio(t *testing.T) {
 		t.Fatal("examples/istio/envoyfilter.yaml does not say `domain: istio` once")
 	}
 	hold(t, "overlays/istio/filter.yaml", strings.Replace(filter, "domain: istio\n", "domain: sluice\n", 1))
-}
-
-// TestSidecarsDifferInTheAddress holds the two configurations of an Envoy with a
-// sidecar against each other.
-func TestSidecarsDifferInTheAddress(t *testing.T) {
-	loopback, err := os.ReadFile("overlays/sidecar-loopback/envoy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hold(t, "overlays/sidecar-unix/envoy.yaml", strings.Replace(string(loopback),
-		"socket_address: { address: 127.0.0.1, port_value: 8081 }", "pipe: { path: /run/sluice/grpc.sock }", 1))
 }
 
 // hold wants a file to have a text.

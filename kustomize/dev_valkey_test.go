@@ -17,16 +17,8 @@ import (
 // it with the password of its Secret.
 func TestDevValkey(t *testing.T) {
 	t.Parallel()
-	files, err := manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := combo{"store", []string{"dev-valkey"}}
-	documents, err := files.build(tree{"kustomization.yaml": c.kustomization()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := decode(documents)
+	o := built(t, c.files())
 	secret, found := lookUp[*corev1.Secret](o, "sluice", "sluice-store")
 	if !found {
 		t.Fatal("there is no Secret sluice-store")
@@ -56,11 +48,7 @@ func TestDevValkey(t *testing.T) {
 	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: 1 } }]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := theProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := sluice.Start(t.Context(), sluice.Options{Binary: p.path, Args: []string{
+	s, err := sluice.Start(t.Context(), sluice.Options{Binary: binary, Args: []string{
 		"--config", rules, "--store=redis://" + srv.Addr, "--store-auth-file=" + auth, "--store-fallback=error", "--unhealthy-without-store",
 	}})
 	if err != nil {
@@ -70,7 +58,7 @@ func TestDevValkey(t *testing.T) {
 	if err := await(t.Context(), func() error { return get(t.Context(), s.Addr("http"), "/healthcheck") }); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := command(p.path, "call", s.Addr("grpc"), "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()); err != nil {
+	if said, err := command(binary, "call", s.Addr("grpc"), "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()); err != nil {
 		t.Errorf("%v: %s", err, said)
 	}
 }

@@ -25,15 +25,7 @@ func TestContourFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
-	documents, err := files.build(tree{"kustomization.yaml": combo{overlay: "contour"}.kustomization()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := decode(documents)
+	o := built(t, combo{overlay: "contour"}.files())
 	resource, found := lookUp[*contour.ContourConfiguration](o, "projectcontour", "contour")
 	if !found {
 		t.Fatal("there is no ContourConfiguration")

@@ -47,10 +47,6 @@ func checkPolicy(t *testing.T, path string, rules int) {
 // overlays/standalone.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	files, err := manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
 	paths, err := filepath.Glob("../examples/*/kustomization.yaml")
 	if err != nil || len(paths) < 2 {
 		t.Fatalf("kustomizations of the examples are %q, %v", paths, err)
@@ -72,11 +68,7 @@ func TestExamples(t *testing.T) {
 				// Here kustomize/ is the root.
 				user[filepath.Base(name)] = strings.ReplaceAll(string(text), "../../kustomize/", "../")
 			}
-			documents, err := files.build(user)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o := decode(documents)
+			o := built(t, user)
 			inForce := false
 			for _, one := range o.all {
 				if c, is := one.(*corev1.ConfigMap); is && c.Name == "sluice-rules" {
@@ -86,9 +78,7 @@ func TestExamples(t *testing.T) {
 			if !inForce {
 				t.Error("the ConfigMap of rules is not that of the example")
 			}
-			o.checkPods()
-			o.checkNetwork()
-			for _, found := range o.found {
+			for _, found := range o.examinePods() {
 				t.Error(found)
 			}
 		})

@@ -52,17 +52,10 @@ type (
 // sluice, and has Envoy look at what comes out.
 func (o *objects) checkFilters() error {
 	var config dict
-	files, err := manifests()
-	if err != nil {
+	if err := yaml.Unmarshal([]byte(manifests["overlays/sidecar-loopback/envoy.yaml"]), &config); err != nil {
 		return err
 	}
-	if err := yaml.Unmarshal([]byte(files["overlays/sidecar-loopback/envoy.yaml"]), &config); err != nil {
-		return err
-	}
-	static, manager, host, err := plain(config)
-	if err != nil {
-		return err
-	}
+	static, manager, host := plain(config)
 	var cluster []byte
 	applied := map[istio.EnvoyFilter_ApplyTo]int{}
 	for _, one := range o.all {
@@ -87,9 +80,11 @@ func (o *objects) checkFilters() error {
 			case to == istio.EnvoyFilter_CLUSTER && operation == istio.EnvoyFilter_Patch_ADD:
 				clusters, _ := static["clusters"].(list)
 				static["clusters"] = append(clusters, value)
-				if cluster, err = json.Marshal(value); err != nil {
+				text, err := json.Marshal(value)
+				if err != nil {
 					return err
 				}
+				cluster = text
 			case to == istio.EnvoyFilter_VIRTUAL_HOST && operation == istio.EnvoyFilter_Patch_MERGE:
 				maps.Copy(host, value)
 			default:
@@ -133,32 +128,15 @@ func (o *objects) checkPatched(config dict, patch []byte) error {
 
 // plain removes the parts that ask sluice from a configuration, and returns the parts
 // that patches go into.
-func plain(config dict) (static, manager, host dict, err error) {
-	static, ok := config["static_resources"].(dict)
-	listener, ok1 := at[dict](static["listeners"], 0)
-	chain, ok2 := at[dict](listener["filter_chains"], 0)
-	filter, ok3 := at[dict](chain["filters"], 0)
-	manager, ok4 := filter["typed_config"].(dict)
-	routes, ok5 := manager["route_config"].(dict)
-	host, ok6 := at[dict](routes["virtual_hosts"], 0)
-	filters, ok7 := manager["http_filters"].(list)
-	clusters, ok8 := static["clusters"].(list)
-	if !ok || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 || !ok8 {
-		return nil, nil, nil, fmt.Errorf("no configuration as expected: %v", config)
-	}
-	manager["http_filters"], static["clusters"] = filters[1:], clusters[1:]
+func plain(config dict) (static, manager, host dict) {
+	first := func(from dict, list string) dict { return from[list].([]any)[0].(dict) }
+	static = config["static_resources"].(dict)
+	manager = first(first(first(static, "listeners"), "filter_chains"), "filters")["typed_config"].(dict)
+	host = first(manager["route_config"].(dict), "virtual_hosts")
+	manager["http_filters"] = manager["http_filters"].(list)[1:]
+	static["clusters"] = static["clusters"].(list)[1:]
 	delete(host, "rate_limits")
-	return static, manager, host, nil
-}
-
-func at[T any](value any, index int) (T, bool) {
-	all, ok := value.(list)
-	if !ok || index >= len(all) {
-		var none T
-		return none, false
-	}
-	one, ok := all[index].(T)
-	return one, ok
+	return static, manager, host
 }
 
 // filterOf returns the domain and the cluster of the rate-limit filter in a

@@ -99,11 +99,7 @@ func (o *objects) checkContour() error {
 // starts sluice with what it makes of it.
 func (o *objects) checkEnvoyGateway(text string) error {
 	config := &gateway.EnvoyGateway{}
-	d, err := decoder()
-	if err != nil {
-		return err
-	}
-	if _, _, err := d.Decode([]byte(text), nil, config); err != nil {
+	if _, _, err := decoder.Decode([]byte(text), nil, config); err != nil {
 		return err
 	}
 	if err := validation.ValidateEnvoyGateway(config); err != nil {
@@ -132,12 +128,8 @@ func (o *objects) checkEnvoyGateway(text string) error {
 	if len(containers) != 1 {
 		return fmt.Errorf("the patch makes %d containers", len(containers))
 	}
-	files, err := manifests()
-	if err != nil {
-		return err
-	}
 	_, tag, _ := strings.Cut(containers[0].Image, ":")
-	if !release.MatchString(containers[0].Image) || !strings.Contains(files["components/version/kustomization.yaml"], "newTag: "+tag+"\n") {
+	if !release.MatchString(containers[0].Image) || !strings.Contains(manifests["components/version/kustomization.yaml"], "newTag: "+tag+"\n") {
 		return fmt.Errorf("image %s, want that of components/version", containers[0].Image)
 	}
 	in := &instance{of: "envoy-ratelimit", container: &containers[0], pod: &patched.Spec.Template.Spec}
@@ -162,29 +154,21 @@ func patch(base appsv1.Deployment, with *gateway.KubernetesPatchSpec) (*appsv1.D
 	if err != nil {
 		return nil, err
 	}
-	d, err := decoder()
-	if err != nil {
-		return nil, err
-	}
 	patched := &appsv1.Deployment{}
 	kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
-	_, _, err = d.Decode(text, &kind, patched)
+	_, _, err = decoder.Decode(text, &kind, patched)
 	return patched, err
 }
 
 // startDropIn starts the program as envoyproxy/ratelimit is started.
 func startDropIn(c *corev1.Container) error {
-	p, err := theProgram()
-	if err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp(scratch, "")
 	if err != nil {
 		return err
 	}
 	rules := filepath.Join(dir, "config")
 	options := sluice.Options{Binary: filepath.Join(dir, "ratelimit"), Args: append([]string{"--config", rules}, c.Args...)}
-	if err := errors.Join(os.Symlink(p.path, options.Binary), os.Mkdir(rules, 0o700)); err != nil {
+	if err := errors.Join(os.Symlink(binary, options.Binary), os.Mkdir(rules, 0o700)); err != nil {
 		return err
 	}
 	for _, v := range c.Env {

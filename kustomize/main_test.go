@@ -18,24 +18,27 @@ const patience = suite.Patience
 var binary, scratch string
 
 func TestMain(m *testing.M) {
+	var err error
+	if manifests, err = readTree(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(suite.Main(m, "..", func(built, dir string) { binary, scratch = built, dir }))
 }
 
-// program is the real sluice and what it says of itself.
-type program struct {
-	path string
-	// help is that of serve, each space one blank.
-	help string
-}
-
-var theProgram = sync.OnceValues(func() (*program, error) {
-	help, err := command(binary, "serve", "--help")
-	return &program{path: binary, help: strings.Join(strings.Fields(help), " ")}, err
+// help is the help of serve with single spaces.
+var help = sync.OnceValues(func() (string, error) {
+	text, err := command(binary, "serve", "--help")
+	return strings.Join(strings.Fields(text), " "), err
 })
 
-// fallback returns the value of a flag that is not given.
-func (p *program) fallback(flag string) (string, error) {
-	found := regexp.MustCompile(`--` + flag + `=[A-Z]+ .*? Default (\S+?)\.?(?: |$)`).FindStringSubmatch(p.help)
+// defaultOf returns the default value of a flag.
+func defaultOf(flag string) (string, error) {
+	text, err := help()
+	if err != nil {
+		return "", err
+	}
+	found := regexp.MustCompile(`--` + flag + `=[A-Z]+ .*? Default (\S+?)\.?(?: |$)`).FindStringSubmatch(text)
 	if found == nil {
 		return "", fmt.Errorf("sluice serve --help has no default of --%s", flag)
 	}

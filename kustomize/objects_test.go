@@ -3,7 +3,6 @@ package kustomize
 import (
 	"bytes"
 	"fmt"
-	"sync"
 
 	gateway "github.com/envoyproxy/gateway/api/v1alpha1"
 	contourv1 "github.com/projectcontour/contour/apis/projectcontour/v1"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
 // object is any of Kubernetes.
@@ -37,27 +37,20 @@ func (o *objects) complain(format string, args ...any) {
 	o.found = append(o.found, fmt.Sprintf(format, args...))
 }
 
-// decoder refuses fields that a type does not have, and those that come twice.
-var decoder = sync.OnceValues(func() (runtime.Decoder, error) {
+// decoder refuses fields that a type does not have, and fields that come twice.
+var decoder = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme, autoscalingv2.AddToScheme, networkingv1.AddToScheme, monitoringv1.AddToScheme,
 		contour.AddToScheme, contourv1.AddToScheme, gateway.AddToScheme,
 	} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
+		utilruntime.Must(add(scheme))
 	}
-	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer(), nil
-})
+	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+}()
 
 func decode(documents [][]byte) *objects {
 	o := &objects{}
-	d, err := decoder()
-	if err != nil {
-		o.complain("types of Kubernetes: %v", err)
-		return o
-	}
 	for _, document := range documents {
 		if bytes.Contains(document, []byte("kind: EnvoyFilter\n")) {
 			f, err := decodeFilter(document)
@@ -68,7 +61,7 @@ func decode(documents [][]byte) *objects {
 			o.all = append(o.all, f)
 			continue
 		}
-		decoded, _, err := d.Decode(document, nil, nil)
+		decoded, _, err := decoder.Decode(document, nil, nil)
 		if err != nil {
 			o.complain("decode: %v", err)
 			continue

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -141,11 +140,11 @@ func (o *objects) checkEnvoy(workload object, c *corev1.Container, template *cor
 }
 
 // validations are the configurations that Envoy has seen.
-var validations sync.Map
+var validations memo
 
-// validate asks the real Envoy, once for each text.
+// validate asks the real Envoy.
 func validate(text string) error {
-	once, _ := validations.LoadOrStore(text, sync.OnceValue(func() error {
+	return validations.do(text, func() error {
 		binary, err := envoy.Find("..")
 		if errors.Is(err, envoy.ErrNotInstalled) {
 			return nil // as TestEnvoy says
@@ -163,12 +162,7 @@ func validate(text string) error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		return envoy.Validate(ctx, binary, name)
-	}))
-	ask, ok := once.(func() error)
-	if !ok {
-		return errors.New("not a function")
-	}
-	return ask()
+	})
 }
 
 var ruledDomain = regexp.MustCompile(`(?m)^domain: (\S+)$`)

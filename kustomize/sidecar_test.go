@@ -21,18 +21,10 @@ import (
 func TestSidecarsLimit(t *testing.T) {
 	t.Parallel()
 	binary := suite.Envoy(t, "..")
-	files, err := manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, kind := range []string{"unix", "loopback"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			documents, err := files.build(tree{"kustomization.yaml": combo{overlay: "sidecar-" + kind}.kustomization()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			o := decode(documents)
+			o := built(t, combo{overlay: "sidecar-" + kind}.files())
 			dir := t.TempDir()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -89,22 +81,15 @@ func passing(ctx context.Context, t *testing.T, url, user string) (n int) {
 // takes.
 func TestSidecarsSayTheirPorts(t *testing.T) {
 	t.Parallel()
-	files, err := manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
 	named := map[string]bool{}
-	for line := range strings.Lines(files["components/sidecar/kustomization.yaml"]) {
+	for line := range strings.Lines(manifests["components/sidecar/kustomization.yaml"]) {
 		if entry, found := strings.CutPrefix(line, "#     "); found {
 			named[strings.Fields(entry)[0]] = true
 		}
 	}
-	documents, err := files.build(tree{"kustomization.yaml": combo{overlay: "sidecar-unix"}.kustomization()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := built(t, combo{overlay: "sidecar-unix"}.files())
 	taken := map[string]bool{}
-	for _, addr := range decode(documents).instances()[0].addrs {
+	for _, addr := range o.instances()[0].addrs {
 		if !strings.HasPrefix(addr, "unix:") {
 			taken[strings.TrimPrefix(addr, ":")] = true
 		}

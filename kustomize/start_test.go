@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,51 +20,41 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// started are the trials so far: many combinations run the same.
-var started struct {
-	sync.Mutex
+// memo keeps the results of what many combinations have in common.
+type memo struct{ results sync.Map }
 
-	trials []*trial
+// do calls f once for each key, and returns its result.
+func (m *memo) do(key string, f func() error) error {
+	once, _ := m.results.LoadOrStore(key, sync.OnceValue(f))
+	return once.(func() error)()
 }
 
-// trial is a run of the program as a container has it.
-type trial struct {
-	container corev1.Container
-	volumes   []corev1.Volume
-	files     []*corev1.ConfigMap
-	once      sync.Once
-	err       error
-}
+// starts are the runs of the program by all that they depend on.
+var starts memo
 
-// checkStart starts the program with the arguments, the environment and the mounts
-// that a container has, and asks it what the kubelet asks.
+// checkStart starts the program with the arguments, the environment and the mounts that a container has, and sends
+// it the kubelet's requests.
 func (o *objects) checkStart(in *instance) {
-	t := &trial{container: *in.container, volumes: in.pod.Volumes}
+	if _, given := in.flags["start-without-rules"]; in.flags["xds-addr"] != "" && !given {
+		return // it would wait for rules until it is killed; checkAIGateway complains
+	}
+	run := []any{in.container, in.pod.Volumes}
 	for _, one := range o.all {
 		if config, ok := one.(*corev1.ConfigMap); ok {
-			t.files = append(t.files, config)
+			run = append(run, config)
 		}
 	}
-	started.Lock()
-	for _, other := range started.trials {
-		if equality.Semantic.DeepEqual(t.container, other.container) && equality.Semantic.DeepEqual(t.volumes, other.volumes) &&
-			equality.Semantic.DeepEqual(t.files, other.files) {
-			t = other
-		}
+	key, err := json.Marshal(run)
+	if err == nil {
+		err = starts.do(string(key), func() error { return o.start(in) })
 	}
-	if len(started.trials) == 0 || started.trials[len(started.trials)-1] != t {
-		started.trials = append(started.trials, t)
-	}
-	started.Unlock()
-	t.once.Do(func() { t.err = o.start(in) })
-	if t.err != nil {
-		o.complain("%s: %v", in.of, t.err)
+	if err != nil {
+		o.complain("%s: %v", in.of, err)
 	}
 }
 
@@ -120,11 +111,7 @@ func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 	for _, v := range in.container.Env {
 		options.Env = append(options.Env, v.Name+"="+v.Value)
 	}
-	p, err := theProgram()
-	if err != nil {
-		return options, err
-	}
-	options.Binary = p.path
+	options.Binary = binary
 	return options, nil
 }
 
@@ -255,11 +242,7 @@ func (in *instance) health(ctx context.Context, s *sluice.Sluice, dir string) er
 	if err := check(ctx, addr, "", credentials.NewTLS(config)); err != nil {
 		return err
 	}
-	p, err := theProgram()
-	if err != nil {
-		return err
-	}
-	_, err = command(p.path, "call", addr, "--domain", "sluice", "--descriptor", "user=alice", "--server-name", "sluice", "--timeout", patience.String(),
+	_, err = command(binary, "call", addr, "--domain", "sluice", "--descriptor", "user=alice", "--server-name", "sluice", "--timeout", patience.String(),
 		"--ca-cert", filepath.Join(mounted, "ca.crt"), "--cert", filepath.Join(mounted, "tls.crt"), "--key", filepath.Join(mounted, "tls.key"))
 	return err
 }

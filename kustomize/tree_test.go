@@ -6,7 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"sync"
+	"testing"
 
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -15,8 +15,11 @@ import (
 // tree is the manifests by their slashed path in this folder.
 type tree map[string]string
 
-// manifests reads the tree once; callers do not change it.
-var manifests = sync.OnceValues(func() (tree, error) {
+// manifests is the tree of this folder, which TestMain reads. Tests change copies.
+var manifests tree
+
+// readTree returns the files below this folder's own.
+func readTree() (tree, error) {
 	files := tree{}
 	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.Contains(name, string(filepath.Separator)) {
@@ -27,7 +30,7 @@ var manifests = sync.OnceValues(func() (tree, error) {
 		return err
 	})
 	return files, err
-})
+}
 
 // combo is what a user applies: an overlay and components.
 type combo struct {
@@ -39,7 +42,15 @@ func (c combo) String() string {
 	return strings.Join(append([]string{c.overlay}, c.components...), "+")
 }
 
-// kustomization is one of the user's, in a folder beside ours.
+// parseCombo parses a combination as String prints it.
+func parseCombo(text string) combo {
+	parts := strings.Split(text, "+")
+	return combo{parts[0], parts[1:]}
+}
+
+// files are those of a user who applies the combination, in a folder next to ours.
+func (c combo) files() tree { return tree{"kustomization.yaml": c.kustomization()} }
+
 func (c combo) kustomization() string {
 	text := "resources: [../overlays/" + c.overlay + "]\n"
 	if len(c.components) > 0 {
@@ -77,15 +88,34 @@ func (files tree) build(user tree) ([][]byte, error) {
 	return documents, nil
 }
 
-// examine returns all that is wrong with a combination.
+// built returns the objects that kustomize builds from a user's files.
+func built(t *testing.T, user tree) *objects {
+	t.Helper()
+	documents, err := manifests.build(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode(documents)
+}
+
+// examine returns all problems of a combination.
 func (files tree) examine(c combo) []string {
-	documents, err := files.build(tree{"kustomization.yaml": c.kustomization()})
+	documents, err := files.build(c.files())
 	if err != nil {
 		return []string{"build: " + err.Error()}
 	}
-	o := decode(documents)
+	return decode(documents).examine()
+}
+
+// examine returns all problems of the objects.
+func (o *objects) examine() []string {
+	o.checkGateways()
+	return o.examinePods()
+}
+
+// examinePods returns all problems but those of gateways, which examples configure in other ways.
+func (o *objects) examinePods() []string {
 	o.checkPods()
 	o.checkNetwork()
-	o.checkGateways()
 	return o.found
 }

@@ -21,25 +21,14 @@ func TestOthersAskBySocket(t *testing.T) {
 	if os.Getuid() != 0 {
 		suite.NotRun(t, "only root can be several users")
 	}
-	p, err := theProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
-	documents, err := files.build(tree{"kustomization.yaml": combo{overlay: "sidecar-unix"}.kustomization()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mode := "--grpc-socket-mode=" + decode(documents).instances()[0].flags["grpc-socket-mode"]
+	o := built(t, combo{overlay: "sidecar-unix"}.files())
+	mode := "--grpc-socket-mode=" + o.instances()[0].flags["grpc-socket-mode"]
 	dir, err := public()
 	if err != nil {
 		t.Fatal(err)
 	}
 	program, rules, volume := filepath.Join(dir, "sluice"), filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "run")
-	text, err := os.ReadFile(p.path)
+	text, err := os.ReadFile(binary)
 	if err != nil {
 		t.Fatal(err)
 	}

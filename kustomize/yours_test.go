@@ -15,10 +15,6 @@ const remote = "https://github.com/sluice-ratelimit/sluice//kustomize/"
 // TestYours builds the kustomization that README.md tells users to write.
 func TestYours(t *testing.T) {
 	t.Parallel()
-	files, err := manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
 	text := readmePart(t, "```yaml\n")
 	if !strings.Contains(text, remote) {
 		t.Fatalf("README.md has no kustomization: %q", text)
@@ -26,7 +22,7 @@ func TestYours(t *testing.T) {
 	// Here the repository is at hand, whatever the version.
 	_, version, _ := strings.Cut(text, "?ref=")
 	version, _, _ = strings.Cut(version, "\n")
-	if !strings.Contains(files["components/version/kustomization.yaml"], "newTag: "+version+"\n") {
+	if !strings.Contains(manifests["components/version/kustomization.yaml"], "newTag: "+version+"\n") {
 		t.Errorf("README.md takes version %s, which components/version does not", version)
 	}
 	text = strings.ReplaceAll(strings.ReplaceAll(text, remote, "../"), "?ref="+version, "")
@@ -38,11 +34,7 @@ func TestYours(t *testing.T) {
 			if hashed {
 				user["kustomization.yaml"] = strings.Replace(text, "components:\n", "components:\n  - ../components/rollout-on-config\n", 1)
 			}
-			documents, err := files.build(user)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o := decode(documents)
+			o := built(t, user)
 			var deployments, configs int
 			for _, one := range o.all {
 				if _, isNamespace := one.(*corev1.Namespace); !isNamespace && one.GetNamespace() != "limits" {
@@ -76,9 +68,7 @@ func TestYours(t *testing.T) {
 			if deployments != 1 || configs != 1 {
 				t.Errorf("%d Deployments and %d ConfigMaps, want 1 each", deployments, configs)
 			}
-			o.checkPods()
-			o.checkNetwork()
-			for _, found := range o.found {
+			for _, found := range o.examine() {
 				t.Error(found)
 			}
 		})
@@ -104,20 +94,10 @@ func readmePart(t *testing.T, begin string) string {
 // TestYourPorts moves a port of a sidecar as README.md tells users to.
 func TestYourPorts(t *testing.T) {
 	t.Parallel()
-	files, err := manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
 	patch := readmePart(t, "```yaml\npatches:")
 	for _, overlay := range []string{"sidecar-unix", "sidecar-loopback"} {
-		documents, err := files.build(tree{"kustomization.yaml": combo{overlay: overlay}.kustomization() + "patches:" + patch})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := decode(documents)
-		o.checkPods()
-		o.checkNetwork()
-		for _, found := range o.found {
+		o := built(t, tree{"kustomization.yaml": combo{overlay: overlay}.kustomization() + "patches:" + patch})
+		for _, found := range o.examine() {
 			t.Errorf("%s: %s", overlay, found)
 		}
 		if port := o.instances()[0].reachable("http"); port != 28080 {
@@ -130,10 +110,6 @@ func TestYourPorts(t *testing.T) {
 // and leaves others alone. What the user says of the pod stays.
 func TestYourPods(t *testing.T) {
 	t.Parallel()
-	files, err := manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, tt := range []struct{ sidecar, kind string }{{"unix", "Deployment"}, {"loopback", "Deployment"}, {"unix", "DaemonSet"}} {
 		yours := strings.NewReplacer(
 			"kind: Deployment", "kind: "+tt.kind,
@@ -149,27 +125,21 @@ func TestYourPods(t *testing.T) {
             readOnlyRootFilesystem: true
             capabilities: { drop: [ALL] }
       containers:
-`).Replace(files["envoy/deployment.yaml"])
+`).Replace(manifests["envoy/deployment.yaml"])
 		if tt.kind == "DaemonSet" {
 			before, rest, _ := strings.Cut(yours, "  strategy:\n")
 			_, after, _ := strings.Cut(rest, "  template:\n")
 			yours = strings.Replace(before, "  replicas: 1\n", "", 1) + "  template:\n" + after
 		}
-		documents, err := files.build(tree{
+		o := built(t, tree{
 			"shop.yaml":    yours,
-			"account.yaml": files["envoy/serviceaccount.yaml"],
-			"service.yaml": strings.Replace(files["envoy/service.yaml"], "  labels:\n", "  labels:\n    runs-sluice: \"true\"\n", 1),
-			"envoy.yaml":   files["overlays/sidecar-"+tt.sidecar+"/envoy.yaml"],
+			"account.yaml": manifests["envoy/serviceaccount.yaml"],
+			"service.yaml": strings.Replace(manifests["envoy/service.yaml"], "  labels:\n", "  labels:\n    runs-sluice: \"true\"\n", 1),
+			"envoy.yaml":   manifests["overlays/sidecar-"+tt.sidecar+"/envoy.yaml"],
 			"kustomization.yaml": "namespace: shop\nresources: [shop.yaml, account.yaml, service.yaml]\n" +
 				"components: [../components/sidecar-" + tt.sidecar + "]\n" +
 				"configMapGenerator: [{ name: envoy, files: [envoy.yaml] }]\n",
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := decode(documents)
-		o.checkPods()
-		o.checkNetwork()
 		for _, before := range decode([][]byte{[]byte(yours)}).pods() {
 			for _, after := range o.pods() {
 				if !equality.Semantic.DeepEqual(after.Spec.SecurityContext, before.Spec.SecurityContext) {
@@ -180,7 +150,7 @@ func TestYourPods(t *testing.T) {
 		if len(o.all) != 5 || len(o.instances()) != 1 {
 			t.Errorf("%v: %d objects and %d sidecars, want 5 and 1", tt, len(o.all), len(o.instances()))
 		}
-		for _, found := range o.found {
+		for _, found := range o.examine() {
 			t.Errorf("%v: %s", tt, found)
 		}
 	}

@@ -153,11 +153,11 @@ func (s *share) take(b *bucket, seq uint32, ttl Time) Action {
 // force than before.
 func (s *share) confirm(now Time, seq uint32, o *Options) bool {
 	before := s.high
-	if s.is(outstanding) && int32(seq-s.renewed) >= 0 { //nolint:gosec // it wraps around
+	if s.is(outstanding) && int32(seq-s.renewed) >= 0 {
 		s.state &^= outstanding
 		s.until = now + o.TTL + o.Delta
 	}
-	if s.is(settling) && int32(seq-s.seq) >= 0 { //nolint:gosec // it wraps around
+	if s.is(settling) && int32(seq-s.seq) >= 0 {
 		s.state = s.state&^settling | arrived
 		s.high = s.told
 		if s.state&(abandoning|queued) == abandoning {
@@ -179,7 +179,7 @@ func (d *Divider) newBucket(c *client, r Report) *bucket {
 
 // insertShare adds a stream to a bucket, at the place that find returned.
 func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
-	n := share{stream: s, reported: d.now - min(max(r.span(), 0), time.Hour), at: uint32(len(s.shares))} //nolint:gosec // bounded
+	n := share{stream: s, reported: d.now - min(max(r.span(), 0), time.Hour), at: uint32(len(s.shares))}
 	if r.Elapsed > 0 {
 		if n.state |= returned; !d.o.Strict {
 			n.credit(b, max(d.aged, d.others(b)), r)

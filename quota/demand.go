@@ -29,7 +29,7 @@ func (s *share) report(now, patience Time, r Report) {
 		s.renew(now + patience)
 	}
 	if s.state&(assigned|queued|asked|fresh) == 0 && r.Elapsed > 0 {
-		s.next = Rate(min(r.admitted(), int64(MaxRate))) //nolint:gosec // bounded
+		s.next = Rate(min(r.admitted(), int64(MaxRate)))
 	}
 	s.idle = min(s.idle, 254) + 1
 	if r.Allowed+r.Denied > 0 {

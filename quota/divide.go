@@ -124,7 +124,7 @@ func (d *Divider) apportion(b *bucket) {
 			continue
 		}
 		free -= max(rate-int64(s.high), 0)
-		d.queue(b, s, Rate(rate)) //nolint:gosec // at most MaxRate
+		d.queue(b, s, Rate(rate))
 	}
 }
 

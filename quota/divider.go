@@ -194,7 +194,7 @@ func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
 		if !found {
 			continue
 		}
-		if share := &b.shares[i]; share.confirm(d.now, uint32(seq), &d.o) { //nolint:gosec // it wraps around
+		if share := &b.shares[i]; share.confirm(d.now, uint32(seq), &d.o) {
 			d.mark(b)
 		} else if share.high > 0 && !share.is(outstanding) {
 			d.due.add(b, share.until)
@@ -315,7 +315,7 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 	n := min(most-(len(to)-begun), len(s.outbox))
 	for _, b := range s.outbox[:n] {
 		if i, found := b.find(h); found && b.shares[i].unlist() {
-			to = append(to, b.shares[i].take(b, uint32(s.seq), d.o.TTL)) //nolint:gosec // it wraps around
+			to = append(to, b.shares[i].take(b, uint32(s.seq), d.o.TTL))
 			s.sent = append(s.sent, b)
 		}
 	}

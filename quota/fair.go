@@ -117,7 +117,7 @@ func (d *Divider) claims(b *bucket) (unclaimed int64) {
 		if !w.live || !b.clings(s) {
 			continue
 		}
-		w.claim = Rate(min(int64(s.next), largest)) //nolint:gosec // not negative
+		w.claim = Rate(min(int64(s.next), largest))
 		p, claim := &s.stream.client.part, max(int64(w.claim)-int64(s.high), 0)
 		own := min(claim, p.lost)
 		p.lost -= own

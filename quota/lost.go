@@ -187,7 +187,7 @@ func (d *Divider) takeOver(b *bucket, l lost) bool {
 		return false
 	}
 	if s := &b.shares[i]; !s.is(arrived) {
-		s.high = max(s.high, Rate(min(l.rate, unlimited))) //nolint:gosec // bounded
+		s.high = max(s.high, Rate(min(l.rate, unlimited)))
 		s.until = max(s.until, l.until)
 		d.counts.TakenOver++
 	}
@@ -227,7 +227,7 @@ func (s *share) credit(b *bucket, until Time, r Report) {
 		if l := &b.lost[i]; l.unknown {
 			rate := min(l.rate, r.admitted(), int64(MaxRate))
 			l.rate -= rate
-			s.high, s.until = Rate(rate), until //nolint:gosec // bounded
+			s.high, s.until = Rate(rate), until
 			return
 		}
 	}

@@ -153,7 +153,7 @@ func (s *stream) compactSent() {
 	for _, a := range s.batches {
 		before := len(kept)
 		for _, b := range s.sent[begin:a.end] {
-			if i, found := b.find(s.holder); found && b.shares[i].awaits(uint32(a.seq)) { //nolint:gosec // it wraps around
+			if i, found := b.find(s.holder); found && b.shares[i].awaits(uint32(a.seq)) {
 				kept = append(kept, b)
 			}
 		}

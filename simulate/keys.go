@@ -36,7 +36,7 @@ func newKeys() *keys { return &keys{index: make([]uint64, 1024)} }
 
 // find returns the key of an identity, nil if there is none, and its place in the index.
 func (k *keys) find(id identity.ID) (found *key, place uint64) {
-	mask := uint64(len(k.index) - 1) //nolint:gosec // a length
+	mask := uint64(len(k.index) - 1)
 	tag := id.Lo &^ (1<<32 - 1)
 	for i := id.Hi & mask; ; i = (i + 1) & mask {
 		e := k.index[i]
@@ -60,7 +60,7 @@ func (k *keys) of(id identity.ID) (found *key, isNew bool) {
 	if k.n%keysInBlock == 0 {
 		k.blocks = append(k.blocks, new([keysInBlock]key))
 	}
-	k.index[place] = id.Lo&^(1<<32-1) | uint64(k.n+1) //nolint:gosec // not negative
+	k.index[place] = id.Lo&^(1<<32-1) | uint64(k.n+1)
 	found = k.at(k.n)
 	found.id = id
 	k.n++
@@ -72,7 +72,7 @@ func (k *keys) of(id identity.ID) (found *key, isNew bool) {
 
 // ofReplica is the identity of a counter of one of several services.
 func ofReplica(id identity.ID, replica int) identity.ID {
-	id.Lo ^= uint64(replica) << 33 //nolint:gosec // not negative
+	id.Lo ^= uint64(replica) << 33
 	return id
 }
 

@@ -180,7 +180,7 @@ func newSearch(l *limitTally, percent float64) *search {
 		p := &l.limit.Policy
 		s.ownBurst = p.Algorithm == limiter.LeakyBucket || p.Algorithm == limiter.TokenBucket && p.Burst != max(1, p.Limit)
 		// A burst cannot be what takes too long to come back at a small number.
-		s.fails = uint64(sort.Search(limiter.MaxLog, func(n int) bool { return s.terms(uint64(n+1)).Policy.Validate() == nil })) //nolint:gosec // not negative
+		s.fails = uint64(sort.Search(limiter.MaxLog, func(n int) bool { return s.terms(uint64(n+1)).Policy.Validate() == nil }))
 	}
 	return s
 }
@@ -259,7 +259,7 @@ func (s *search) choose() {
 // terms returns the limit's terms with another number. A burst that is the number stays so.
 func (s *search) terms(n uint64) *descriptors.Terms {
 	t := *s.limit.Terms
-	t.RequestsPerUnit = uint32(n) //nolint:gosec // up to the greatest
+	t.RequestsPerUnit = uint32(n)
 	p := &t.Policy
 	if p.Algorithm == limiter.TokenBucket && !s.ownBurst {
 		p.Burst = t.RequestsPerUnit

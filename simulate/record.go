@@ -96,7 +96,7 @@ func (w *writer) descriptor(d *descriptors.Descriptor) bool {
 	}
 	if d.HasOverride {
 		w.arena = binary.AppendUvarint(w.arena, uint64(d.Override.RequestsPerUnit))
-		w.arena = binary.AppendUvarint(w.arena, uint64(d.Override.Unit)) //nolint:gosec // and back
+		w.arena = binary.AppendUvarint(w.arena, uint64(d.Override.Unit))
 		w.arena = binary.AppendUvarint(w.arena, uint64(d.Override.UnitMultiplier))
 	}
 	w.entries = len(w.arena)
@@ -145,7 +145,7 @@ func (w *writer) endCall(at int) {
 // read begins to read a record.
 func (r *record) read(arena []byte) {
 	lasts, rest := cutNumber(arena[5:])
-	r.recorded, r.shard, r.lasts = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), time.Duration(lasts)*time.Millisecond //nolint:gosec // 32 bits
+	r.recorded, r.shard, r.lasts = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), time.Duration(lasts)*time.Millisecond
 	r.calls, r.rest = int(rest[0]), rest[1:]
 }
 
@@ -155,7 +155,7 @@ func (r *record) next(req *descriptors.Request) {
 	b := r.rest
 	req.Domain, b = cutText(b)
 	hits, b := cutNumber(b)
-	req.HitsAddend = uint32(hits) //nolint:gosec // as it was written
+	req.HitsAddend = uint32(hits)
 	count := int(b[0])
 	b = b[1:]
 	if more := count - cap(req.Descriptors); more > 0 { // those that are there keep their memory
@@ -181,7 +181,7 @@ func readDescriptor(d *descriptors.Descriptor, b []byte) []byte {
 		limit, b = cutNumber(b)
 		unit, b = cutNumber(b)
 		multiplier, b = cutNumber(b)
-		d.Override = descriptors.Override{RequestsPerUnit: uint32(limit), Unit: int32(unit), UnitMultiplier: uint32(multiplier)} //nolint:gosec // as they were written
+		d.Override = descriptors.Override{RequestsPerUnit: uint32(limit), Unit: int32(unit), UnitMultiplier: uint32(multiplier)}
 	}
 	entries := int(b[0])
 	b = b[1:]

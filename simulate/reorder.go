@@ -77,7 +77,7 @@ func (r *reorder) release() {
 		return
 	}
 	slices.SortFunc(slot, func(a, b waiting) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(int32(a.order-b.order), 0)) //nolint:gosec // so that it may wrap
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(int32(a.order-b.order), 0))
 	})
 	if r.next == len(r.ready) {
 		r.ready, r.next = r.ready[:0], 0

@@ -35,7 +35,7 @@ func (r *running) Less(i, j int) bool { return (*r)[i].ends < (*r)[j].ends }
 func (r *running) Swap(i, j int)      { (*r)[i], (*r)[j] = (*r)[j], (*r)[i] }
 
 // Push adds a lease.
-func (r *running) Push(h any) { *r = append(*r, h.(held)) } //nolint:errcheck,forcetypeassert // nothing else is pushed
+func (r *running) Push(h any) { *r = append(*r, h.(held)) } //nolint:forcetypeassert // nothing else is pushed
 
 // Pop takes the last one.
 func (r *running) Pop() any {
@@ -47,7 +47,7 @@ func (r *running) Pop() any {
 // end ends the requests that have by the time now.
 func (s *side) end(now limiter.Time) {
 	for len(s.running) > 0 && s.running[0].ends <= now {
-		h := heap.Pop(&s.running).(held) //nolint:errcheck,forcetypeassert // nothing else is pushed
+		h := heap.Pop(&s.running).(held) //nolint:forcetypeassert // nothing else is pushed
 		b := &s.ending
 		b.Reset()
 		if b.Charges = append(b.Charges, h.charge); h.reservation != nil {

@@ -207,10 +207,10 @@ type run struct {
 // batch takes in what is counted of a chunk.
 func (r *run) batch(s *stream, b *batch) {
 	r.add(&b.counts, s.name, s.row)
-	r.put += uint64(len(b.lines) - b.late) //nolint:gosec // not negative
+	r.put += uint64(len(b.lines) - b.late)
 	r.putBytes += uint64(len(b.arena))
 	err := r.fits()
-	if waiting := r.put - r.requests; waiting*(r.putBytes/max(1, r.put)+bytesOfWaiting) > uint64(r.options.Memory) { //nolint:gosec // not negative
+	if waiting := r.put - r.requests; waiting*(r.putBytes/max(1, r.put)+bytesOfWaiting) > uint64(r.options.Memory) {
 		err = fmt.Errorf("%d lines of --reorder %v wait to be put into order, which do not fit into memory: lower --reorder, or raise --counter-memory", waiting, r.options.Reorder)
 	}
 	if err != nil {

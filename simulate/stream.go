@@ -133,7 +133,7 @@ func (p *pipeline) cut(ctx context.Context, in accesslog.Log, format *accesslog.
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	return format.Chunks(countingReader{f, progress}, func(c accesslog.Chunk) error {
 		j := &job{chunk: c, done: make(chan struct{})}
 		select {

@@ -112,7 +112,7 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 		}
 		index := plan.Limits[i].Index
 		if index < 0 {
-			index = int32(len(t.limits) - 1) //nolint:gosec // limits are fewer
+			index = int32(len(t.limits) - 1)
 		}
 		l := &t.limits[index]
 		if l.bins == nil {
@@ -134,7 +134,7 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 				text := entriesText(req.Descriptors[match].Entries)
 				t.keys.texts = append(t.keys.texts, text)
 				t.keys.textBytes += int64(len(text))
-				k.text = uint32(len(t.keys.texts)) //nolint:gosec // as many as keys
+				k.text = uint32(len(t.keys.texts))
 			}
 		} else if window != k.window {
 			t.asked(k)
@@ -180,16 +180,16 @@ type windows struct {
 }
 
 func windowsOf(p *limiter.Policy) windows {
-	return windows{uint32(p.Window / time.Second), p.Calendar} //nolint:gosec // at most ten years
+	return windows{uint32(p.Window / time.Second), p.Calendar}
 }
 
 // of returns the number of the window that the second lies in; of a calendar's another number, which no other has.
 func (w *windows) of(second int64) uint32 {
 	if w.calendar != nil {
 		start, _ := w.calendar.Window(limiter.Time(second * int64(time.Second)))
-		return uint32(int64(start) / int64(time.Hour)) //nolint:gosec // of times before 2262 in hours
+		return uint32(int64(start) / int64(time.Hour))
 	}
-	return uint32(second / int64(w.seconds)) //nolint:gosec // as above, in seconds
+	return uint32(second / int64(w.seconds))
 }
 
 // windowOf returns the number of the window of a key, whose limit has the numbers of a row if it is not l's.

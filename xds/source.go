@@ -145,7 +145,7 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	defer conn.Close() //nolint:errcheck // it is done with
+	defer conn.Close()
 	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, s.opt.Headers))
 	defer cancel()
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)

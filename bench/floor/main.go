@@ -55,7 +55,7 @@ var (
 
 // serve answers until the client hangs up or sends what is no HTTP/2.
 func serve(conn net.Conn) {
-	defer conn.Close() //nolint:errcheck // nothing is lost
+	defer conn.Close()
 	if _, err := conn.Write(settings); err != nil {
 		return
 	}

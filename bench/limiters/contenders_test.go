@@ -98,7 +98,7 @@ func perKey[L any](limiter func() L, take func(L) bool) store {
 			if !ok {
 				l, _ = limiters.LoadOrStore(k, limiter())
 			}
-			return take(l.(L)) //nolint:forcetypeassert,errcheck // nothing else is stored
+			return take(l.(L))
 		}
 	}
 }

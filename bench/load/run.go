@@ -82,7 +82,7 @@ func newWorkers(ctx context.Context, c *Config) ([]*worker, error) {
 		w.conns = append(w.conns, dialled)
 	}
 	// Neighbouring workers of the open loop should be on different connections.
-	rand.Shuffle(len(workers), func(i, j int) { //nolint:gosec // load, no secrets
+	rand.Shuffle(len(workers), func(i, j int) {
 		workers[i], workers[j] = workers[j], workers[i]
 	})
 	return workers, nil
@@ -198,7 +198,7 @@ type worker struct {
 // call makes one call that was due at t. If no key is left to call it makes none and
 // returns false.
 func (w *worker) call(ctx context.Context, t time.Time) bool {
-	number := rand.Uint64N(w.config.Keys) //nolint:gosec // load, no secrets
+	number := rand.Uint64N(w.config.Keys)
 	if w.config.Fill {
 		if number = w.filled.Add(1) - 1; number >= w.config.Keys {
 			return false

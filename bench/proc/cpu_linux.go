@@ -13,7 +13,7 @@ import (
 func cpuTime(pid int) (time.Duration, error) {
 	const ofScheduler = 2
 	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|ofScheduler), &t); err != nil { //nolint:gosec // a process id has 22 bits
+	if err := unix.ClockGettime(int32(^pid<<3|ofScheduler), &t); err != nil {
 		return 0, fmt.Errorf("read the clock of process %d: %w", pid, err)
 	}
 	return time.Duration(t.Nano()), nil

@@ -163,7 +163,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 
 // output runs a command to its end and returns what it prints.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // what was built here, and go
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	var errs strings.Builder
 	cmd.Stderr = &errs

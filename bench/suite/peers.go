@@ -47,7 +47,7 @@ func (w *workshop) peer(p *peer, path string) *service {
 			}
 		}
 		args, env := p.command(w, ports, store)
-		cmd := exec.Command(path, args...) //nolint:gosec,noctx // the variable names it, and Kill ends it
+		cmd := exec.Command(path, args...)
 		cmd.Env = append(cmd.Environ(), env...)
 		prepare(cmd)
 		return startListening(ctx, cmd, ports[0])
@@ -60,7 +60,7 @@ func (w *workshop) startStore(ctx context.Context) (*process.Process, string, er
 	if err != nil {
 		return nil, "", err
 	}
-	return startListening(ctx, exec.Command(w.store, //nolint:gosec,noctx // VALKEY_BIN names it, and Kill ends it
+	return startListening(ctx, exec.Command(w.store,
 		"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"), port)
 }
 

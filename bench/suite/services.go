@@ -139,7 +139,7 @@ func (w *workshop) ours(name string, env []string, args ...string) *service {
 // plain returns a program of this module that answers OK to all.
 func plain(name, path string) *service {
 	return &service{name: name, start: func(ctx context.Context, _ string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
-		cmd := exec.Command(path) //nolint:noctx // what was built here, and Kill ends it
+		cmd := exec.Command(path)
 		prepare(cmd)
 		p, err := process.Start(cmd)
 		if err != nil {

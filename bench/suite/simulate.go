@@ -110,7 +110,7 @@ func simulate(ctx context.Context, w *workshop, o *options, page *page) error {
 
 // read has simulate read a log.
 func (w *workshop) read(ctx context.Context, log *accessLog, lines int) (r reading, err error) {
-	cmd := exec.CommandContext(ctx, w.sluice, "simulate", "-", "--config", filepath.Join(w.dir, "simulated.yaml"), //nolint:gosec // what was built here
+	cmd := exec.CommandContext(ctx, w.sluice, "simulate", "-", "--config", filepath.Join(w.dir, "simulated.yaml"),
 		"--descriptor", "address={x-forwarded-for}", "--descriptor", "path={:path}")
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -52,7 +52,7 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close() //nolint:errcheck // nothing is lost with it
+	defer client.Close()
 
 	// Few answers are printed one by one. Many are only counted.
 	const printed = 20
@@ -141,7 +141,7 @@ func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
 		d.Entries = entries
 		if len(k.Hits) > 0 {
 			n := k.Hits[min(i, len(k.Hits)-1)]
-			d.HasHits, d.Refund, d.Hits = true, n < 0, uint64(max(n, -n)) //nolint:gosec // the smallest int64 comes out right
+			d.HasHits, d.Refund, d.Hits = true, n < 0, uint64(max(n, -n))
 		}
 		if len(k.Limit) > 0 {
 			if text := k.Limit[min(i, len(k.Limit)-1)]; text != "-" {

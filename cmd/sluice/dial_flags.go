@@ -30,7 +30,7 @@ func (f *dialFlags) check() error {
 // tls returns how to secure the connection, nil for plain text.
 func (f *dialFlags) tls() (*access.TLS, error) {
 	if !f.TLS && f.CACert == "" && f.Cert == "" && f.ServerName == "" {
-		return nil, nil //nolint:nilnil // plain text needs none
+		return nil, nil
 	}
 	secure, err := access.ClientTLS(access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CACert, PeerName: f.ServerName})
 	if err != nil {

@@ -151,7 +151,7 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 	case d.HitsUnknown != "":
 		more = ", hits unknown: " + d.HitsUnknown
 	case d.HasHits:
-		more = ", " + rules.Count(int(d.Hits), "hit") //nolint:gosec // Envoy takes at most 10^9
+		more = ", " + rules.Count(int(d.Hits), "hit")
 	}
 	if d.Refund {
 		more += ", a refund"

@@ -150,7 +150,7 @@ func heldText(h *answer.HeldState, reserved bool) string {
 		return ", none held"
 	}
 	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)).Round(time.Second) }
-	what, end := rules.Count(int(h.Requests), "request"), "free" //nolint:gosec // at most 4096
+	what, end := rules.Count(int(h.Requests), "request"), "free"
 	if reserved {
 		what, end = fmt.Sprintf("%d held by %s", h.Hits, what), "over"
 	} else {

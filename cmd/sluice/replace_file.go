@@ -20,7 +20,7 @@ func replaceFile(path string, mode os.FileMode, write func(io.Writer) error) (er
 	defer func() {
 		if err != nil {
 			_ = f.Close()
-			_ = os.Remove(beside) //nolint:gosec // the operator names it
+			_ = os.Remove(beside)
 		}
 	}()
 	if err := write(f); err != nil {
@@ -33,7 +33,7 @@ func replaceFile(path string, mode os.FileMode, write func(io.Writer) error) (er
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
-	if err := os.Rename(beside, path); err != nil { //nolint:gosec // the operator names it
+	if err := os.Rename(beside, path); err != nil {
 		return fmt.Errorf("put in place: %w", err)
 	}
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
@@ -47,10 +47,10 @@ func openBeside(path string, mode os.FileMode) (*os.File, error) {
 	beside := path + ".new"
 	// One that dies leaves it behind. What else has the name, such as a link, is not to be
 	// written to.
-	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the operator names it
+	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("make room for a new file: %w", err)
 	}
-	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // the operator names it
+	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return nil, fmt.Errorf("make a new file: %w", err)
 	}
@@ -59,7 +59,7 @@ func openBeside(path string, mode os.FileMode) (*os.File, error) {
 
 // syncDirectory makes a renaming in the directory last.
 func syncDirectory(path string) error {
-	d, err := os.Open(path) //nolint:gosec // the operator names it
+	d, err := os.Open(path)
 	if err != nil {
 		return err
 	}

@@ -94,11 +94,11 @@ func isStream(path string) bool {
 }
 
 func readOpen(path string) (source.File, error) {
-	f, err := os.Open(path) //nolint:gosec // reading what the operator names is the point
+	f, err := os.Open(path)
 	if err != nil {
 		return source.File{}, err
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	return source.ReadStream(path, f)
 }
 

@@ -11,7 +11,7 @@ import (
 // lockFile makes this process the only one that has the file locked, until it ends, however it
 // ends. It returns errLocked if another one has.
 func lockFile(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the operator names it
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

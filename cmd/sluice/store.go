@@ -99,7 +99,7 @@ func (f *storeFlags) server(u storeURL) (*redis.Server, error) {
 				return nil, fmt.Errorf("%s needs %s: without it there is nothing to show a password to", flag, u.name)
 			}
 		}
-		return nil, nil //nolint:nilnil // that is no store
+		return nil, nil
 	}
 	at, err := redis.ParseURL(u.url)
 	if err != nil {
@@ -129,7 +129,7 @@ func (f *storeFlags) server(u storeURL) (*redis.Server, error) {
 // store is away.
 func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logger *zap.Logger) (*store.Store, error) {
 	if f.URL == "" {
-		return nil, nil //nolint:nilnil // counters are in memory
+		return nil, nil
 	}
 	var at [2]*redis.Server
 	for i, u := range f.urls() {
@@ -257,7 +257,7 @@ func (f *storeFlags) hashKey() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--hash-key-file: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // only read from
+	defer file.Close()
 	key, err := io.ReadAll(io.LimitReader(file, mostKey+3))
 	if err != nil {
 		return nil, fmt.Errorf("--hash-key-file: %w", err)

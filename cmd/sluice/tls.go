@@ -49,7 +49,7 @@ func (f *tlsFlags) check(jsonAddr string) error {
 // server returns what secures the gRPC listener, nil for plain text.
 func (f *tlsFlags) server(m *telemetry.Metrics, logger *zap.Logger) (*access.TLS, error) {
 	if f.Cert == "" {
-		return nil, nil //nolint:nilnil // plain text needs none
+		return nil, nil
 	}
 	secure, err := access.ServerTLS(access.TLSOptions{
 		Cert: f.Cert, Key: f.Key, CA: f.ClientCA, PeerName: f.ClientSAN, MinVersion: tlsVersions[f.MinVersion],

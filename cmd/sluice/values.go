@@ -42,7 +42,7 @@ func (parse ranged) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 		}
 	}
 	if target.CanUint() {
-		target.SetUint(uint64(n)) //nolint:gosec // within the range
+		target.SetUint(uint64(n))
 	} else {
 		target.SetInt(n)
 	}

@@ -117,7 +117,7 @@ func rowOf(a limiter.Algorithm) *row {
 // AlgorithmNamed returns the algorithm of that name. Ok is false if there is none.
 func AlgorithmNamed(name string) (a limiter.Algorithm, ok bool) {
 	i := slices.Index(AlgorithmNames(), name) + 1
-	return limiter.Algorithm(i), i > 0 //nolint:gosec // a small number
+	return limiter.Algorithm(i), i > 0
 }
 
 // AlgorithmName is the inverse of [AlgorithmNamed].
@@ -204,7 +204,7 @@ func Backlog(p *limiter.Policy) time.Duration {
 	if p.Limit == 0 || hits == uint64(p.Limit) {
 		return p.Window
 	}
-	hi, lo := bits.Mul64(hits, uint64(p.Window)) //nolint:gosec // a window is positive
-	n, _ := bits.Div64(hi, lo, uint64(p.Limit))  // at most 2^60, see Policy.MaxHits
-	return time.Duration(n)                      //nolint:gosec // see above
+	hi, lo := bits.Mul64(hits, uint64(p.Window))
+	n, _ := bits.Div64(hi, lo, uint64(p.Limit)) // at most 2^60, see Policy.MaxHits
+	return time.Duration(n)
 }

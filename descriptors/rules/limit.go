@@ -192,8 +192,8 @@ func WindowText(u Unit, multiplier uint32) string {
 // counters of its own, so that it can stand beside a limit of the same window.
 func CounterWord(p *limiter.Policy, candidate bool) uint64 {
 	const nanosPerSecond = 1_000_000_000
-	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond) //nolint:gosec // a window is positive
-	word |= uint64(p.SubWindows) << 40                                // a counter's cells fit one number of sub-windows
+	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond)
+	word |= uint64(p.SubWindows) << 40 // a counter's cells fit one number of sub-windows
 	if candidate {
 		word |= 1 << 48
 	}

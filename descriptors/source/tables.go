@@ -214,7 +214,7 @@ func readTable(t *tables.Table, path string, open func(string) (tableSource, err
 	if err != nil {
 		return tableReading{stamp: unreadable(err), err: err}
 	}
-	defer file.Close() //nolint:errcheck // only read from
+	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
 		return tableReading{stamp: unreadable(err), err: err}

@@ -133,7 +133,7 @@ func (s *stage) send(ctx context.Context, url string, r request) (answer *http.R
 	if err != nil {
 		return nil, "", err
 	}
-	defer answer.Body.Close() //nolint:errcheck // read only
+	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	return answer, string(text), err
 }

@@ -159,7 +159,7 @@ func listenerAddresses(ctx context.Context, admin string) (map[string]string, er
 	if err != nil {
 		return nil, fmt.Errorf("ask Envoy for its listeners: %w", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read only
+	defer resp.Body.Close()
 	var answer struct {
 		Listeners []struct {
 			Name  string `json:"name"`

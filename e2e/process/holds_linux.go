@@ -17,12 +17,12 @@ func Holds(pid int, text []byte) (places []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer maps.Close() //nolint:errcheck // only read from
+	defer maps.Close()
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
 	if err != nil {
 		return nil, err
 	}
-	defer memory.Close() //nolint:errcheck // only read from
+	defer memory.Close()
 	lines := bufio.NewScanner(maps)
 	for lines.Scan() {
 		line := lines.Text()

@@ -28,7 +28,7 @@ func Get(tb testing.TB, page string) []byte {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer response.Body.Close() //nolint:errcheck // read only
+	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
 		tb.Fatalf("%s answers %s, %v: %.500s", page, response.Status, err, text)

@@ -150,7 +150,7 @@ func (f *Fleet) reportAll() {
 func (f *Fleet) report(envoy int, b *bucket) {
 	r := b.Usage(f.now)
 	r.Bucket, r.Limit = b.key, b.limit
-	f.divider.Report(f.now, quota.Holder(envoy+1), r) //nolint:gosec // not negative
+	f.divider.Report(f.now, quota.Holder(envoy+1), r)
 }
 
 // divide has the divider do what events have led to, and puts what it says on its way.
@@ -162,7 +162,7 @@ func (f *Fleet) divide() {
 	f.ready = f.divider.Ready(f.ready[:0])
 	for _, h := range f.ready {
 		if actions, seq, _ := f.divider.Take(f.now, h, nil, math.MaxInt); seq != 0 {
-			f.mail = append(f.mail, message{f.now + delay, int(h) - 1, seq, actions}) //nolint:gosec // as many as Envoys
+			f.mail = append(f.mail, message{f.now + delay, int(h) - 1, seq, actions})
 		}
 	}
 	if f.divider.Counts().Buckets == 0 {
@@ -188,7 +188,7 @@ func (f *Fleet) deliver() {
 			f.known--
 		}
 	}
-	f.divider.Confirmed(f.now, quota.Holder(m.to+1), m.seq) //nolint:gosec // not negative
+	f.divider.Confirmed(f.now, quota.Holder(m.to+1), m.seq)
 }
 
 // forget drops a bucket. The last one takes its place.

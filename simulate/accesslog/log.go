@@ -50,7 +50,7 @@ var freeChunks = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
 func newChunk(begin []byte) Chunk {
 	var c Chunk
 	if len(begin) < chunkBytes/2 {
-		c.memory = freeChunks.Get().(*[chunkBytes]byte) //nolint:errcheck,forcetypeassert // nothing else is there
+		c.memory = freeChunks.Get().(*[chunkBytes]byte) //nolint:forcetypeassert // nothing else is there
 		c.Bytes = c.memory[:]
 	} else {
 		c.Bytes = make([]byte, 2*len(begin))

@@ -142,7 +142,7 @@ func recogniseLine(sample [][]byte) (lineFormat, error) {
 	if whole*enough >= len(sample) {
 		return newObjectFormat(sample)
 	}
-	return nil, nil //nolint:nilnil // none is no error: there are other formats
+	return nil, nil
 }
 
 func newObjectFormat(sample [][]byte) (lineFormat, error) {
@@ -172,7 +172,7 @@ func recogniseText(sample [][]byte) (lineFormat, error) {
 		}
 	}
 	if most == 0 || most*enough < len(sample) {
-		return nil, nil //nolint:nilnil // none is no error: there are other formats
+		return nil, nil
 	}
 	return best, nil
 }
@@ -201,7 +201,7 @@ func recogniseBehind(sample [][]byte) (lineFormat, error) {
 			}
 		}
 	}
-	return nil, nil //nolint:nilnil // none is no error: there are other formats
+	return nil, nil
 }
 
 func errUnrecognised(line []byte) error {

@@ -16,7 +16,7 @@ const shownLimits = 30
 // WriteText writes the report for a terminal.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s; %s\n", r.headline(), counted(uint64(r.Rules.Keys), "key"), r.computedText()) //nolint:gosec // not negative
+	fmt.Fprintf(&b, "%s, %s; %s\n", r.headline(), counted(uint64(r.Rules.Keys), "key"), r.computedText())
 	for _, line := range r.notes() {
 		b.WriteString(line + "\n")
 	}
@@ -54,7 +54,7 @@ func (r *Report) notes() []string {
 			all = append(all, fmt.Sprintf("and %d more reasons", len(r.Unknown)-i))
 			break
 		}
-		all = append(all, fmt.Sprintf("unknown: %s: %s", counted(uint64(u.Count), "descriptor"), u.Reason)) //nolint:gosec // not negative
+		all = append(all, fmt.Sprintf("unknown: %s: %s", counted(uint64(u.Count), "descriptor"), u.Reason))
 	}
 	all = append(all, r.comparedWithLog())
 	if r.Replicas > 1 {
@@ -177,7 +177,7 @@ func (o *Outcome) unused() string {
 	case len(o.Limits) > 0 && o.Unused == 0:
 		return ""
 	case len(o.Limits) > 0:
-		return counted(uint64(o.Unused), "other limit") //nolint:gosec // not negative
+		return counted(uint64(o.Unused), "other limit")
 	case o.Unused == 0:
 		return "a limit, since the rules have none"
 	default:

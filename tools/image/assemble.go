@@ -69,7 +69,7 @@ func assemble(r release, p *program, layers []tree) (v1.Image, error) {
 			return nil, err
 		}
 	}
-	return mutate.Annotations(image, r.labels()).(v1.Image), nil //nolint:forcetypeassert,errcheck // it is what it gets
+	return mutate.Annotations(image, r.labels()).(v1.Image), nil //nolint:forcetypeassert // it is what it gets
 }
 
 // index joins the images. A client that pulls it gets the one of its platform.
@@ -79,5 +79,5 @@ func index(r release, programs []*program, images []v1.Image) v1.ImageIndex {
 		platform := programs[i].platform
 		list = mutate.AppendManifests(list, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
 	}
-	return mutate.Annotations(list, r.labels()).(v1.ImageIndex) //nolint:forcetypeassert,errcheck // it is what it gets
+	return mutate.Annotations(list, r.labels()).(v1.ImageIndex) //nolint:forcetypeassert // it is what it gets
 }

@@ -25,6 +25,6 @@ func referrer(r release, image v1.Image, bill []byte) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	//nolint:forcetypeassert,errcheck // both return what they get, with more
+	//nolint:forcetypeassert // both return what they get, with more
 	return mutate.Subject(mutate.Annotations(artifact, r.labels()).(v1.Image), *subject).(v1.Image), nil
 }

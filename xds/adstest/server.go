@@ -79,7 +79,7 @@ func Start(o Options) (*Server, error) {
 		},
 		StreamRequestFunc: func(stream int64, r *discovery.DiscoveryRequest) error {
 			md, _ := headers.Load(stream)
-			s.record(Request{r, stream, md.(metadata.MD)}) //nolint:errcheck,forcetypeassert // stored above
+			s.record(Request{r, stream, md.(metadata.MD)}) //nolint:forcetypeassert // stored above
 			return nil
 		},
 	})

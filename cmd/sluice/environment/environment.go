@@ -194,7 +194,7 @@ func (*Environment) Validate(*kong.Application) error { return nil }
 func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	a, ok := e.assigned[flag.Name]
 	if !ok {
-		return nil, nil //nolint:nilnil // how a resolver says that it knows nothing
+		return nil, nil
 	}
 	// What the flag's own type rejects is reported by the variable's name.
 	scratch := reflect.New(flag.Target.Type()).Elem()
@@ -208,7 +208,7 @@ func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 		if slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).is(excused) }) {
 			delete(e.assigned, flag.Name)
 			e.excused = append(e.excused, fmt.Sprintf("%s: %s. The default of --%s holds", strings.Join(said, ", "), what, flag.Name))
-			return nil, nil //nolint:nilnil // as above
+			return nil, nil
 		}
 		return nil, fmt.Errorf("%s: %s", strings.Join(said, ", "), what)
 	}

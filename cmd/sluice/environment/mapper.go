@@ -31,7 +31,7 @@ func (e *Environment) assignMapper() {
 	if path == "" || e.unused[variable] != "" {
 		return
 	}
-	text, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	text, err := os.ReadFile(path)
 	if err != nil {
 		e.without(err.Error(), variable)
 		return

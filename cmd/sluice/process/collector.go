@@ -39,7 +39,7 @@ func PaceCollector() {
 		metrics.Read(samples)
 		want := gcPercent(samples[0].Value.Uint64() + samples[1].Value.Uint64())
 		// Setting it stops all goroutines for a moment: not for a trifle.
-		if now := int(samples[2].Value.Uint64()); want < now*9/10 || want > now*11/10 { //nolint:gosec // a percentage
+		if now := int(samples[2].Value.Uint64()); want < now*9/10 || want > now*11/10 {
 			debug.SetGCPercent(want)
 		}
 		return true

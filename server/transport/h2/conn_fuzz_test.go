@@ -138,7 +138,7 @@ func (c *client) checkOutput() {
 		at += frameHeaderBytes + int(h.Length)
 		switch {
 		case h.Type == http2.FrameHeaders:
-			if _, err := c.decoder.DecodeFull(f.(*http2.HeadersFrame).HeaderBlockFragment()); err != nil { //nolint:errcheck,forcetypeassert // its type says so
+			if _, err := c.decoder.DecodeFull(f.(*http2.HeadersFrame).HeaderBlockFragment()); err != nil {
 				c.t.Fatalf("headers of stream %d: %v", h.StreamID, err)
 			}
 		case h.Type == http2.FrameData && h.Length == 0:

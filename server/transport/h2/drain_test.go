@@ -50,7 +50,7 @@ func TestTheLastStreamStays(t *testing.T) {
 	c.want()
 	c.must(c.WriteRawFrame(http2.FramePushPromise, 0, 1, nil))
 	c.feed()
-	c.out = c.conn.GoAway(c.out, c.err.(*ConnError)) //nolint:errcheck,errorlint,forcetypeassert // nothing else is returned
+	c.out = c.conn.GoAway(c.out, c.err.(*ConnError)) //nolint:errorlint // nothing else is returned
 	if got := c.frames(); len(got) != 1 || !strings.HasPrefix(got[0], "GOAWAY 1 ") {
 		t.Errorf("the client gets %q, want a GOAWAY of stream 1", got)
 	}

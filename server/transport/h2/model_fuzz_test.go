@@ -683,9 +683,9 @@ func (m *model) check() {
 		}
 	}
 	if m.err == nil {
-		c.checkCounts(m.t.(*testing.T)) //nolint:errcheck,forcetypeassert // it is one
+		c.checkCounts(m.t.(*testing.T))
 	}
-	checkTable(m.t.(*testing.T), &c.decoder.table) //nolint:errcheck,forcetypeassert // likewise
+	checkTable(m.t.(*testing.T), &c.decoder.table)
 	replies := prefixBytes + len(replyOfModel(255))
 	for _, s := range m.streams {
 		if s.answered+s.resets == 0 && !s.reset {

@@ -34,7 +34,7 @@ func (c *Conn) settle(s *stream) *stream {
 	if c.streams == nil {
 		c.streams = make(map[uint32]*stream)
 	}
-	moved := streams.Get().(*stream) //nolint:errcheck,forcetypeassert // it holds nothing else
+	moved := streams.Get().(*stream) //nolint:forcetypeassert // it holds nothing else
 	*moved = c.newest
 	c.newest = stream{}
 	c.streams[moved.id] = moved
