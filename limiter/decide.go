@@ -30,7 +30,7 @@ func (b *Batch) decide(now Time) {
 		if c := &b.Charges[0]; c.Policy.Reserve == nil && c.Policy.Penalty == nil { // the most common case
 			b.extra = false
 			b.chargeCounter(now, 0)
-			b.conclude(now, c.Mode == Quota && !b.quotaPassed())
+			b.conclude(now, c.Mode == Quota && !b.quotaPassed(), false, nil)
 			return
 		}
 	}
@@ -62,7 +62,12 @@ func (b *Batch) decide(now Time) {
 			}
 		}
 	}
-	b.conclude(now, quota && !b.quotaPassed())
+	b.conclude(now, quota && !b.quotaPassed(), leases, nil)
+	if b.offset {
+		for k := range b.setOffs {
+			b.refundUncounted(now, &b.setOffs[k])
+		}
+	}
 	if b.penal {
 		b.sentence(now)
 	}
@@ -170,8 +175,8 @@ func (b *Batch) quotaPassed() bool {
 
 // conclude marks what was denied. With quotaDenies every quota charge lacked room:
 // groups that have one are denied and give back what they took until they knew. So do
-// groups that took leases if any group is denied.
-func (b *Batch) conclude(at Time, quotaDenies bool) {
+// groups that took leases if any group is denied. It calls deny, if that is not nil, for each charge that becomes denied.
+func (b *Batch) conclude(at Time, quotaDenies, leases bool, deny func(i int)) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
 		hi = b.groupEnd(lo)
@@ -187,30 +192,29 @@ func (b *Batch) conclude(at Time, quotaDenies bool) {
 		}
 		if denied {
 			b.Denied = true
-			for i := hi - 1; i >= lo; i-- {
-				b.rollBack(at, i)
-				b.Decisions[i].Denied = true
-			}
+			b.denyGroup(at, lo, hi, deny)
 		}
 	}
 	if !b.Denied {
 		return
 	}
-	if b.Wait = 0; b.extra && b.leases {
-		b.dropLeases(at)
+	b.Wait = 0
+	for lo := 0; leases && lo < len(b.Charges); lo = hi {
+		if hi = b.groupEnd(lo); b.takesLease(lo, hi) && !b.Decisions[lo].Denied {
+			b.denyGroup(at, lo, hi, deny)
+		}
 	}
 }
 
-// dropLeases gives back what the groups took that hold it under leases.
-func (b *Batch) dropLeases(at Time) {
-	var hi int
-	for lo := 0; lo < len(b.Charges); lo = hi {
-		if hi = b.groupEnd(lo); !b.takesLease(lo, hi) || b.Decisions[lo].Denied {
-			continue
-		}
-		for i := hi - 1; i >= lo; i-- {
+// denyGroup denies the charges from lo to hi, which give back what they took: by deny if that is not nil.
+func (b *Batch) denyGroup(at Time, lo, hi int, deny func(i int)) {
+	for i := hi - 1; i >= lo; i-- {
+		switch {
+		case deny == nil:
 			b.rollBack(at, i)
 			b.Decisions[i].Denied = true
+		case !b.Decisions[i].Denied:
+			deny(i)
 		}
 	}
 }

@@ -4,10 +4,12 @@
 -- itself. A charge is the letter of its algorithm, the number of its counter, what it does (take,
 -- take and Count if denied, looK, give back: Undo, cancel a turn: X, reset: Z) and its numbers; beside a counter that
 -- hits are reserved on also Hold, Settle a lease, and reset both: Y, which have more numbers. In upper case it is of a
--- limit with a penalty, whose numbers follow.
+-- limit with a penalty, whose numbers follow. Behind the charges of a request are its set-offs: refunds of mode 'o', whose
+-- group is the number of the charge that they were set off against. They are made last, if the hits of that do not count.
 --
 -- The reply is the time, how many charges were admitted, and for each request what its counters were before it; then for
--- each charge what it reserved or settled, the penalty before it, of a log one time more, and of places a lease. A request
+-- each charge what it reserved or settled, the penalty before it, of a log one time more, and of places a lease. Set-offs of
+-- a log have that time as well, or 0 0. A request
 -- with a key that some other program wrote changes nothing, and has -1 and the number of the key in place of all that. Last in the
 -- reply of a run of many charges are the microseconds that it took, if the server can tell.
 
@@ -154,8 +156,8 @@ local function split(xs)
   return groups
 end
 
--- conclude says which groups are denied in the end, gives back what they took, and admits the rest.
-local function conclude(xs, groups, unpassed)
+-- conclude says which groups are denied in the end, gives back what they took, admits the rest, and makes the set-offs.
+local function conclude(xs, groups, unpassed, offs)
   local refused = false
   local function drop(g)
     g.denied = true
@@ -171,7 +173,7 @@ local function conclude(xs, groups, unpassed)
   for _, g in ipairs(groups) do
     for i = g.lo, g.hi do
       local x = xs[i]
-      x.kept = x.takes and x.room and not x.done and (not g.denied or x.counts)
+      x.g, x.kept = g, x.takes and x.room and not x.done and (not g.denied or x.counts)
       refused = refused or x.mode == 'e' and not x.room
     end
     if not g.denied and unpassed and g.quota then drop(g) end
@@ -183,20 +185,33 @@ local function conclude(xs, groups, unpassed)
   for _, x in ipairs(xs) do
     if x.kept then admit(x) end
   end
+  for _, x in ipairs(offs) do
+    local of = xs[tonumber(x.group)]
+    if of.kept or not of.serves and (of.act == 'c' or not of.takes and of.room and not of.g.denied) then
+      x.ss, x.sn = 0, 0
+    else
+      decide(x)
+    end
+  end
 end
 
 -- group decides a request of several charges.
 local function group()
   local many, passed = tonumber(ARGV[pos + 1]), ARGV[pos + 2] == '1'
   pos = pos + 3
-  local xs, grouped, quota, refunds, room = {}, false, false, false, passed
+  local xs, offs, grouped, quota, refunds, room = {}, {}, false, false, false, passed
   for i = 1, many do
     local number, mode = ARGV[pos], ARGV[pos + 1]
     pos = pos + 2
     local x = parse()
-    x.group, x.mode, xs[i] = number, mode, x
-    grouped = grouped or i > 1 and xs[i - 1].group == number
-    quota, refunds = quota or mode == 'q', refunds or x.act == 'u' and not x.op.leases
+    x.group, x.mode = number, mode
+    if mode == 'o' then
+      offs[#offs + 1] = x
+    else
+      xs[i] = x
+      grouped = grouped or i > 1 and xs[i - 1].group == number
+      quota, refunds = quota or mode == 'q', refunds or x.act == 'u' and not x.op.leases
+    end
   end
   if foreign then return end
   for _, x in ipairs(xs) do
@@ -227,8 +242,9 @@ local function group()
     end
   end
   for _, x in ipairs(xs) do passed = passed or x.mode == 'q' and x.room end
-  conclude(xs, groups, quota and not passed)
+  conclude(xs, groups, quota and not passed, offs)
   for _, x in ipairs(xs) do asked(x) end
+  for _, x in ipairs(offs) do asked(x) end
 end
 
 -- refuse has the reply say no more of this request than its foreign key.
