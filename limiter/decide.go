@@ -30,7 +30,12 @@ func (b *Batch) decide(now Time) {
 		if c := &b.Charges[0]; c.Policy.Reserve == nil && c.Policy.Penalty == nil { // the most common case
 			b.extra = false
 			b.chargeCounter(now, 0)
-			b.conclude(now, c.Mode == Quota && !b.quotaPassed(), false, nil)
+			d := &b.Decisions[0]
+			if b.denies(0) || c.Mode == Quota && !b.quotaPassed() { // it has nothing to give back
+				b.Denied, d.Denied = true, true
+			} else if c.Mode != Watch {
+				b.Wait = d.Wait
+			}
 			return
 		}
 	}
@@ -209,11 +214,10 @@ func (b *Batch) conclude(at Time, quotaDenies, leases bool, deny func(i int)) {
 // denyGroup denies the charges from lo to hi, which give back what they took: by deny if that is not nil.
 func (b *Batch) denyGroup(at Time, lo, hi int, deny func(i int)) {
 	for i := hi - 1; i >= lo; i-- {
-		switch {
-		case deny == nil:
+		if d := &b.Decisions[i]; deny == nil {
 			b.rollBack(at, i)
-			b.Decisions[i].Denied = true
-		case !b.Decisions[i].Denied:
+			d.Denied = true
+		} else if !d.Denied {
 			deny(i)
 		}
 	}
@@ -276,7 +280,7 @@ func (t *Table) Cancel(now Time, b *Batch) {
 // admitted.
 func (b *Batch) rollBack(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
-	if !c.Refund && (c.Reserve || !c.Policy.CountRefused) && d.Charged > 0 && !b.isSettled(i) {
+	if d.Charged > 0 && !c.Refund && (c.Reserve || !c.Policy.CountRefused) && !b.isSettled(i) {
 		pause(beforeRelease)
 		b.release(at, i)
 	}

@@ -26,16 +26,14 @@ func withRefund(number uint64, p *limiter.Policy, hits uint64) []limiter.Charge 
 }
 
 // A refund gives back all of its hits, once and as far as the counter has them, if hits on the same counter are denied: by
-// their own limit, or by one that the same script, another script, another store or the fallback decides.
+// their own limit, or by one that the same script, another store or the fallback decides.
 func TestRefundsOfDeniedRequests(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
 	seconds := at(second)
 	one := newStore(t, Options{Server: at(first)})
-	cut := newStore(t, Options{Server: at(first)})
-	cut.part = 9 * time.Microsecond // room for one counter
 	two := newStore(t, Options{Server: at(first), PerSecond: &seconds})
-	for _, s := range []*Store{one, cut, two} {
+	for _, s := range []*Store{one, two} {
 		keep(t, s)
 		storetest.Eventually(t, "up", s.Up)
 	}
@@ -52,7 +50,6 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 	}{
 		"its own limit": {one, nil},
 		"the script":    {one, []limiter.Charge{hit(998, none)}},
-		"a part":        {cut, []limiter.Charge{hit(998, none)}},
 		"a store":       {two, []limiter.Charge{hit(998, noneASecond)}},
 		"the fallback":  {one, []limiter.Charge{foreign}},
 		"a store, and the fallback decides another": {two, []limiter.Charge{loose, hit(998, noneASecond)}},

@@ -156,8 +156,8 @@ local function split(xs)
   return groups
 end
 
--- conclude says which groups are denied in the end, gives back what they took, admits the rest, and makes the set-offs.
-local function conclude(xs, groups, unpassed, offs)
+-- conclude says which groups are denied in the end, gives back what they took, and admits the rest.
+local function conclude(xs, groups, unpassed)
   local refused = false
   local function drop(g)
     g.denied = true
@@ -173,7 +173,7 @@ local function conclude(xs, groups, unpassed, offs)
   for _, g in ipairs(groups) do
     for i = g.lo, g.hi do
       local x = xs[i]
-      x.g, x.kept = g, x.takes and x.room and not x.done and (not g.denied or x.counts)
+      x.kept = x.takes and x.room and not x.done and (not g.denied or x.counts)
       refused = refused or x.mode == 'e' and not x.room
     end
     if not g.denied and unpassed and g.quota then drop(g) end
@@ -185,9 +185,16 @@ local function conclude(xs, groups, unpassed, offs)
   for _, x in ipairs(xs) do
     if x.kept then admit(x) end
   end
+end
+
+-- make_offs makes the set-offs of a request.
+local function make_offs(xs, groups, offs)
+  for _, g in ipairs(groups) do
+    for i = g.lo, g.hi do xs[i].denied = g.denied end
+  end
   for _, x in ipairs(offs) do
     local of = xs[tonumber(x.group)]
-    if of.kept or not of.serves and (of.act == 'c' or not of.takes and of.room and not of.g.denied) then
+    if of.kept or not of.serves and (of.act == 'c' or not of.takes and of.room and not of.denied) then
       x.ss, x.sn = 0, 0
     else
       decide(x)
@@ -199,13 +206,14 @@ end
 local function group()
   local many, passed = tonumber(ARGV[pos + 1]), ARGV[pos + 2] == '1'
   pos = pos + 3
-  local xs, offs, grouped, quota, refunds, room = {}, {}, false, false, false, passed
+  local xs, offs, grouped, quota, refunds, room = {}, nil, false, false, false, passed
   for i = 1, many do
     local number, mode = ARGV[pos], ARGV[pos + 1]
     pos = pos + 2
     local x = parse()
     x.group, x.mode = number, mode
     if mode == 'o' then
+      offs = offs or {}
       offs[#offs + 1] = x
     else
       xs[i] = x
@@ -242,9 +250,12 @@ local function group()
     end
   end
   for _, x in ipairs(xs) do passed = passed or x.mode == 'q' and x.room end
-  conclude(xs, groups, quota and not passed, offs)
+  conclude(xs, groups, quota and not passed)
+  if offs then make_offs(xs, groups, offs) end
   for _, x in ipairs(xs) do asked(x) end
-  for _, x in ipairs(offs) do asked(x) end
+  if offs then
+    for _, x in ipairs(offs) do asked(x) end
+  end
 end
 
 -- refuse has the reply say no more of this request than its foreign key.
