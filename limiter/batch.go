@@ -43,8 +43,8 @@ type Charge struct {
 	Hits uint64
 	// Refund gives Hits back: it always passes, is applied even if its group is
 	// denied, and never brings a counter above full. It is first set off
-	// against the charges on the same counter in the same batch; if those are
-	// denied, that part gives nothing back.
+	// against the charges on the same counter in the same batch. The part that
+	// was set off against hits that do not count after all is given back last.
 	Refund bool
 	// Reserve holds Hits beside the counter, under a lease, in place of charging them: see [Reserve].
 	Reserve bool
@@ -126,7 +126,8 @@ type Batch struct {
 	spare   Decision // of peeks, and of what is not certain yet
 	marks   []int64  // the number of the state in which a charge left its counter
 	left    []uint64 // hits that remain after the set-off; see hits
-	offset  bool     // left is valid
+	setOffs []SetOff // what refunds were set off against
+	offset  bool     // left and setOffs are valid
 	kept    []kept   // the counters, if a store told of them; see Stored
 	extra   bool     // leases and penal say something; else both are false
 	leases  bool     // a policy gives leases
@@ -163,6 +164,14 @@ type turn struct {
 	// counter is the tag with the high bit for what may have to wait, and lo the rest of the ID.
 	counter, lo uint64
 	index       int // into Batch.Charges
+}
+
+// A SetOff is hits of a refund that are set off against hits of a charge on the same counter.
+type SetOff struct {
+	// Refund and Charge are indices into [Batch.Charges].
+	Refund, Charge int
+	// Hits are 0 once the refund has given them back, because those of the charge do not count.
+	Hits uint64
 }
 
 // A kept is a counter that a store told of, while the charges of a batch are decided.

@@ -68,10 +68,10 @@ func (t *Table) grow(at Time, partition *Partition, s *sizeClass) bool {
 	if s.inUse() >= min(partition.most(), uint64(len(s.blocks))) {
 		return false
 	}
-	if !t.take(s.blockSize()) && !t.squeeze(at, partition, s) {
+	if !t.take(s.blockSize()) && !t.squeezeLocked(at, partition, s) {
 		return false
 	}
-	if !s.split() {
+	if !s.splitLocked() {
 		t.spare.Add(s.blockSize())
 		runtime.Gosched() // to who writes one of the counters
 	}
@@ -92,9 +92,9 @@ func (t *Table) take(n int64) bool {
 	}
 }
 
-// squeeze takes the memory of a block for s, whose resizing is held, from other size
+// squeezeLocked takes the memory of a block for s, whose resizing is held, from other size
 // classes. It reports false if they have none to give.
-func (t *Table) squeeze(at Time, partition *Partition, s *sizeClass) bool {
+func (t *Table) squeezeLocked(at Time, partition *Partition, s *sizeClass) bool {
 	t.squeezing.Lock()
 	defer t.squeezing.Unlock()
 	need, donors := s.blockSize(), *t.donors.Load()
@@ -137,7 +137,7 @@ func (t *Table) shrink(at Time, s *sizeClass, evict bool) bool {
 		return false
 	}
 	defer s.resizing.Unlock()
-	if !s.merge(t, at, evict) {
+	if !s.mergeLocked(t, at, evict) {
 		return false
 	}
 	t.spare.Add(s.blockSize())

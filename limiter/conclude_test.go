@@ -78,15 +78,16 @@ func (h *byHand) live(now Time, p *Policy) (live []Time, at Time) {
 	return live[max(0, len(live)-int(p.Limit)):], at
 }
 
-// apply does to the logs what the table did.
-func (h *byHand) apply(now Time, decided *Batch) {
+// apply does to the logs what the table did, which has decided so. b has set off refunds. It adds to what the table tells of
+// its logs what stays of each when the refunds have given back the hits that are not set off after all.
+func (h *byHand) apply(now Time, b *Batch, decided *Batch, found []State) {
 	for i := range decided.Charges {
 		c, d := &decided.Charges[i], &decided.Decisions[i]
 		if c.Policy.Algorithm != SlidingLog {
 			continue
 		}
 		live, at := h.live(now, c.Policy)
-		switch hits := int(min(decided.Stored().Hits(i), uint64(c.Policy.Limit))); {
+		switch hits := int(min(b.Stored().Hits(i), uint64(c.Policy.Limit))); {
 		case c.Refund:
 			if hits = min(hits, len(live)); hits == 0 {
 				continue
@@ -99,6 +100,20 @@ func (h *byHand) apply(now Time, decided *Batch) {
 			live = live[max(0, len(live)-int(c.Policy.Limit)):]
 		}
 		h.logs[c.Policy] = live
+	}
+	for _, set := range b.Stored().SetOffs() {
+		p, d := decided.Charges[set.Refund].Policy, &decided.Decisions[set.Charge]
+		if p.Algorithm != SlidingLog || decided.Charges[set.Charge].Policy.CountRefused || !d.Over && !d.Denied {
+			continue
+		}
+		live, _ := h.live(now, p)
+		if hits := min(set.Hits, uint64(len(live))); hits > 0 {
+			live = live[:len(live)-int(hits)]
+			h.logs[p] = live
+		}
+		if len(live) > 0 {
+			found[set.Refund].Rest = live[len(live)-1]
+		}
 	}
 }
 
@@ -191,6 +206,7 @@ func concludes(tb testing.TB, data []byte) {
 		stored.Stored().Find(h.tab, now, found[:n])
 		h.tab.Decide(now, &plain)
 		h.stamp(tb, now, &stored, plain.Decisions, found[:n])
+		h.apply(now, &stored, &plain, found[:n])
 		tellLeases(&plain, found)
 		for i := range n {
 			if lease := plain.Lease(i); lease > 0 {
@@ -202,7 +218,6 @@ func concludes(tb testing.TB, data []byte) {
 			tb.Fatalf("step %d at %d, budget %v, QuotaPass %v, charges\n%s\nDenied %v and %v, Wait %v and %v; decided -, concluded +:\n%s",
 				step, now, plain.Budget, plain.QuotaPass, describe(plain.Charges), plain.Denied, stored.Denied, plain.Wait, stored.Wait, diff)
 		}
-		h.apply(now, &stored)
 		plain.Stored().Find(h.tab, now, want[:n])
 		for i := range n {
 			stored.Stored().Left(now, i, &left[i])

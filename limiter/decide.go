@@ -30,7 +30,12 @@ func (b *Batch) decide(now Time) {
 		if c := &b.Charges[0]; c.Policy.Reserve == nil && c.Policy.Penalty == nil { // the most common case
 			b.extra = false
 			b.chargeCounter(now, 0)
-			b.conclude(now, c.Mode == Quota && !b.quotaPassed())
+			d := &b.Decisions[0]
+			if b.denies(0) || c.Mode == Quota && !b.quotaPassed() { // it has nothing to give back
+				b.Denied, d.Denied = true, true
+			} else if c.Mode != Watch {
+				b.Wait = d.Wait
+			}
 			return
 		}
 	}
@@ -62,7 +67,12 @@ func (b *Batch) decide(now Time) {
 			}
 		}
 	}
-	b.conclude(now, quota && !b.quotaPassed())
+	b.conclude(now, quota && !b.quotaPassed(), leases, nil)
+	if b.offset {
+		for k := range b.setOffs {
+			b.refundUncounted(now, &b.setOffs[k])
+		}
+	}
 	if b.penal {
 		b.sentence(now)
 	}
@@ -170,8 +180,8 @@ func (b *Batch) quotaPassed() bool {
 
 // conclude marks what was denied. With quotaDenies every quota charge lacked room:
 // groups that have one are denied and give back what they took until they knew. So do
-// groups that took leases if any group is denied.
-func (b *Batch) conclude(at Time, quotaDenies bool) {
+// groups that took leases if any group is denied. It calls deny, if that is not nil, for each charge that becomes denied.
+func (b *Batch) conclude(at Time, quotaDenies, leases bool, deny func(i int)) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
 		hi = b.groupEnd(lo)
@@ -187,30 +197,28 @@ func (b *Batch) conclude(at Time, quotaDenies bool) {
 		}
 		if denied {
 			b.Denied = true
-			for i := hi - 1; i >= lo; i-- {
-				b.rollBack(at, i)
-				b.Decisions[i].Denied = true
-			}
+			b.denyGroup(at, lo, hi, deny)
 		}
 	}
 	if !b.Denied {
 		return
 	}
-	if b.Wait = 0; b.extra && b.leases {
-		b.dropLeases(at)
+	b.Wait = 0
+	for lo := 0; leases && lo < len(b.Charges); lo = hi {
+		if hi = b.groupEnd(lo); b.takesLease(lo, hi) && !b.Decisions[lo].Denied {
+			b.denyGroup(at, lo, hi, deny)
+		}
 	}
 }
 
-// dropLeases gives back what the groups took that hold it under leases.
-func (b *Batch) dropLeases(at Time) {
-	var hi int
-	for lo := 0; lo < len(b.Charges); lo = hi {
-		if hi = b.groupEnd(lo); !b.takesLease(lo, hi) || b.Decisions[lo].Denied {
-			continue
-		}
-		for i := hi - 1; i >= lo; i-- {
+// denyGroup denies the charges from lo to hi, which give back what they took: by deny if that is not nil.
+func (b *Batch) denyGroup(at Time, lo, hi int, deny func(i int)) {
+	for i := hi - 1; i >= lo; i-- {
+		if d := &b.Decisions[i]; deny == nil {
 			b.rollBack(at, i)
-			b.Decisions[i].Denied = true
+			d.Denied = true
+		} else if !d.Denied {
+			deny(i)
 		}
 	}
 }
@@ -272,7 +280,7 @@ func (t *Table) Cancel(now Time, b *Batch) {
 // admitted.
 func (b *Batch) rollBack(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
-	if !c.Refund && (c.Reserve || !c.Policy.CountRefused) && d.Charged > 0 && !b.isSettled(i) {
+	if d.Charged > 0 && !c.Refund && (c.Reserve || !c.Policy.CountRefused) && !b.isSettled(i) {
 		pause(beforeRelease)
 		b.release(at, i)
 	}

@@ -76,14 +76,14 @@ func (b *Batch) hits(i int) uint64 {
 }
 
 // setOff sets refunds off against the charges on the same counter, both in
-// request order, and leaves the rest of either in b.left.
+// request order. It leaves the rest of either in b.left, and what was set off in b.setOffs.
 func (b *Batch) setOff() {
 	b.sortMembers(0, len(b.Charges))
 	b.left = slices.Grow(b.left[:0], len(b.Charges))[:len(b.Charges)]
 	for i := range b.Charges {
 		b.left[i] = b.Charges[i].Hits
 	}
-	b.offset = true
+	b.setOffs, b.offset = b.setOffs[:0], true
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
@@ -101,12 +101,46 @@ func (b *Batch) setOff() {
 				set := min(*refund, b.left[i])
 				*refund -= set
 				b.left[i] -= set
+				if set > 0 {
+					b.setOffs = append(b.setOffs, SetOff{b.members[r].index, i, set})
+				}
 				if b.left[i] > 0 {
 					break
 				}
 			}
 		}
 	}
+}
+
+// refundUncounted has the refund of s give back what was set off against the hits of a decided charge, if these do not
+// count: the charge was denied, or had no room. This is a step of its own on the counter, as of a refund alone.
+func (b *Batch) refundUncounted(at Time, s *SetOff) {
+	if s.Hits == 0 || !b.isUncounted(at, s.Charge) {
+		return
+	}
+	i := s.Refund
+	d, left := &b.Decisions[i], &b.left[i]
+	first, rest := *d, *left
+	if b.table == nil {
+		b.kept[i].told.Stamp = b.kept[i].told.Rest
+	}
+	*left = s.Hits
+	b.chargeCounter(at, i)
+	d.Before, d.Denied = first.Before, first.Denied
+	d.Charged += first.Charged - b.Charges[i].Hits // both have what was set off
+	*left, s.Hits = rest+s.Hits, 0
+}
+
+// isUncounted reports whether the hits of charge i, decided, do not count.
+func (b *Batch) isUncounted(at Time, i int) bool {
+	c, d := &b.Charges[i], &b.Decisions[i]
+	return (d.Over || d.Denied) && d.Charged == 0 && (!c.Policy.CountRefused || b.serves(at, i))
+}
+
+// gave returns how many hits refund i, decided, took off its counter.
+func (b *Batch) gave(i int) uint64 {
+	charged, setOff := b.Decisions[i].Charged, b.Charges[i].Hits-b.hits(i)
+	return charged - min(charged, setOff)
 }
 
 // quotaHasRoom reports whether a quota charge has room, by a peek at each. It

@@ -13,9 +13,9 @@ import (
 // buddy returns the number of the block from which the nth was split.
 func buddy(n uint64) uint64 { return n - 1<<(bits.Len64(n)-1) }
 
-// split adds a block. It reports false, and does nothing, if a counter that would have to
+// splitLocked adds a block. It reports false, and does nothing, if a counter that would have to
 // move is being written. s.resizing is held, and there is memory for the block.
-func (s *sizeClass) split() bool {
+func (s *sizeClass) splitLocked() bool {
 	last := s.inUse()
 	from := buddy(last)
 	held := s.lock(from, last)
@@ -39,11 +39,11 @@ func (s *sizeClass) split() bool {
 	return true
 }
 
-// merge removes the last block. If its live counters do not all fit into the one that it
+// mergeLocked removes the last block. If its live counters do not all fit into the one that it
 // was split from or their other blocks, the least used are evicted, or, if evict is false,
 // nothing happens and merge returns false. So it does if a counter that would have to move
 // is being written. s.resizing is held.
-func (s *sizeClass) merge(t *Table, at Time, evict bool) bool {
+func (s *sizeClass) mergeLocked(t *Table, at Time, evict bool) bool {
 	if s.inUse() <= s.start {
 		return false
 	}
@@ -97,7 +97,7 @@ func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
 			s.gone(t.loses(s, tag, index, word, at))
 			return
 		}
-		if t.takeSlot(s, to, toWord, at) {
+		if t.takeSlotLocked(s, to, toWord, at) {
 			s.copyTo(index, to, word, toWord, tag)
 			return
 		}
@@ -141,12 +141,12 @@ func (s *sizeClass) leave(t *Table, at Time, index uint64, depth int) bool {
 	if s.at(index).tag.Load() != tag || s.inUse() <= block || s.other(s.layout.Load(), block, tag) != other {
 		return false
 	}
-	frozen, ok := s.freeze(index)
+	frozen, ok := s.freezeLocked(index)
 	if !ok {
 		return false
 	}
 	to, word, live, ok := s.choose(tag, target{other, other, index % ways}, at)
-	if !ok || live || !t.takeSlot(s, to, word, at) {
+	if !ok || live || !t.takeSlotLocked(s, to, word, at) {
 		s.at(index).word.Store(frozen)
 		return false
 	}
@@ -173,11 +173,11 @@ func (s *sizeClass) live(block uint64, at Time) int {
 	return n
 }
 
-// freeze makes a slot's word dead, so that its counter can move, and returns what it was.
+// freezeLocked makes a slot's word dead, so that its counter can move, and returns what it was.
 // It reports false, and does nothing, if the counter is being written: waiting for its
 // writer would keep those waiting who want the locks of these blocks. The lock of the
 // slot's block is held.
-func (s *sizeClass) freeze(index uint64) (word uint64, ok bool) {
+func (s *sizeClass) freezeLocked(index uint64) (word uint64, ok bool) {
 	for {
 		word = s.at(index).word.Load()
 		if s.busy(word) {
@@ -197,7 +197,7 @@ func (s *sizeClass) freezeBlock(block uint64, moves func(tag uint64) bool) (word
 		index := block*ways + uint64(j)
 		words[j] = dead
 		if tag := s.at(index).tag.Load(); ok && tag != 0 && moves(tag) {
-			words[j], ok = s.freeze(index)
+			words[j], ok = s.freezeLocked(index)
 		}
 	}
 	for j, word := range words {
@@ -220,7 +220,7 @@ func (s *sizeClass) emptyFrozen(block uint64, words [ways]uint64) {
 // copyTo copies a frozen counter, whose word was word, to a slot that takeSlot took and
 // that had the word old.
 func (s *sizeClass) copyTo(from, to, word, old, tag uint64) {
-	s.moves(from, word, s, to/ways, s.known(from/ways, s.at(from).tag.Load()))
+	s.movesLocked(from, word, s, to/ways, s.known(from/ways, s.at(from).tag.Load()))
 	payload := word &^ generationBit
 	if s.size > 0 {
 		payload = word & payloadMask

@@ -41,11 +41,11 @@ func TestCountersStayWhileTheirClassGrowsAndShrinks(t *testing.T) {
 					}
 				case 1:
 					if class.inUse() < 36 {
-						class.split()
+						class.splitLocked()
 						splits++
 					}
 				case 2:
-					if class.merge(tab, min1, false) {
+					if class.mergeLocked(tab, min1, false) {
 						merges++
 					}
 				case 3:
@@ -96,9 +96,9 @@ func TestConcurrentMoves(t *testing.T) {
 					}
 					class.resizing.Lock()
 					if up := r.IntN(2) == 0; up && class.inUse() < 40 {
-						class.split()
+						class.splitLocked()
 					} else if !up && class.inUse() > 24 {
-						class.merge(tab, min1, false)
+						class.mergeLocked(tab, min1, false)
 					}
 					class.resizing.Unlock()
 				}
@@ -312,7 +312,7 @@ func TestASlotThatWasLeftHasAnotherWord(t *testing.T) {
 		const index, payload = 3, 7
 		class.fill(index, 0, 1<<kindBits|2, payload)
 		seen := class.at(index).word.Load()
-		word, ok := class.freeze(index)
+		word, ok := class.freezeLocked(index)
 		if !ok {
 			t.Fatal("a counter that nobody writes cannot be frozen")
 		}

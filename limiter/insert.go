@@ -52,7 +52,7 @@ func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool 
 		evict := tries == maxRoomTries || tries > 0 && !t.makeRoom(at, partition, sc, id, tries)
 		try := t.insertAbsent
 		if v.slot != nil {
-			try = t.move
+			try = t.moveLocked
 		}
 		switch did := try(at, sc, c, v, after, evict); did {
 		case full:
@@ -86,12 +86,12 @@ func (t *Table) insertAbsent(at Time, sc *sizeClass, c *Charge, v *view, after s
 	if s, _ := sc.search(tag, first, second); s != nil || p.algorithm().fresh(at, t.notLate(at), p) != v.state {
 		return stale
 	}
-	return t.place(at, sc, tag, p, v, after, target{first, second, way(id)}, evict)
+	return t.placeLocked(at, sc, tag, p, v, after, target{first, second, way(id)}, evict)
 }
 
-// move is insert for a counter that goes from v's size class to sc. The lock of its moves
+// moveLocked is insert for a counter that goes from v's size class to sc. The lock of its moves
 // is held.
-func (t *Table) move(at Time, sc *sizeClass, c *Charge, v *view, after state, evict bool) result {
+func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after state, evict bool) result {
 	id, tag := c.ID, c.tag()
 	lower, upper := v.class, sc
 	if lower.size > upper.size || lower.size == upper.size && lower.order > upper.order {
@@ -113,12 +113,12 @@ func (t *Table) move(at Time, sc *sizeClass, c *Charge, v *view, after state, ev
 	if v.slot.tag.Load()&^secondBit != tag || !v.slot.word.CompareAndSwap(v.word, dead) {
 		return stale
 	}
-	did := t.place(at, sc, tag, c.Policy, v, after, to, true)
+	did := t.placeLocked(at, sc, tag, c.Policy, v, after, to, true)
 	block := first
 	if did == crowded {
 		block = second
 	}
-	v.class.moves(v.index, v.word, sc, block, id)
+	v.class.movesLocked(v.index, v.word, sc, block, id)
 	t.moving[id.Lo%stripes].moves.Add(1)
 	v.class.empty(v.index, v.word)
 	return did
@@ -127,9 +127,9 @@ func (t *Table) move(at Time, sc *sizeClass, c *Charge, v *view, after state, ev
 // A target is where a new counter may go: two blocks, and its way in them.
 type target struct{ first, second, way uint64 }
 
-// place puts a counter into a slot of the two blocks of the size class, whose locks are
+// placeLocked puts a counter into a slot of the two blocks of the size class, whose locks are
 // held. If a live counter would have to be evicted and may not be, it does nothing.
-func (t *Table) place(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, after state, to target, evict bool) result {
+func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, after state, to target, evict bool) result {
 	for {
 		index, word, live, ok := sc.choose(tag, to, at)
 		if !ok { // all are being written
@@ -139,7 +139,7 @@ func (t *Table) place(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, af
 		if live && !evict {
 			return full
 		}
-		if !t.takeSlot(sc, index, word, at) {
+		if !t.takeSlotLocked(sc, index, word, at) {
 			continue // it was hit meanwhile; choose another
 		}
 		did := inserted
@@ -151,9 +151,9 @@ func (t *Table) place(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, af
 	}
 }
 
-// takeSlot takes a slot that has word from its owner, if it has one. It reports false
+// takeSlotLocked takes a slot that has word from its owner, if it has one. It reports false
 // if the slot has another word by now. The lock of the slot's block is held.
-func (t *Table) takeSlot(sc *sizeClass, index, word uint64, at Time) bool {
+func (t *Table) takeSlotLocked(sc *sizeClass, index, word uint64, at Time) bool {
 	s := sc.at(index)
 	old := s.tag.Load()
 	if old == 0 {

@@ -286,7 +286,7 @@ func (l *loader) slot(p *Partition, s *sizeClass, id identity.ID, tag uint64) ui
 		if ok && live && tries < maxRoomTries && t.makeRoom(l.saved.At, p, s, id, tries) {
 			continue
 		}
-		if t.takeSlot(s, index, word, l.saved.At) {
+		if t.takeSlotLocked(s, index, word, l.saved.At) {
 			return index
 		}
 	}

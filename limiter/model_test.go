@@ -76,6 +76,7 @@ func (m model) decide(now Time, b *Batch) {
 		return b.Charges[i].ID == b.Charges[j].ID && b.Charges[i].Policy.Algorithm == b.Charges[j].Policy.Algorithm
 	}
 	refunds := false
+	offs := map[[2]int]uint64{} // by refund and charge
 	for i, c := range b.Charges {
 		left[i], refunds = c.Hits, refunds || c.Refund
 	}
@@ -83,7 +84,7 @@ func (m model) decide(now Time, b *Batch) {
 		for j, c := range b.Charges {
 			if r.Refund && !c.Refund && same(i, j) {
 				off := min(left[i], left[j])
-				left[i], left[j] = left[i]-off, left[j]-off
+				left[i], left[j], offs[[2]int{i, j}] = left[i]-off, left[j]-off, off
 			}
 		}
 	}
@@ -171,6 +172,22 @@ func (m model) decide(now Time, b *Batch) {
 					m.deny(now, b, lo, hi, true)
 				}
 			}
+		}
+	}
+
+	// A refund gives back by itself what was set off against hits that were denied and do not count.
+	for i, r := range b.Charges {
+		for j, c := range b.Charges {
+			off, d := offs[[2]int{i, j}], &b.Decisions[i]
+			if off == 0 || c.Policy.CountRefused || !b.Decisions[j].Over && !b.Decisions[j].Denied {
+				continue
+			}
+			n, limit := m.at(now, r), uint64(r.Policy.Limit)
+			gave := min(off, n.used)
+			if n.used -= gave; gave > 0 {
+				m.put(r, n)
+			}
+			d.Charged, d.Remaining = d.Charged-off+gave, limit-min(limit, n.used)
 		}
 	}
 }

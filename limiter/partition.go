@@ -173,7 +173,7 @@ func (p *Partition) cut(now Time) {
 	for s := range p.all() {
 		s.resizing.Lock()
 		for s.inUse() > max(p.most(), s.start) {
-			if !s.merge(p.table, now, true) {
+			if !s.mergeLocked(p.table, now, true) {
 				runtime.Gosched() // to who writes one of the counters
 				continue
 			}

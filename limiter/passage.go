@@ -61,10 +61,10 @@ func (s *sizeClass) known(block, tag uint64) identity.ID {
 	return identity.ID{Hi: tag &^ secondBit, Lo: low * ways}
 }
 
-// moves tells a save, if there is one, that the frozen counter in a slot, whose word was
+// movesLocked tells a save, if there is one, that the frozen counter in a slot, whose word was
 // word, gets its slot in a block of the size class to, which may be s itself. Of id it needs what
 // the class to knows. The locks of both blocks are held.
-func (s *sizeClass) moves(index, word uint64, to *sizeClass, block uint64, id identity.ID) {
+func (s *sizeClass) movesLocked(index, word uint64, to *sizeClass, block uint64, id identity.ID) {
 	from := s.passage.Load()
 	into := from // one load: a save that began between two would take what it has not saved for saved
 	if to != s {

@@ -17,8 +17,7 @@ import (
 //
 // A limit penalises where its [Mode] is [Enforce], for hits that it has itself no room for; a request that another
 // limit denies is no offence against it. While a penalty lasts the limit denies every hit and every peek, and counts
-// none of them: they neither prolong the penalty nor fill the counter. Refunds are applied as always. Only the part of one
-// that was set off against hits which the penalty denies gives nothing back, and [Decision.Charged] leaves it out.
+// none of them: they neither prolong the penalty nor fill the counter. Refunds are applied as always.
 type Penalty struct{ steps []time.Duration }
 
 const (
@@ -238,15 +237,12 @@ func (b *Batch) deny(v *view, at Time, i int, st state) bool {
 // sentence begins the penalties of the charges that were denied, and says of all that are under one how long it
 // lasts. It comes last: until then a group may turn out to be decided once more.
 func (b *Batch) sentence(at Time) {
-	served := false
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if !d.Over || !c.Penalises() {
 			continue
 		}
-		if b.serves(at, i) {
-			served = true
-		} else {
+		if !b.serves(at, i) {
 			if b.hits(i) == 0 {
 				continue
 			}
@@ -258,41 +254,6 @@ func (b *Batch) sentence(at Time) {
 		} else {
 			d.RetryAfter = max(d.RetryAfter, left)
 			d.Reset = d.RetryAfter
-		}
-	}
-	if served && b.offset {
-		b.dropSetOff(at)
-	}
-}
-
-// dropSetOff takes out of the refunds what was set off against hits that a penalty denies.
-func (b *Batch) dropSetOff(at Time) {
-	b.sortMembers(0, len(b.Charges))
-	var hi int
-	for lo := 0; lo < len(b.members); lo = hi {
-		hi = b.runEnd(lo)
-		j, done := lo, uint64(0) // a charge, and the part of its set-off that belongs to the refunds before
-		for r := lo; r < hi; r++ {
-			i := b.members[r].index
-			if !b.Charges[i].Refund {
-				continue
-			}
-			lost := uint64(0)
-			for rest := b.Charges[i].Hits - b.left[i]; rest > 0; {
-				with := b.members[j].index
-				part := min(rest, b.Charges[with].Hits-b.left[with]-done)
-				if b.Charges[with].Refund {
-					part = 0
-				}
-				if b.serves(at, with) && !b.Decisions[with].Began {
-					lost += part
-				}
-				rest, done = rest-part, done+part
-				if rest > 0 {
-					j, done = j+1, 0
-				}
-			}
-			b.left[i], b.Decisions[i].Charged = b.left[i]+lost, b.Decisions[i].Charged-lost
 		}
 	}
 }

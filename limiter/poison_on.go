@@ -18,7 +18,7 @@ const (
 var (
 	garbageSlot  slot
 	garbageFound = State{
-		Hits: garbage, Time: garbageInt, Number: garbageInt, Counts: []uint32{math.MaxUint32, math.MaxUint32}, Stamp: garbageInt,
+		Hits: garbage, Time: garbageInt, Number: garbageInt, Counts: []uint32{math.MaxUint32, math.MaxUint32}, Stamp: garbageInt, Rest: garbageInt,
 		Lease: LastLease, Held: garbage, Reserved: garbage, Settled: garbage, Penalty: math.MaxInt64, Level: math.MaxUint8,
 	}
 	garbageState    = state{used: garbage, past: garbage, num: garbageInt}
@@ -47,6 +47,7 @@ func (b *Batch) poison() {
 	spoil(b.marks, garbageInt)
 	spoil(b.turns, garbageTurn)
 	spoil(b.left, garbage)
+	spoil(b.setOffs, SetOff{math.MinInt, math.MinInt, garbage})
 	spoil(b.settled, true)
 	spoil(b.sentences, sentence{garbage, math.MaxInt64})
 	members := b.members[:cap(b.members)]

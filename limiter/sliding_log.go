@@ -53,8 +53,9 @@ func (a slidingLog) decide(v *view, at Time, c *Charge, hits uint64, _ time.Dura
 
 // refund takes back the newest hits.
 func (slidingLog) refund(st state, hits uint64) (after state, gave uint64) {
-	gave = min(hits, st.past)
-	st.past -= gave
+	gave = min(hits, st.used+st.past)
+	own := min(gave, st.used)
+	st.used, st.past = st.used-own, st.past-(gave-own)
 	return st, gave
 }
 

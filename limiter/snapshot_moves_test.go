@@ -124,7 +124,7 @@ func (b *bed) disturb(t *testing.T, r *rand.Rand) {
 			b.tab.shrink(min1, s, false)
 		} else if b.tab.take(s.blockSize()) {
 			s.resizing.Lock()
-			if s.inUse() >= uint64(len(s.blocks)) || !s.split() {
+			if s.inUse() >= uint64(len(s.blocks)) || !s.splitLocked() {
 				b.tab.spare.Add(s.blockSize())
 			}
 			s.resizing.Unlock()

@@ -38,6 +38,9 @@ type State struct {
 	//
 	// Other charges need none, nor does one that needs a hit of its own batch.
 	Stamp Time
+	// Rest is, of a refund of a log, the newest hit that stays when the refund has also given back what was set off against
+	// hits that do not count.
+	Rest Time
 	// Lease of a concurrency limit is the one that the charge took in the store; of a lease that is given back,
 	// the lease itself if it was held, else 0.
 	// Of a charge that reserves it is the one that it took.

@@ -37,11 +37,22 @@ func (s Stored) SetOff() {
 // that it gives back.
 func (s Stored) Hits(i int) uint64 { return s.b.hits(i) }
 
+// SetOffs returns what [Stored.SetOff] has set off.
+func (s Stored) SetOffs() []SetOff {
+	if s.b.offset {
+		return s.b.setOffs
+	}
+	return nil
+}
+
+// Gave returns how many hits charge i, a refund that was decided, took off its counter.
+func (s Stored) Gave(i int) uint64 { return s.b.gave(i) }
+
 // Conclude decides all charges as [Table.Decide] does, but on counters that a store has
 // charged: found, parallel to them, is what they found there, and now is when the store
 // decided. Of several charges on one counter the first tells the state before all
 // of them, and the others only their Stamp. The store must have charged as Decide does
-// for a caller who is alone, and set refunds off before; see [Stored.SetOff].
+// for a caller who is alone, and set refunds off before; see [Stored.SetOff] and [Stored.SetOffs].
 //
 // It refers to found's Counts until the batch is reset or decided again, and allocates nothing once
 // that has grown.
@@ -53,10 +64,29 @@ func (s Stored) Conclude(now Time, found []State) {
 
 // Deny makes charge i, decided at the time now, one whose group was denied by charges that are not in
 // this batch: it gives back what the charge took on the condition that the group would be admitted, in the
-// table that decided it, or in what follows from what the store told.
-func (s Stored) Deny(now Time, i int) {
-	s.b.rollBack(now, i)
-	s.b.Decisions[i].Denied = true
+// table that decided it, or in what follows from what the store told. Refunds that were set off against the charge give that
+// back, too: Deny returns the hits of these, and how many hits the counter had to give.
+func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
+	b := s.b
+	b.rollBack(now, i)
+	b.Decisions[i].Denied = true
+	for k := range s.SetOffs() {
+		if set := &b.setOffs[k]; set.Charge == i {
+			hits, before := set.Hits, b.gave(set.Refund)
+			b.refundUncounted(now, set)
+			refunds, gave = refunds+hits-set.Hits, gave+b.gave(set.Refund)-before
+		}
+	}
+	return refunds, gave
+}
+
+// Together says which groups are denied, of charges that were decided in parts and copied; see [Stored.Copy]. deny is called
+// for each charge that was not denied in its part, and is to undo it.
+func (s Stored) Together(deny func(i int)) {
+	b := s.b
+	b.Denied, b.Wait = false, 0
+	_, _, quota, leases := b.survey()
+	b.conclude(0, quota && !b.quotaPassed(), leases, deny)
 }
 
 // Left makes left the state in which [Stored.Conclude], of the same time, left the counter of
@@ -177,7 +207,7 @@ func (b *Batch) keep(found []State) {
 			i := b.members[m].index
 			b.kept[i] = kept{told: found[first], first: first}
 			k, own := &b.kept[i].told, &found[i]
-			k.Stamp, k.Lease, k.Settled = own.Stamp, own.Lease, own.Settled
+			k.Stamp, k.Rest, k.Lease, k.Settled = own.Stamp, own.Rest, own.Lease, own.Settled
 			f := &b.kept[first].told
 			if own.Level > 0 {
 				f.Penalty, f.Level = own.Penalty, own.Level

@@ -38,7 +38,7 @@ func TestPair(t *testing.T) {
 					t.Errorf("pair of counter %d in %d blocks = %d, %d", n, sc.inUse(), first, second)
 				}
 			}
-			sc.split()
+			sc.splitLocked()
 		}
 	}
 }

@@ -187,6 +187,9 @@ func (t *tape) request(b *limiter.Batch, late bool) {
 		if late {
 			n = 6 + n%(len(counters)-6-7) // fixed windows go by the time of the caller, and a store that knows of leases has no late callers
 		}
+		if last := len(b.Charges) - 1; last >= 0 && t.pick(4) == 0 {
+			n = int(b.Charges[last].ID.Lo - 1)
+		}
 		edits := counters[n]
 		p := edits[edit%len(edits)]
 		hits := someHits[t.pick(len(someHits))]

@@ -113,13 +113,17 @@
 //
 // Locks, none of which is held while anything waits for the server:
 //
-//	lane.mu         the lane's queue, open asks, client and timer
-//	fleet.mu        the set of lanes; the chart of slots is immutable, and replaced
-//	fleet.fates     fate, debts, strays and foreign of all asks of a fleet
-//	fleet.owed.mu   the ledger
+//	fleet.mu          the set of lanes; the chart of slots is immutable, and replaced
+//	fleet.fates       fate, debts, strays and foreign of all asks of a fleet
+//	fleet.owed.mu     the ledger
+//	lane.mu           the lane's queue, open asks, client and timer
+//	lane.offsets.mu   the range of the offset of the server's clock
+//	lane.slowness.mu  how long the last runs took
 //
-// The only one that is taken while another is held is fleet.owed.mu, while fleet.fates is; lane.mu is taken under fleet.mu
-// to ask whether a lane is up. An ask belongs to whoever has removed it from the open asks of its lane; one that was sent is also
+// Their order is fleet.mu before lane.mu, to ask whether a lane is up, and fleet.fates before fleet.owed.mu. No other lock is
+// taken under one of them. Functions whose names end in Locked need the lock of their receiver; those of asks need fleet.fates.
+//
+// An ask belongs to whoever has removed it from the open asks of its lane; one that was sent is also
 // read by its sender until its fate is settled, so it is not used again if another has decided it. A panic costs the request
 // that it is in.
 //

@@ -133,15 +133,10 @@ func TestForgottenDebts(t *testing.T) {
 	}
 }
 
-// A refund without the store takes from what is owed.
+// A refund without the store takes from what is owed, alone or alongside hits that are denied.
 func TestRefundOfWhatIsOwed(t *testing.T) {
 	t.Parallel()
-	for _, p := range []*limiter.Policy{
-		{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
-		{Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 10},
-		{Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow},
-		{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: 9},
-	} {
+	for _, p := range refundable {
 		srv := storetest.Start(t)
 		r := newRelay(t, srv.Addr, nil, false)
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}})
@@ -152,10 +147,13 @@ func TestRefundOfWhatIsOwed(t *testing.T) {
 			_ = c.used(t, s, hit(1, p))
 			return !s.Up()
 		})
-		charge, refund := hit(1, p), hit(1, p)
-		charge.Hits, refund.Hits, refund.Refund = 7, 3, true
-		for _, one := range []limiter.Charge{charge, refund} {
-			if err := c.ask(s, one); err != nil {
+		charge := hit(1, p)
+		charge.Hits = 9
+		both := withRefund(1, p, 3)
+		denied := withRefund(1, p, 2)
+		denied[0].Hits = 6
+		for _, charges := range [][]limiter.Charge{{charge}, both[1:], denied} {
+			if err := c.ask(s, charges...); err != nil {
 				t.Fatal(err)
 			}
 		}

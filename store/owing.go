@@ -34,10 +34,9 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 	if !by.owes() {
 		return
 	}
-	decided := &b.Decisions[i]
 	if c.Refund {
-		if setOff := c.Hits - min(c.Hits, b.Stored().Hits(i)); decided.Charged > setOff {
-			f.owed.less(name, decided.Charged-setOff)
+		if gave := b.Stored().Gave(i); gave > 0 {
+			f.owed.less(name, gave)
 		}
 		return
 	}

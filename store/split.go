@@ -227,18 +227,20 @@ func (r *split) conclude() {
 		}
 	}
 	w, byParts := r.waiter, err == nil
+	outer, inner := w.(*part)
 	switch {
 	case err != nil:
 		r.giveBack()
 	case !r.store.options.guard(func() {
-		r.together()
-		r.adopt()
+		if r.together(); !inner { // else the request may yet deny some
+			r.adopt()
+		}
 	}):
 		r.giveBack()
 		err, byParts = r.without(), false
 	}
-	if p, ok := w.(*part); ok && byParts { // it may have to give back
-		p.inner = r
+	if inner && byParts { // it may have to give back
+		outer.inner = r
 	} else {
 		r.free()
 	}
@@ -271,56 +273,32 @@ func (r *split) giveBack() {
 // together makes the decisions of the request from those of the parts, as if they had been decided
 // together.
 func (r *split) together() {
-	b := r.batch
-	passed := !slices.ContainsFunc(b.Charges, func(c limiter.Charge) bool { return c.Mode == limiter.Quota }) || b.QuotaPass
+	all := r.batch.Stored()
+	all.Resize()
 	for i, at := range r.where {
-		passed = passed || b.Charges[i].Mode == limiter.Quota && !at.part.batch.Decisions[at.charge].Over
+		all.Copy(i, &at.part.batch, at.charge)
 	}
-	b.Stored().Resize()
-	b.Denied, b.Wait = false, 0
-	var hi int
-	for lo := 0; lo < len(b.Charges); lo = hi {
-		denied := false
-		for hi = lo; hi < len(b.Charges) && b.Charges[hi].Group == b.Charges[lo].Group; hi++ {
-			at := r.where[hi]
-			denied = denied || at.part.batch.Decisions[at.charge].Denied || !passed && b.Charges[hi].Mode == limiter.Quota
-		}
-		for i := hi - 1; i >= lo; i-- {
-			at := r.where[i]
-			if denied && !at.part.batch.Decisions[at.charge].Denied {
-				at.deny()
-			}
-			b.Stored().Copy(i, &at.part.batch, at.charge)
-			b.Wait = max(b.Wait, b.Decisions[i].Wait)
-		}
-		b.Denied = b.Denied || denied
-	}
-	if b.Denied {
-		b.Wait = 0
-		r.dropLeases()
+	all.Together(func(i int) {
+		at := r.where[i]
+		at.deny()
+		all.Copy(i, &at.part.batch, at.charge)
+	})
+	if r.batch.Denied {
+		r.copyRefunds(all, r.batch)
 	}
 }
 
-// dropLeases denies the groups that take leases: they depend on the whole request.
-func (r *split) dropLeases() {
-	b := r.batch
-	var hi int
-	for lo := 0; lo < len(b.Charges); lo = hi {
-		leases := false
-		for hi = lo; hi < len(b.Charges) && b.Charges[hi].Group == b.Charges[lo].Group; hi++ {
-			c := &b.Charges[hi]
-			leases = leases || c.Reserve || !c.Refund && c.Policy.Algorithm == limiter.Concurrency
-		}
-		for i := hi - 1; i >= lo && leases; i-- {
-			if at := r.where[i]; !b.Decisions[i].Denied {
-				at.deny()
-				b.Stored().Copy(i, &at.part.batch, at.charge)
-			}
+// copyRefunds copies to those of a batch the decisions on refunds, which may have given back more since charges were denied.
+func (r *split) copyRefunds(to limiter.Stored, b *limiter.Batch) {
+	for i, at := range r.where {
+		if b.Charges[i].Refund {
+			to.Copy(i, &at.part.batch, at.charge)
 		}
 	}
 }
 
-// deny makes a charge one whose group was denied, and has the store give back what it took for it.
+// deny makes a charge one whose group was denied, and has the store give back what it took for it, and what refunds were set
+// off against it.
 func (at place) deny() {
 	p, i := at.part, at.charge
 	d, stored := p.batch.Decisions[i], p.batch.Stored()
@@ -328,16 +306,17 @@ func (at place) deny() {
 		own := p.inner.where[i]
 		own.deny()
 		stored.Copy(i, &own.part.batch, own.charge)
+		p.inner.copyRefunds(stored, &p.batch)
 		return
 	}
 	lease, c := p.batch.Lease(i), p.batch.Charges[i]
 	if p.ask == nil { // by the fallback
-		stored.Deny(p.begun, i)
+		_, gave := stored.Deny(p.begun, i)
 		if lease > 0 {
 			p.fleet.owesBack(p.begun, &p.batch, c, lease, script.LeaseName(c.Policy, p.names[i]), p.slot)
 			return
 		}
-		p.owesLess(i, d.Charged)
+		p.owesLess(i, d.Charged-p.batch.Decisions[i].Charged+gave)
 		return
 	}
 	if lease > 0 {
@@ -345,38 +324,55 @@ func (at place) deny() {
 		p.split.store.giveBack(p.fleet, p.slot, p.split.now, c, p.names[i], lease)
 		return
 	}
-	back := newAsk()
+	var turn *ask
 	if d.Wait > 0 {
-		back.call.Cancel(p.at, &p.batch, i, p.names[i])
-	} else {
-		c.Hits, c.Refund, c.Mode = d.Charged, true, limiter.Enforce
-		if c.Policy.Reserve != nil { // what gives back there is a lease
-			p := *c.Policy
-			p.Reserve, c.Policy, c.Reserve = nil, &p, false
-		}
-		back.call.Encode(p.begun, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
+		turn = newAsk()
+		turn.call.Cancel(p.at, &p.batch, i, p.names[i])
 	}
-	if stored.Deny(p.at, i); p.batch.Decisions[i].Charged == d.Charged {
+	refunds, _ := stored.Deny(p.at, i)
+	back := d.Charged - p.batch.Decisions[i].Charged
+	if turn == nil {
+		refunds, back = refunds+back, 0
+	}
+	if back > 0 {
+		p.giveBack(turn, i, back)
+	}
+	if refunds == 0 {
 		return
 	}
-	back.slot, back.bulk = p.slot, p.split.bulk
-	if !back.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) {
-		p.owesLess(i, d.Charged)
+	c.Hits, c.Refund, c.Mode = refunds, true, limiter.Enforce
+	if c.Policy.Reserve != nil { // what gives back there is a lease
+		p := *c.Policy
+		p.Reserve, c.Policy, c.Reserve = nil, &p, false
+	}
+	refund := newAsk()
+	refund.call.Encode(p.begun, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
+	p.giveBack(refund, i, refunds)
+}
+
+// giveBack has the store run a, which gives back hits of charge i, or takes them from what is owed if the store is away.
+func (p *part) giveBack(a *ask, i int, hits uint64) {
+	a.slot, a.bulk = p.slot, p.split.bulk
+	if !a.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) {
+		p.owesLess(i, hits)
 	}
 }
 
-// owesLess takes from what is owed what charge i, which is denied now, had charged. What is not owed stays charged.
-func (p *part) owesLess(i int, had uint64) {
-	if back := had - p.batch.Decisions[i].Charged; back > 0 {
-		p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
+// owesLess takes hits of charge i from what is owed. Those that are not owed stay charged.
+func (p *part) owesLess(i int, hits uint64) {
+	if hits > 0 {
+		p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), hits)
 	}
 }
 
 // adopt has the mirror know in what state the store has left the counters.
 func (r *split) adopt() {
 	for _, p := range r.parts {
-		if p.ask != nil {
+		switch {
+		case p.ask != nil:
 			r.store.adopt(p.at, &p.batch, &r.left)
+		case p.inner != nil:
+			p.inner.adopt()
 		}
 	}
 }

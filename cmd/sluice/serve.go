@@ -155,9 +155,9 @@ func tableStats(table *limiter.Table) telemetry.TableStats {
 
 // serve answers from the rules that r gets. What runs beside it runs in group.
 func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, state *stateFile) error {
-	closeTables := func() {}
-	defer func() { closeTables() }()
-	if err := s.openJournals(r, &closeTables); err != nil {
+	closeTables, err := s.openJournals(r)
+	defer closeTables()
+	if err != nil {
 		return err
 	}
 	follow := s.followFiles

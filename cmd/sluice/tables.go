@@ -143,28 +143,29 @@ func (s *serveCmd) badRules(err error) error {
 	return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(err, s.Defaults))
 }
 
-// openJournals opens the tables of --tables-dir. End closes them.
-func (s *serveCmd) openJournals(r *keeper, end *func()) error {
+// openJournals opens the tables of --tables-dir. end closes those that are open, also after an error.
+func (s *serveCmd) openJournals(r *keeper) (end func(), err error) {
+	end = func() {}
 	dir := s.Tables.TablesDir
 	without := slices.IndexFunc(s.Tables.Table, func(t tableFlag) bool { return t.path == "" })
 	switch {
 	case without < 0 && dir == "":
-		return nil
+		return end, nil
 	case without < 0:
-		return errors.New("--tables-dir: no table is in it: name one with --table NAME")
+		return end, errors.New("--tables-dir: no table is in it: name one with --table NAME")
 	case dir == "":
 		name := s.Tables.Table[without].name
-		return fmt.Errorf("--table %s has no source: write --table %[1]s=PATH, or name a directory with --tables-dir", name)
+		return end, fmt.Errorf("--table %s has no source: write --table %[1]s=PATH, or name a directory with --tables-dir", name)
 	}
 	outliveFileLimit()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("--tables-dir: %w", err)
+		return end, fmt.Errorf("--tables-dir: %w", err)
 	}
 	unlock, err := lockFile(filepath.Join(dir, "lock"))
 	if err != nil {
-		return fmt.Errorf("--tables-dir %s: lock: %w: it must be a directory that this user can write to, and of one process", dir, err)
+		return end, fmt.Errorf("--tables-dir %s: lock: %w: it must be a directory that this user can write to, and of one process", dir, err)
 	}
-	*end = func() {
+	end = func() {
 		if err := r.tables.Close(); err != nil {
 			r.logger.Error("tables: close", zap.Error(err))
 		}
@@ -186,14 +187,14 @@ func (s *serveCmd) openJournals(r *keeper, end *func()) error {
 			}
 		})
 		if err != nil {
-			return tableError(name, err)
+			return end, tableError(name, err)
 		}
 		if e.Journal = journal; torn > 0 {
 			r.logger.Warn("tables: the end of a journal was cut off: a change that was not acknowledged", said, zap.Int64("bytes", torn))
 		}
 		r.logger.Info("table opened", said, zap.Int("rows", e.Rows().Len()))
 	}
-	return nil
+	return end, nil
 }
 
 // measureTables registers the metrics of tables, if there are any.

@@ -20,8 +20,8 @@ func (s *Service) Held() int64 {
 	return s.held.Load()
 }
 
-// measure sets the metrics of streams, buckets and held memory. s.mu is held.
-func (s *Service) measure() quota.Counts {
+// measureLocked sets the metrics of streams, buckets and held memory.
+func (s *Service) measureLocked() quota.Counts {
 	m, counts := &s.options.Metrics.Quota, s.divider.Counts()
 	m.Streams.Set(float64(len(s.streams)))
 	m.Buckets.Set(float64(counts.Buckets))

@@ -46,14 +46,14 @@ type news struct {
 	ours          bool
 }
 
-// holds reports whether this service divides a domain. Who shares roles with nobody divides all. s.mu is held.
-func (s *Service) holds(domain []byte) bool {
+// holdsLocked reports whether this service divides a domain. Who shares roles with nobody divides all.
+func (s *Service) holdsLocked(domain []byte) bool {
 	r := s.roles[string(domain)]
 	return r == nil || s.options.Elapsed() < r.until
 }
 
-// elsewhere is the answer to who asks this service to divide a domain that it does not. s.mu is held.
-func (s *Service) elsewhere(domain []byte) error {
+// elsewhereLocked is the answer to who asks this service to divide a domain that it does not.
+func (s *Service) elsewhereLocked(domain []byte) error {
 	s.options.Metrics.Quota.Elsewhere.Inc()
 	if other := s.roles[string(domain)].other; other != "" {
 		return status.Errorf(codes.Unavailable, "%.*s divides domain %q, not this server", mostName, other, domain)
@@ -61,8 +61,8 @@ func (s *Service) elsewhere(domain []byte) error {
 	return status.Errorf(codes.Unavailable, "nobody is known to divide domain %q", domain)
 }
 
-// expect makes the roles those of the domains that the set divides. Those that are new are nobody's yet. s.mu is held.
-func (s *Service) expect() {
+// expectLocked makes the roles those of the domains that the set divides. Those that are new are nobody's yet.
+func (s *Service) expectLocked() {
 	if s.options.Roles == nil {
 		s.options.Metrics.Quota.Roles.Set(float64(len(s.set.Divided())))
 		return
@@ -83,15 +83,15 @@ func (s *Service) expect() {
 		begun[domain] = s.roles[domain] == nil
 	}
 	s.roles = roles
-	s.endStreamsOf(begun)
-	s.count()
+	s.endStreamsOfLocked(begun)
+	s.countLocked()
 }
 
-// count sets the metric of roles. s.mu is held.
-func (s *Service) count() {
+// countLocked sets the metric of roles.
+func (s *Service) countLocked() {
 	ours := 0
 	for domain := range s.roles {
-		if s.holds([]byte(domain)) {
+		if s.holdsLocked([]byte(domain)) {
 			ours++
 		}
 	}
@@ -106,21 +106,22 @@ func (s *Service) follow() {
 		}
 	}()
 	s.mu.Lock()
-	defer s.tell()
+	defer s.notify()
+	defer s.mu.Unlock()
 	if s.closed || s.resigned {
 		return
 	}
 	defer s.pace.Reset(rolePace)
-	s.current()
+	s.currentLocked()
 	lost := map[string]bool{}
 	for domain, r := range s.roles {
-		if !s.holds([]byte(domain)) && r.until > 0 {
+		if !s.holdsLocked([]byte(domain)) && r.until > 0 {
 			r.until, lost[domain] = 0, true
 		}
-		s.report(domain, r)
+		s.reportLocked(domain, r)
 	}
-	s.endStreamsOf(lost)
-	s.count()
+	s.endStreamsOfLocked(lost)
+	s.countLocked()
 	if s.asking || len(s.roles)+len(s.left) == 0 {
 		return
 	}
@@ -159,7 +160,8 @@ func (s *Service) hold(length time.Duration, domains []string, answer func(i int
 // heard is told who had a role when it was asked for.
 func (s *Service) heard(asked quota.Time, domain, before string) {
 	s.mu.Lock()
-	defer s.tell()
+	defer s.notify()
+	defer s.mu.Unlock()
 	r, now := s.roles[domain], s.options.Elapsed()
 	if r == nil || s.closed || s.resigned {
 		return
@@ -171,33 +173,33 @@ func (s *Service) heard(asked quota.Time, domain, before string) {
 		// It is ours anew. Who had it may believe so for a while yet, if the store has forgotten him. And so may we have:
 		// others had it in between, or might have.
 		r.until, r.since, r.other = asked+roleBelieved, now+roleBelieved, ""
-		s.endStreamsOf(map[string]bool{domain: true})
-		s.forgetLimits()
+		s.endStreamsOfLocked(map[string]bool{domain: true})
+		s.forgetLimitsLocked()
 	case r.until > 0:
 		r.until = 0
-		s.endStreamsOf(map[string]bool{domain: true})
+		s.endStreamsOfLocked(map[string]bool{domain: true})
 		fallthrough
 	default:
 		r.other = before
 	}
-	s.report(domain, r)
-	s.count()
+	s.reportLocked(domain, r)
+	s.countLocked()
 }
 
-// endStreamsOf ends the streams of domains, whose Envoys then ask elsewhere. s.mu is held.
-func (s *Service) endStreamsOf(domains map[string]bool) {
+// endStreamsOfLocked ends the streams of domains, whose Envoys then ask elsewhere.
+func (s *Service) endStreamsOfLocked(domains map[string]bool) {
 	if len(domains) == 0 {
 		return
 	}
 	for _, st := range s.streams {
 		if domains[string(st.name)] && st.Ended() == nil {
-			s.end(st, s.elsewhere(st.name))
+			s.endLocked(st, s.elsewhereLocked(st.name))
 		}
 	}
 }
 
-// report has [Options.Role] be told of a role if that is new. s.mu is held.
-func (s *Service) report(domain string, r *role) {
+// reportLocked has [Options.Role] be told of a role if that is new.
+func (s *Service) reportLocked(domain string, r *role) {
 	if n := (news{domain, r.other, s.options.Elapsed() < r.until}); n != r.told {
 		r.told = n
 		s.news = append(s.news, n)
@@ -220,11 +222,12 @@ func (s *Service) Resign() {
 			left = append(left, domain)
 		}
 		r.until, all[domain] = 0, true
-		s.report(domain, r)
+		s.reportLocked(domain, r)
 	}
-	s.endStreamsOf(all)
-	s.count()
-	s.tell()
+	s.endStreamsOfLocked(all)
+	s.countLocked()
+	s.mu.Unlock()
+	s.notify()
 	s.asks.Wait() // what came to the store behind this would take the roles again
 	s.hold(0, left, func(int, string) {})
 }
@@ -234,8 +237,8 @@ func (s *Service) Serves() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := map[string]bool{}
-	for _, domain := range s.current().Divided() {
-		all[domain] = s.holds([]byte(domain))
+	for _, domain := range s.currentLocked().Divided() {
+		all[domain] = s.holdsLocked([]byte(domain))
 	}
 	return all
 }

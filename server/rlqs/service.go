@@ -52,7 +52,8 @@ type Service struct {
 	options Options
 	hasher  identity.Hasher
 
-	// mu is never held for longer than a bounded amount of work takes, so that rules, metrics and states need not wait.
+	// mu guards all that follows but held and surveyed. It is never held for longer than a bounded amount of work takes, so that
+	// rules, metrics and states need not wait. Methods whose names end in Locked need it.
 	mu      sync.Mutex
 	divider *quota.Divider
 	streams map[quota.Holder]*Stream
@@ -127,52 +128,54 @@ func (s *Service) tick() {
 		}
 	}()
 	s.mu.Lock()
-	defer s.tell()
-	s.divide()
+	defer s.notify()
+	defer s.mu.Unlock()
+	s.divideLocked()
 }
 
-// divide does a bounded part of the work that is due, and plans the next part. s.mu is held.
-func (s *Service) divide() {
+// divideLocked does a bounded part of the work that is due, and plans the next part.
+func (s *Service) divideLocked() {
 	if s.closed {
 		return
 	}
 	now := s.options.Elapsed()
-	next := min(s.divider.Tick(now), s.endLate(now))
-	if s.measure().Buckets > 0 || len(s.streams) > 0 {
+	next := min(s.divider.Tick(now), s.endLateLocked(now))
+	if s.measureLocked().Buckets > 0 || len(s.streams) > 0 {
 		s.due.Reset(max(next-now, time.Millisecond))
 	}
 }
 
-// tell releases s.mu, and tells streams that there is something to send, or that they are to end.
-func (s *Service) tell() {
-	wakes, told := s.untold()
+// notify wakes the streams for which there is something to send, or that are to end, and has [Options.Role] called. It is
+// called after each change, without s.mu, so that neither can wait for a lock that the caller has.
+func (s *Service) notify() {
+	wakes, roles := s.takeNotices()
 	for _, wake := range wakes {
 		wake()
 	}
 	if s.options.Role != nil {
-		for _, n := range told {
+		for _, n := range roles {
 			s.options.Role(n.domain, n.ours, n.other)
 		}
 	}
 }
 
-// untold releases s.mu, whatever happens. It returns what wakes the streams for which there is something to send, and the news of
-// roles.
-func (s *Service) untold() (wakes []func(), told []news) {
+// takeNotices returns the functions that wake streams, and the news of roles.
+func (s *Service) takeNotices() (wakes []func(), roles []news) {
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ready = s.divider.Ready(s.ready[:0])
-	wakes, told = slices.Grow(s.wakes, len(s.ready)), s.news
+	wakes, roles = slices.Grow(s.wakes, len(s.ready)), s.news
 	s.wakes, s.news = nil, nil
 	for _, h := range s.ready {
 		if st := s.streams[h]; st != nil {
 			wakes = append(wakes, st.wake)
 		}
 	}
-	return wakes, told
+	return wakes, roles
 }
 
-// limit returns what is divided of a rule. s.mu is held.
-func (s *Service) limit(r *descriptors.Rule) *quota.Limit {
+// limitLocked returns what is divided of a rule.
+func (s *Service) limitLocked(r *descriptors.Rule) *quota.Limit {
 	if l := s.limits[r]; l != nil {
 		return l
 	}
@@ -186,21 +189,21 @@ func (s *Service) limit(r *descriptors.Rule) *quota.Limit {
 	return l
 }
 
-// current returns the rules in force. s.mu is held.
-func (s *Service) current() *descriptors.Set {
+// currentLocked returns the rules in force.
+func (s *Service) currentLocked() *descriptors.Set {
 	if set := s.options.Rules(); set != s.set || s.limits == nil {
 		s.set = set
-		s.forgetLimits()
+		s.forgetLimitsLocked()
 		for _, domain := range set.Divided() { // so that the first bucket that no rule matches is an increase
 			s.options.Metrics.Quota.Unmatched.WithLabelValues(descriptors.MetricDomain(domain))
 		}
-		s.expect()
+		s.expectLocked()
 	}
 	return s.set
 }
 
-// forgetLimits has the limits of all rules made again. s.mu is held.
-func (s *Service) forgetLimits() {
+// forgetLimitsLocked has the limits of all rules made again.
+func (s *Service) forgetLimitsLocked() {
 	s.limits, s.ruleOf = map[*descriptors.Rule]*quota.Limit{}, map[*quota.Limit]*descriptors.Rule{}
 }
 
@@ -210,9 +213,10 @@ const rematchedAtOnce = 512
 // RulesChanged applies the active rules to all buckets before it returns. It releases the lock now and then.
 func (s *Service) RulesChanged() {
 	s.mu.Lock()
-	s.current()
+	s.currentLocked()
 	holders := slices.Collect(maps.Keys(s.streams))
-	s.tell()
+	s.mu.Unlock()
+	s.notify()
 	for _, h := range holders {
 		for left := math.MaxInt; left > 0; {
 			left = s.rematch(h, left)
@@ -226,22 +230,23 @@ func (s *Service) RulesChanged() {
 // rematch applies the active rules to some of the buckets of a stream: see [quota.Divider.Each].
 func (s *Service) rematch(h quota.Holder, left int) int {
 	s.mu.Lock()
-	defer s.tell()
+	defer s.notify()
+	defer s.mu.Unlock()
 	st := s.streams[h]
 	if st == nil {
 		return 0
 	}
-	set, now := s.current(), s.options.Elapsed()
+	set, now := s.currentLocked(), s.options.Elapsed()
 	left = s.divider.Each(h, left, rematchedAtOnce, func(key quota.Bucket, id string) {
 		s.scratch.id = append(s.scratch.id[:0], id...)
 		u := usage{entries: s.scratch.decoder.entries[:0]}
 		u.readID(s.scratch.id) // it is ours
 		var limit *quota.Limit
 		if rule, _ := (*reader)(st).match(set, &u); rule != nil {
-			limit = s.limit(rule)
+			limit = s.limitLocked(rule)
 		}
 		s.divider.Relimit(now, key, limit)
 	})
-	s.divide()
+	s.divideLocked()
 	return left
 }

@@ -51,7 +51,8 @@ var clientSeed = maphash.MakeSeed()
 func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
 	st := &Stream{service: s, peer: p, id: maphash.String(clientSeed, p.Identity), wake: wake}
 	s.mu.Lock()
-	defer s.tell()
+	defer s.notify()
+	defer s.mu.Unlock()
 	m := s.options.Metrics
 	m.Calls.Method(MethodName).Requests.Inc()
 	if s.options.Allow != nil && !p.Client.MayAny() {
@@ -65,18 +66,18 @@ func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
 	}
 	if evicted != nil {
 		m.Quota.Refused.Inc()
-		s.end(evicted, errEvicted)
+		s.endLocked(evicted, errEvicted)
 	}
 	s.newest++
 	st.holder = s.newest
 	st.decoder.scratch = &s.scratch.decoder
 	s.streams[st.holder] = st
 	now := s.options.Elapsed()
-	s.await(st, &s.waits.unreported, now)
+	s.awaitLocked(st, &s.waits.unreported, now)
 	if s.waits.unreported.Len() == 1 && !s.closed {
 		s.due.Reset(0)
 	}
-	s.measure()
+	s.measureLocked()
 	return st, nil
 }
 
@@ -91,42 +92,43 @@ var (
 func (st *Stream) Close() {
 	s := st.service
 	s.mu.Lock()
-	defer s.tell()
+	defer s.notify()
+	defer s.mu.Unlock()
 	if s.streams[st.holder] != st {
 		return
 	}
 	delete(s.streams, st.holder)
 	st.ended.CompareAndSwap(nil, &errClosed) // no report that is still on its way counts
-	s.release(st)
+	s.releaseLocked(st)
 	s.divider.Closed(s.options.Elapsed(), st.holder)
-	s.divide()
-	s.measure()
+	s.divideLocked()
+	s.measureLocked()
 }
 
-// release frees what the stream has except its shares. s.mu is held.
-func (s *Service) release(st *Stream) {
+// releaseLocked frees what the stream has except its shares.
+func (s *Service) releaseLocked(st *Stream) {
 	s.slots.leave(st)
 	s.waits.leave(st)
-	s.dropPart(st)
+	s.dropPartLocked(st)
 }
 
-// dropPart frees what a stream keeps of a report. s.mu is held.
-func (s *Service) dropPart(st *Stream) {
+// dropPartLocked frees what a stream keeps of a report.
+func (s *Service) dropPartLocked(st *Stream) {
 	st.decoder.part = nil
-	s.countPart(st)
+	s.countPartLocked(st)
 }
 
-// countPart counts what a stream keeps of a report. It reports whether that has grown. s.mu is held.
-func (s *Service) countPart(st *Stream) (grown bool) {
+// countPartLocked counts what a stream keeps of a report. It reports whether that has grown.
+func (s *Service) countPartLocked(st *Stream) (grown bool) {
 	more := cap(st.decoder.part) - st.counted
 	s.parts, st.counted = s.parts+more, st.counted+more
 	return more > 0
 }
 
-// end has the stream end with an error, unless it ends already. s.mu is held.
-func (s *Service) end(st *Stream, err error) {
+// endLocked has the stream end with an error, unless it ends already.
+func (s *Service) endLocked(st *Stream, err error) {
 	if st.ended.CompareAndSwap(nil, &err) {
-		s.release(st)
+		s.releaseLocked(st)
 		s.wakes = append(s.wakes, st.wake)
 	}
 }
@@ -135,37 +137,38 @@ func (s *Service) end(st *Stream, err error) {
 func (st *Stream) Report(p []byte, last bool) error {
 	s := st.service
 	s.mu.Lock()
-	defer s.tell()
+	defer s.notify()
+	defer s.mu.Unlock()
 	if err := st.Ended(); err != nil {
 		return err
 	}
 	err := st.decoder.feed(p, last, (*reader)(st))
 	if ended := st.Ended(); ended != nil { // new rules were found meanwhile
-		s.dropPart(st)
+		s.dropPartLocked(st)
 		return ended
 	}
-	if s.countPart(st) {
-		s.measure()
+	if s.countPartLocked(st) {
+		s.measureLocked()
 	}
 	if err != nil {
 		if _, ok := status.FromError(err); !ok {
 			err = status.Error(codes.InvalidArgument, err.Error())
 		}
 		s.options.Metrics.Quota.Refused.Inc()
-		s.end(st, err)
+		s.endLocked(st, err)
 		return err
 	}
 	if last {
 		s.options.Metrics.Quota.Reports.Inc()
-		s.reported(st)
-		s.divide()
+		s.reportedLocked(st)
+		s.divideLocked()
 	}
 	return nil
 }
 
-// reported notes a report of the stream. s.mu is held.
-func (s *Service) reported(st *Stream) {
-	s.dropPart(st)
+// reportedLocked notes a report of the stream.
+func (s *Service) reportedLocked(st *Stream) {
+	s.dropPartLocked(st)
 	if st.reported || st.name == nil {
 		return
 	}
@@ -173,7 +176,7 @@ func (s *Service) reported(st *Stream) {
 	s.slots.report(st)
 	s.waits.leave(st)
 	if st.seq > 0 { // it took actions about the buckets that came first
-		s.await(st, &s.waits.unconfirmed, s.options.Elapsed())
+		s.awaitLocked(st, &s.waits.unconfirmed, s.options.Elapsed())
 	}
 }
 
@@ -189,7 +192,7 @@ func (st *Stream) Ended() error {
 // metrics are of use behind one that is wrong.
 const mostHits = 1 << 32
 
-// reader takes what is in reports. The service's lock is held.
+// reader takes what is in reports. Its methods need the service's lock.
 type reader Stream
 
 // domain implements [visitor].
@@ -207,9 +210,9 @@ func (r *reader) domain(name []byte) error {
 	case s.options.Allow != nil && !r.peer.Client.May(name):
 		return status.Error(codes.PermissionDenied, access.Denied(r.peer.Client, name).Error())
 	}
-	set := s.current()
-	if !s.holds(name) {
-		return s.elsewhere(name)
+	set := s.currentLocked()
+	if !s.holdsLocked(name) {
+		return s.elsewhereLocked(name)
 	}
 	r.name = bytes.Clone(name)
 	peer := uint64(0)
@@ -240,13 +243,13 @@ func (r *reader) bucket(u *usage) {
 		return
 	}
 	u.allowed, u.denied = min(u.allowed, mostHits), min(u.denied, mostHits)
-	set := s.current()
+	set := s.currentLocked()
 	rule, entries := r.match(set, u)
 	id := appendID(s.scratch.id[:0], u.entries)
 	s.scratch.id = id
 	report := quota.Report{Bucket: s.bucketOf(r.name, id), ID: id, Allowed: u.allowed, Denied: u.denied, Elapsed: u.elapsed}
 	if rule != nil {
-		report.Limit = s.limit(rule)
+		report.Limit = s.limitLocked(rule)
 	}
 	r.periodic = r.periodic || u.elapsed > 0
 	now := s.options.Elapsed()
@@ -339,7 +342,7 @@ func (st *Stream) Take(b []byte) (message []byte, seq uint64, more bool) {
 	s := st.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.streams[st.holder] != st || st.Ended() != nil || !s.holds(st.name) {
+	if s.streams[st.holder] != st || st.Ended() != nil || !s.holdsLocked(st.name) {
 		return b, 0, false
 	}
 	now, begun, actions := s.options.Elapsed(), len(b), s.scratch.actions
@@ -351,7 +354,7 @@ func (st *Stream) Take(b []byte) (message []byte, seq uint64, more bool) {
 		}
 		seq, st.seq = n, n
 		if st.reported && st.wait.place == nil {
-			s.await(st, &s.waits.unconfirmed, now)
+			s.awaitLocked(st, &s.waits.unconfirmed, now)
 		}
 		for i := range actions {
 			b = appendAction(b, &actions[i])
@@ -384,14 +387,15 @@ func (s *Service) told(k quota.Kind) {
 func (st *Stream) Confirmed(seq uint64) {
 	s := st.service
 	s.mu.Lock()
-	defer s.tell()
+	defer s.notify()
+	defer s.mu.Unlock()
 	if s.streams[st.holder] != st {
 		return
 	}
 	now := s.options.Elapsed()
-	s.progress(st, seq, now)
+	s.progressLocked(st, seq, now)
 	s.divider.Confirmed(now, st.holder, seq)
-	s.divide()
+	s.divideLocked()
 }
 
 // Sent notes that all messages up to a number were sent. Transports call it that cannot know when messages arrive.
@@ -399,7 +403,7 @@ func (st *Stream) Sent(seq uint64) {
 	s := st.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.progress(st, seq, s.options.Elapsed())
+	s.progressLocked(st, seq, s.options.Elapsed())
 }
 
 // ConfirmByReports is called after each report where a transport cannot tell that messages have arrived. Envoy reports

@@ -71,7 +71,7 @@ func (s *Service) surveyLocked() *survey {
 func (s *Service) surveySome(found *survey, next func() (quota.Bucket, bool)) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.current()
+	s.currentLocked()
 	for looked := 0; looked < surveyedAtOnce; {
 		key, ok := next()
 		if !ok {
@@ -109,7 +109,7 @@ func (s *Service) Largest() (views []View, streams, buckets int) {
 	s.surveying.Unlock()
 	for _, b := range largest {
 		s.mu.Lock()
-		v, ok := s.view(b.Bucket, b.domain)
+		v, ok := s.viewLocked(b.Bucket, b.domain)
 		s.mu.Unlock()
 		if ok {
 			views = append(views, v)
@@ -131,14 +131,14 @@ func (s *Service) Look(domain string, entries []descriptors.Entry) (View, bool) 
 	u.add(entry{[]byte(OrderKey), []byte(strings.Join(keys, ","))})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.view(s.bucketOf([]byte(domain), appendID(nil, u.entries)), domain)
+	return s.viewLocked(s.bucketOf([]byte(domain), appendID(nil, u.entries)), domain)
 }
 
 // PerSecond is a rate of package quota in requests a second.
 func PerSecond(rate int64) float64 { return float64(rate) / quota.Fill.Seconds() }
 
-// view returns what is known of a bucket. s.mu is held.
-func (s *Service) view(key quota.Bucket, domain string) (View, bool) {
+// viewLocked returns what is known of a bucket.
+func (s *Service) viewLocked(key quota.Bucket, domain string) (View, bool) {
 	found, ok := s.divider.View(s.options.Elapsed(), key)
 	if !ok {
 		return View{}, false
@@ -151,7 +151,7 @@ func (s *Service) view(key quota.Bucket, domain string) (View, bool) {
 	}
 	u := usage{entries: make([]entry, 0, mostEntries)}
 	u.readID([]byte(v.ID))
-	rule, entries := (&reader{service: s, name: []byte(domain)}).match(s.current(), &u)
+	rule, entries := (&reader{service: s, name: []byte(domain)}).match(s.currentLocked(), &u)
 	v.Rule, v.Entries = rule, slices.Clone(entries) // whose values are in v.ID
 	return v, v.Rule != nil
 }

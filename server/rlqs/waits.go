@@ -34,8 +34,8 @@ type wait struct {
 	since quota.Time
 }
 
-// await has a stream wait from now on. s.mu is held.
-func (s *Service) await(st *Stream, in *list.List, now quota.Time) {
+// awaitLocked has a stream wait from now on.
+func (s *Service) awaitLocked(st *Stream, in *list.List, now quota.Time) {
 	s.waits.leave(st)
 	st.wait = wait{in, in.PushBack(st), now}
 }
@@ -48,19 +48,19 @@ func (w *waits) leave(st *Stream) {
 	}
 }
 
-// progress notes that the messages up to a number have arrived. s.mu is held.
-func (s *Service) progress(st *Stream, seq uint64, now quota.Time) {
+// progressLocked notes that the messages up to a number have arrived.
+func (s *Service) progressLocked(st *Stream, seq uint64, now quota.Time) {
 	switch {
 	case st.wait.in != &s.waits.unconfirmed:
 	case seq >= st.seq:
 		s.waits.leave(st)
 	default:
-		s.await(st, &s.waits.unconfirmed, now)
+		s.awaitLocked(st, &s.waits.unconfirmed, now)
 	}
 }
 
-// endLate ends the streams that have waited for too long. It returns when it is to be called again. s.mu is held.
-func (s *Service) endLate(now quota.Time) (next quota.Time) {
+// endLateLocked ends the streams that have waited for too long. It returns when it is to be called again.
+func (s *Service) endLateLocked(now quota.Time) (next quota.Time) {
 	next = now + readTimeout
 	for _, w := range []struct {
 		in      *list.List
@@ -74,7 +74,7 @@ func (s *Service) endLate(now quota.Time) (next quota.Time) {
 				break
 			}
 			s.options.Metrics.Quota.Refused.Inc()
-			s.end(st, w.err)
+			s.endLocked(st, w.err)
 		}
 	}
 	return next

@@ -29,7 +29,8 @@ const (
 // A Call is the charges of one request in the words of the script. Its strings lie in its own
 // memory, so that it outlives the batch that it was made from.
 type Call struct {
-	charges []charge
+	charges []charge // those of the request, and after these its set-offs
+	setOffs int      // number of these
 	Keys    []string // the counters
 	args    []string // with keys to be numbered: see charge.place
 	Native  bool     // args are commands, and the script is not needed
@@ -60,6 +61,7 @@ type charge struct {
 	lease     uint64 // that is proposed
 	hold      int    // into call.keys, of what is reserved beside; 0 for nothing
 	of        int    // into call.args, of its number, or of that of the penalty
+	refund    int    // of a set-off: the refund, of the request's charges
 	penalty   int    // into call.Keys; 0 for none
 }
 
@@ -68,24 +70,34 @@ func (c *Call) Reset() {
 	clear(c.Keys)
 	clear(c.args)
 	c.charges, c.Keys, c.args, c.Native, c.Negative, c.Cost, c.buf = c.charges[:0], c.Keys[:0], c.args[:0], false, false, 0, c.buf[:0]
+	c.setOffs = 0
 	c.Found, c.Err, c.Bare = c.Found[:0], nil, false
 }
 
 // Encode makes c the charges of b, whose fixed windows are those of the time now. The name of
 // a fixed window lacks its start. jitter is the most that a fixed window's key outlives it, beyond a second.
+//
+// Each set-off becomes a charge, too: a refund that is made last, if the hits that it was set off against do not count.
 func (c *Call) Encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) {
 	c.Reset()
 	b.Stored().SetOff()
+	setOffs := b.Stored().SetOffs()
 	if n := len(b.Charges); n > 1 {
-		c.args = append(c.args, "g", c.number(int64(n)), flag(b.QuotaPass))
+		c.args = append(c.args, "g", c.number(int64(n+len(setOffs))), flag(b.QuotaPass))
 	}
 	for i := range b.Charges {
 		from := &b.Charges[i]
 		if len(b.Charges) > 1 {
 			c.args = append(c.args, c.number(int64(from.Group)), modes[from.Mode&3])
 		}
-		c.charge(now, b, i, names[i], jitter)
+		c.charge(now, b, i, b.Stored().Hits(i), names[i], jitter)
 	}
+	for _, set := range setOffs {
+		c.args = append(c.args, c.number(int64(set.Charge+1)), "o")
+		c.charge(now, b, set.Refund, set.Hits, names[set.Refund], jitter)
+		c.charges[len(c.charges)-1].refund = set.Refund
+	}
+	c.setOffs = len(setOffs)
 }
 
 var modes = [4]string{limiter.Enforce: "e", limiter.Shadow: "s", limiter.Quota: "q", limiter.Watch: "s"}
@@ -97,9 +109,9 @@ func flag(on bool) string {
 	return "0"
 }
 
-// charge appends charge i of b.
-func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, jitter time.Duration) {
-	from, hits := &b.Charges[i], b.Stored().Hits(i)
+// charge appends charge i of b, of which the given hits are left.
+func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, hits uint64, name []byte, jitter time.Duration) {
+	from := &b.Charges[i]
 	p := from.Policy
 	at := charge{algorithm: p.Algorithm, named: len(name)}
 	act := "t"
@@ -280,8 +292,8 @@ func (c *Call) Name(i int) string { return c.Keys[c.charges[i].key] }
 // Named returns the name of the counter of charge i without the start of a fixed window, in memory of its own.
 func (c *Call) Named(i int) []byte { return []byte(c.Name(i)[:c.charges[i].named]) }
 
-// Size is how many charges c has.
-func (c *Call) Size() int { return len(c.charges) }
+// Size is how many charges c has, without set-offs.
+func (c *Call) Size() int { return len(c.charges) - c.setOffs }
 
 // Zero has the only charge make its counter as new.
 func (c *Call) Zero() {

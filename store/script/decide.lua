@@ -4,10 +4,12 @@
 -- itself. A charge is the letter of its algorithm, the number of its counter, what it does (take,
 -- take and Count if denied, looK, give back: Undo, cancel a turn: X, reset: Z) and its numbers; beside a counter that
 -- hits are reserved on also Hold, Settle a lease, and reset both: Y, which have more numbers. In upper case it is of a
--- limit with a penalty, whose numbers follow.
+-- limit with a penalty, whose numbers follow. Behind the charges of a request are its set-offs: refunds of mode 'o', whose
+-- group is the number of the charge that they were set off against. They are made last, if the hits of that do not count.
 --
 -- The reply is the time, how many charges were admitted, and for each request what its counters were before it; then for
--- each charge what it reserved or settled, the penalty before it, of a log one time more, and of places a lease. A request
+-- each charge what it reserved or settled, the penalty before it, of a log one time more, and of places a lease. Set-offs of
+-- a log have that time as well, or 0 0. A request
 -- with a key that some other program wrote changes nothing, and has -1 and the number of the key in place of all that. Last in the
 -- reply of a run of many charges are the microseconds that it took, if the server can tell.
 
@@ -185,18 +187,39 @@ local function conclude(xs, groups, unpassed)
   end
 end
 
+-- make_offs makes the set-offs of a request.
+local function make_offs(xs, groups, offs)
+  for _, g in ipairs(groups) do
+    for i = g.lo, g.hi do xs[i].denied = g.denied end
+  end
+  for _, x in ipairs(offs) do
+    local of = xs[tonumber(x.group)]
+    if of.kept or not of.serves and (of.act == 'c' or not of.takes and of.room and not of.denied) then
+      x.ss, x.sn = 0, 0
+    else
+      decide(x)
+    end
+  end
+end
+
 -- group decides a request of several charges.
 local function group()
   local many, passed = tonumber(ARGV[pos + 1]), ARGV[pos + 2] == '1'
   pos = pos + 3
-  local xs, grouped, quota, refunds, room = {}, false, false, false, passed
+  local xs, offs, grouped, quota, refunds, room = {}, nil, false, false, false, passed
   for i = 1, many do
     local number, mode = ARGV[pos], ARGV[pos + 1]
     pos = pos + 2
     local x = parse()
-    x.group, x.mode, xs[i] = number, mode, x
-    grouped = grouped or i > 1 and xs[i - 1].group == number
-    quota, refunds = quota or mode == 'q', refunds or x.act == 'u' and not x.op.leases
+    x.group, x.mode = number, mode
+    if mode == 'o' then
+      offs = offs or {}
+      offs[#offs + 1] = x
+    else
+      xs[i] = x
+      grouped = grouped or i > 1 and xs[i - 1].group == number
+      quota, refunds = quota or mode == 'q', refunds or x.act == 'u' and not x.op.leases
+    end
   end
   if foreign then return end
   for _, x in ipairs(xs) do
@@ -228,7 +251,11 @@ local function group()
   end
   for _, x in ipairs(xs) do passed = passed or x.mode == 'q' and x.room end
   conclude(xs, groups, quota and not passed)
+  if offs then make_offs(xs, groups, offs) end
   for _, x in ipairs(xs) do asked(x) end
+  if offs then
+    for _, x in ipairs(offs) do asked(x) end
+  end
 end
 
 -- refuse has the reply say no more of this request than its foreign key.

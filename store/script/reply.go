@@ -153,7 +153,8 @@ func (r *reply) time() limiter.Time {
 
 // Read has c, which is in m, know what its charges found. It returns a [foreignError] if the script has left c alone.
 func (r *reply) Read(m *message, c *Call) error {
-	c.Found = slices.Grow(c.Found[:0], len(c.charges))[:len(c.charges)]
+	n := c.Size()
+	c.Found = slices.Grow(c.Found[:0], n)[:n]
 	if r.is(resp.Integer) && r.raw.Int(r.at) == -1 {
 		r.next()
 		key := r.next()
@@ -162,14 +163,14 @@ func (r *reply) Read(m *message, c *Call) error {
 		}
 		return &ForeignError{m.Keys[key-1], errForeign}
 	}
-	for i := range c.charges {
+	for i := range n {
 		s := &c.Found[i]
 		*s = limiter.State{Counts: s.Counts[:0]}
 		if at := &c.charges[i]; at.first {
 			r.counter(m, c, at, s)
 		}
 	}
-	for i := range c.charges {
+	for i := range n {
 		if c.charges[i].hold > 0 {
 			r.reserved(&c.Found[i])
 		}
@@ -182,6 +183,15 @@ func (r *reply) Read(m *message, c *Call) error {
 		case limiter.Concurrency:
 			c.Found[i].Lease = r.lease()
 		case limiter.FixedWindow, limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket: // told all
+		}
+	}
+	for i := range c.charges[n:] {
+		set := &c.charges[n+i]
+		if set.algorithm != limiter.SlidingLog {
+			continue
+		}
+		if rest := r.time(); rest > 0 {
+			c.Found[set.refund].Rest = rest
 		}
 	}
 	return r.Err

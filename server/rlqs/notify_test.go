@@ -2,13 +2,12 @@ package rlqs
 
 import "testing"
 
-// TestPanicLeavesNoLock has the divider panic where streams are to be told something: others go on.
+// TestPanicLeavesNoLock has the divider panic where streams are to be notified. Others can lock the service afterwards.
 func TestPanicLeavesNoLock(t *testing.T) {
 	s := &Service{} // its divider is nil
-	s.mu.Lock()
 	panicked := func() (panicked bool) {
 		defer func() { panicked = recover() != nil }()
-		s.tell()
+		s.notify()
 		return false
 	}()
 	if !panicked || !s.mu.TryLock() {

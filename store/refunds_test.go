@@ -1,0 +1,131 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// refundable are limits of 9 whose counters give back all hits of a test.
+var refundable = []*limiter.Policy{
+	{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
+	{Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 3},
+	{Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow},
+	{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: 9},
+}
+
+// withRefund returns 4 hits on a counter and a refund.
+func withRefund(number uint64, p *limiter.Policy, hits uint64) []limiter.Charge {
+	taken, refund := hit(number, p), hit(number, p)
+	taken.Hits, refund.Hits, refund.Refund = 4, hits, true
+	return []limiter.Charge{taken, refund}
+}
+
+// A refund gives back all of its hits, once and as far as the counter has them, if hits on the same counter are denied: by
+// their own limit, or by one that the same script, another store or the fallback decides.
+func TestRefundsOfDeniedRequests(t *testing.T) {
+	t.Parallel()
+	first, second := storetest.Start(t), storetest.Start(t)
+	seconds := at(second)
+	one := newStore(t, Options{Server: at(first)})
+	two := newStore(t, Options{Server: at(first), PerSecond: &seconds})
+	for _, s := range []*Store{one, two} {
+		keep(t, s)
+		storetest.Eventually(t, "up", s.Up)
+	}
+	none := &limiter.Policy{Algorithm: limiter.FixedWindow, Window: limiter.MaxWindow}
+	noneASecond := &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second}
+	foreign, loose := hit(999, none), hit(997, much)
+	for _, c := range []limiter.Charge{foreign, loose} {
+		first.Must("RPUSH", keyOf(&c), "x")
+	}
+	number := uint64(0)
+	for by, tt := range map[string]struct {
+		s      *Store
+		denies []limiter.Charge
+	}{
+		"its own limit": {one, nil},
+		"the script":    {one, []limiter.Charge{hit(998, none)}},
+		"a store":       {two, []limiter.Charge{hit(998, noneASecond)}},
+		"the fallback":  {one, []limiter.Charge{foreign}},
+		"a store, and the fallback decides another": {two, []limiter.Charge{loose, hit(998, noneASecond)}},
+	} {
+		for _, p := range refundable {
+			for _, refundFirst := range []bool{false, true} {
+				number++
+				var c caller
+				ask := func(charges []limiter.Charge) {
+					t.Helper()
+					if refundFirst {
+						charges[0], charges[1] = charges[1], charges[0]
+					}
+					if err := c.ask(tt.s, append(charges, tt.denies...)...); err != nil {
+						t.Fatal(err)
+					}
+				}
+				before := hit(number, p)
+				if before.Hits = 5; tt.denies == nil {
+					before.Hits = 9
+				}
+				used := before.Hits
+				if err := c.ask(tt.s, before); err != nil {
+					t.Fatal(err)
+				}
+				for _, refund := range []uint64{3, 9} { // the second is more than is used
+					if tt.denies == nil {
+						refund = 1
+					}
+					want := min(refund, used)
+					used -= want
+					ask(withRefund(number, p, refund))
+					at := 1
+					if refundFirst {
+						at = 0
+					}
+					what := fmt.Sprintf("denied by %s, algorithm %d, refund first %v", by, p.Algorithm, refundFirst)
+					if d := c.b.Decisions; !c.b.Denied || d[at].Charged != want || d[1-at].Charged != 0 {
+						t.Errorf("%s: %+v, want that a refund of %d gives back %d", what, d, refund, want)
+					}
+					storetest.Eventually(t, what, func() bool { return c.used(t, tt.s, before) == int(used) })
+				}
+			}
+		}
+	}
+}
+
+// A refund is made once whose caller does not wait for the store: when the store has run it.
+func TestLateRefunds(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute, DialTimeout: time.Minute})
+	other := runStore(t, Options{Server: at(srv)})
+	number := uint64(0)
+	for how, want := range map[fateOfLate]int{replied: 2, replyLost: 2, neverRun: 5} {
+		for _, p := range refundable {
+			storetest.Eventually(t, "up", func() bool { return s.Up() && other.Up() })
+			number += 2
+			none := hit(number+1, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: limiter.MaxWindow})
+			before := hit(number, p)
+			before.Hits = 5
+			var c, there caller
+			if err := c.ask(s, before); err != nil {
+				t.Fatal(err)
+			}
+			used := func() int { return there.used(t, other, before) }
+			c.startLate(t, s, r, how, func() bool { return used() == 2 }, append(withRefund(number, p, 3), none)...)
+			if d := c.b.Decisions[1]; d.Charged != 3 {
+				t.Errorf("%s, algorithm %d: the fallback gives back %d, want 3", how, p.Algorithm, d.Charged)
+			}
+			r.resolve(t, s, how)
+			storetest.Eventually(t, "all is settled", func() bool { return s.Up() && s.owing() == 0 })
+			if got := c.used(t, s, before); got != want || used() != want {
+				t.Errorf("%s, algorithm %d: %d hits are used, want %d", how, p.Algorithm, got, want)
+			}
+		}
+	}
+}
