@@ -176,15 +176,7 @@ func (s *serveCmd) openJournals(r *keeper, end *func()) error {
 			continue
 		}
 		said := zap.String("table", name)
-		journal, found, err := tables.OpenJournal(e.Table, dir, func(err error) {
-			r.tableMetrics[name].Unsaved.Set(0)
-			if err != nil {
-				r.tableMetrics[name].Unsaved.Set(1)
-				r.logger.Error("a table cannot be saved: changes of its rows are refused until it can be", said, zap.Error(err))
-			} else {
-				r.logger.Info("a table is saved again", said)
-			}
-		})
+		journal, found, err := tables.OpenJournal(e.Table, dir, func(err error) { r.journalChanged(name, err) })
 		if err != nil {
 			return tableError(name, err)
 		}
@@ -194,6 +186,18 @@ func (s *serveCmd) openJournals(r *keeper, end *func()) error {
 		r.logger.Info("table opened", said, zap.Int("rows", e.Rows().Len()))
 	}
 	return nil
+}
+
+// journalChanged reports that the journal of a table cannot be written, or can be written again.
+func (r *keeper) journalChanged(name string, err error) {
+	said := zap.String("table", name)
+	if err != nil {
+		r.tableMetrics[name].Unsaved.Set(1)
+		telemetry.Raise(r.logger, telemetry.TableNotSaved, name, said, zap.Error(err))
+		return
+	}
+	r.tableMetrics[name].Unsaved.Set(0)
+	r.logger.Info("a table is saved again", said, telemetry.Clear(name, telemetry.TableNotSaved))
 }
 
 // measureTables registers the metrics of tables, if there are any.

@@ -128,7 +128,7 @@ func (t *Tokens) Run(ctx context.Context) {
 func (t *Tokens) take(text []byte, sum [sha256.Size]byte, err error) {
 	m, log := t.options.Metrics, t.options.Logger
 	if sum == t.inForce.Load().sum {
-		log.Info("the token file is back at what is in use")
+		log.Info("the token file is back at what is in use", telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 		if m != nil {
 			m.LastOK.Set(1)
 		}
@@ -139,7 +139,7 @@ func (t *Tokens) take(text []byte, sum [sha256.Size]byte, err error) {
 		set, err = t.parse(text, sum)
 	}
 	if err != nil {
-		log.Error("the token file does not load: what is in use stays", zap.Error(err))
+		telemetry.Raise(log, telemetry.TokenFileRejected, t.options.File, zap.Error(err))
 		if m != nil {
 			m.ReloadErrors.Inc()
 			m.LastOK.Set(0)
@@ -151,7 +151,8 @@ func (t *Tokens) take(text []byte, sum [sha256.Size]byte, err error) {
 
 func (t *Tokens) use(set *tokenSet) {
 	t.inForce.Store(set)
-	t.options.Logger.Info("token file loaded", zap.String("file", t.options.File), zap.Int("tokens", len(set.all)))
+	t.options.Logger.Info("token file loaded", zap.String("file", t.options.File), zap.Int("tokens", len(set.all)),
+		telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)
 	}

@@ -67,7 +67,7 @@ func (c *Config) KeepsHeader(name []byte, size int) bool {
 func (c *Config) HeadersTooLarge(size int) error {
 	most := int(c.Limits.MaxHeaderBytes)
 	c.Handler.Metrics.Rejected.Headers.Inc()
-	c.Handler.Rare.Warn("call rejected: its headers are too large; more within ten seconds are only counted",
+	c.Handler.Metrics.ClientErrors.BeyondBounds.Report(c.Handler.Rare, nil, zap.String("bound", "headers"),
 		zap.Int("bytes", size), zap.Int("max", most), zap.String("remedy", "set --max-header-size above what your proxies forward"))
 	return status.Errorf(codes.ResourceExhausted, "the headers take %d bytes: --max-header-size allows %d", size, most)
 }

@@ -74,7 +74,7 @@ func (c *calls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 		return statusOf(transport.MessageOfOther(m.path, size, cmp.Or(m.mostMessage, c.Limits.MaxMessageBytes)))
 	}
 	trace := c.trace(call)
-	err := h.TooLarge(size, c.Limits.MaxMessageBytes)
+	err := h.TooLarge(size, c.Limits.MaxMessageBytes, c.bearer)
 	trace.answered(nil, err)
 	return statusOf(err)
 }
