@@ -27,7 +27,7 @@ type Event struct {
 	Level string `json:"level"`
 	// Code is that of the condition that the line is about, or several codes with commas.
 	Code string `json:"code,omitempty"`
-	// Text is the message, and Fields what stands behind it. Lines are the errors of rules that do not load.
+	// Text is the message, and Fields are its attributes. Lines are the errors of a condition that has several.
 	Text   string         `json:"text"`
 	Fields map[string]any `json:"fields,omitempty"`
 	Lines  []string       `json:"lines,omitempty"`
