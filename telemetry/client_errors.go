@@ -17,7 +17,8 @@ type ClientErrors struct {
 
 func newClientErrors(c *Conditions) ClientErrors {
 	of := func(code Code) *ClientError {
-		e := &ClientError{code: code, message: code.Define().Sentence + "; more within ten seconds are only counted"}
+		d := code.Define()
+		e := &ClientError{definition: d, message: d.Sentence + "; more within ten seconds are only counted"}
 		c.addGrowth(&growth{code: code, read: e.count, client: e})
 		return e
 	}
@@ -29,8 +30,8 @@ func newClientErrors(c *Conditions) ClientErrors {
 
 // ClientError is one kind of them. Its methods may be called concurrently.
 type ClientError struct {
-	code    Code
-	message string
+	definition *Definition
+	message    string
 
 	mu   sync.Mutex
 	n    uint64
@@ -46,10 +47,10 @@ func (e *ClientError) Report(rare *zap.Logger, peer fmt.Stringer, fields ...zap.
 		e.peer = peer
 	}
 	e.mu.Unlock()
-	d := e.code.Define()
+	d := e.definition
 	if line := rare.Check(d.Level, e.message); line != nil {
 		remedy, fields := takeRemedy(d, fields)
-		line.Write(append(fields, zap.String("peer", peerText(peer)), zap.String("remedy", remedy), Mark(e.code))...)
+		line.Write(append(fields, zap.String("peer", peerText(peer)), zap.String("remedy", remedy), Mark(d.Code))...)
 	}
 }
 
@@ -70,7 +71,7 @@ const longestPeer = 64
 
 // peerText returns the text of an address in printable ASCII, cut to longestPeer bytes.
 func peerText(peer fmt.Stringer) string {
-	if peer == nil {
+	if peer == nil || peer.String() == "" {
 		return "unknown"
 	}
 	text := peer.String()
