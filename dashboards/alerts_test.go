@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/common/model"
@@ -28,6 +29,10 @@ func TestAlerts(t *testing.T) {
 	if groups == nil {
 		t.Fatal("no groups")
 	}
+	page, err := os.ReadFile("../docs/state.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	shown := binaryShows(t)
 	seen := map[string]bool{}
 	for _, g := range groups.Groups {
@@ -43,6 +48,11 @@ func TestAlerts(t *testing.T) {
 			case "info", "warning", "critical":
 			default:
 				t.Errorf("%s: severity is %q, want info, warning or critical", r.Alert, r.Labels["severity"])
+			}
+			for code := range strings.SplitSeq(r.Labels["condition"], ",") {
+				if code != "" && !strings.Contains(string(page), "\n| [`"+code+"`](") {
+					t.Errorf("%s: docs/state.md has no condition %q", r.Alert, code)
+				}
 			}
 			for _, name := range []string{"summary", "description", "runbook"} {
 				if r.Annotations[name] == "" {

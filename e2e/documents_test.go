@@ -14,7 +14,7 @@ import (
 // `package.TestName`, or `package.TestScripts/name` for one of testdata/.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
 	known := tests(t)
-	for _, page := range []string{"docs/threats.md", "docs/failure-modes.md", "docs/rlqs.md"} {
+	for _, page := range []string{"docs/threats.md", "docs/failure-modes.md", "docs/rlqs.md", "docs/state.md"} {
 		text, err := os.ReadFile("../" + page)
 		if err != nil {
 			t.Fatal(err)

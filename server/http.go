@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -165,6 +166,7 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var request rls.RateLimitRequest
 	if err := protojson.Unmarshal(body.bytes, &request); err != nil {
+		j.Malformed(httpPeer(r.RemoteAddr))
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -176,7 +178,7 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if allow := j.Service.AllowList(); allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		x.Client = allow.Client(r.TLS.PeerCertificates[0])
 	}
-	err = j.Answer(r.Context(), x)
+	err = j.Answer(peer.NewContext(r.Context(), &peer.Peer{Addr: httpPeer(r.RemoteAddr)}), x)
 	if allowTime(w, maxHTTPWrite) != nil { // the reply may have been held for longer
 		return // the connection has ended
 	}

@@ -133,7 +133,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		}
 		most, head := s.httpBounds(l.name)
 		bounded := s.bound(conn, most, h, nil)
-		server := newHTTPServer(recovering(l.handler, h.Panics), head, s.logger)
+		server := newHTTPServer(recovering(withoutGRPC(l.name, h, l.handler), h.Panics), head, s.logger)
 		bounded.serveOn(server)
 		conn = bounded
 		if tls := map[string]*access.TLS{"json": secure, "debug": s.options.DebugTLS}[l.name]; tls != nil {
@@ -308,7 +308,7 @@ func (s *Server) Run(ctx context.Context) error {
 // drain ends the server in three steps. Health turns first, so that clients go elsewhere while
 // calls are still answered. Then gRPC ends, and last the listeners that operators watch.
 func (s *Server) drain(ctx context.Context) {
-	s.logger.Info("draining", zap.Duration("delay", s.options.DrainDelay))
+	telemetry.Raise(s.logger, telemetry.Draining, "", zap.Duration("delay", s.options.DrainDelay))
 	s.health.serve(false)
 	resigned := make(chan struct{})
 	go func() { // while calls are answered, another sluice takes over what is divided
@@ -333,7 +333,7 @@ func (s *Server) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	shutDown(ctx, s.http)
-	s.logger.Info("stopped")
+	s.logger.Info("stopped", telemetry.Clear("", telemetry.Draining))
 }
 
 // shutDown ends HTTP listeners. Each finishes its responses until ctx is done, however slowly clients of the others read.

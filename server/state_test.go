@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 const shownRules = `
@@ -168,7 +169,7 @@ func TestStateSaysThatMemoryIsFull(t *testing.T) {
 		hitCounter(t, s, "user", strconv.Itoa(i), 1, nil)
 	}
 	wrong := s.State(now.Add(time.Second), answer.AllRules).Wrong
-	if len(wrong) != 1 || wrong[0].Kind != "memory_full" || !strings.Contains(wrong[0].Text, "--counter-memory") {
+	if len(wrong) != 1 || wrong[0].Code != telemetry.MemoryFull || !strings.Contains(wrong[0].Remedy, "--counter-memory") {
 		t.Errorf("wrong is %+v, want memory_full", wrong)
 	}
 	if wrong := s.State(now.Add(2*time.Minute), answer.AllRules).Wrong; len(wrong) > 0 {

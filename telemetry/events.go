@@ -25,24 +25,13 @@ type Event struct {
 	Count int       `json:"count"`
 	// Level is info, warning or error.
 	Level string `json:"level"`
-	// Text is the message, and Fields what stands behind it. Lines are the errors of rules that do not load.
+	// Code is that of the condition that the line is about, or several codes with commas.
+	Code string `json:"code,omitempty"`
+	// Text is the message, and Fields are its attributes. Lines are the errors of a condition that has several.
 	Text   string         `json:"text"`
 	Fields map[string]any `json:"fields,omitempty"`
 	Lines  []string       `json:"lines,omitempty"`
 	// Replica is the address of the one that said it, where several were asked.
-	Replica string `json:"replica,omitempty"`
-}
-
-// Trouble is something that is wrong now.
-type Trouble struct {
-	// Kind is a word for programs, such as rules_rejected.
-	Kind  string    `json:"kind"`
-	Since time.Time `json:"since"`
-	// Text says in a sentence what is wrong and what happens meanwhile. Fields and Lines are the details.
-	Text   string         `json:"text"`
-	Fields map[string]any `json:"fields,omitempty"`
-	Lines  []string       `json:"lines,omitempty"`
-	// Replica is the address of the one at which it is wrong, where several were asked.
 	Replica string `json:"replica,omitempty"`
 }
 
@@ -57,49 +46,23 @@ const (
 // rulePrefix begins each line about a single rule, of which a file may have thousands.
 const rulePrefix = "rules: "
 
-// ruleLinesEnd begins the line that follows those about single rules.
-const ruleLinesEnd = "rules do not load"
-
-// troubles says with which lines of the log something begins to be wrong, and with which it ends. Lines may go on
-// after what stands here. Of is the field that tells several of a kind apart.
-var troubles = []struct {
-	kind, of string
-	begin    string
-	ends     []string
-}{
-	{"rules_rejected", "", ruleLinesEnd, []string{"rules loaded", "rules are back at what is in force"}},
-	{"table_rejected", "table", "a table does not load", []string{"table loaded"}},
-	{"table_not_saved", "table", "a table cannot be saved", []string{"a table is saved again"}},
-	{"store_away", "store", "the store is away", []string{"the store is back"}},
-	{"store_not_reached", "", "the store was not reached before the start", []string{"the store was reached"}},
-	{"management_server_away", "", "no connection to the management server", []string{"connected to the management server"}},
-	{"tls_files_rejected", "cert", "TLS files do not load", []string{"TLS files loaded", "the TLS files are back at what is in use"}},
-	{"token_file_rejected", "", "the token file does not load", []string{"token file loaded", "the token file is back at what is in use"}},
-	{"state_not_saved", "", "state: counters are not saved", []string{"state: counters are saved"}},
-	{"statsd_away", "addr", "statsd: cannot send", []string{"statsd: sending again"}},
-	{"statsd_away", "addr", "statsd: nobody listens", []string{"statsd: sending again"}},
-	{"spans_dropped", "", "tracing: spans cannot be sent", []string{"tracing: spans are sent again"}},
-	{"draining", "", "draining", nil},
-}
-
-// Events are the last lines of the log, and what is wrong now as these tell. The methods may be called
-// concurrently.
+// Events are the last lines of the log. The methods may be called concurrently.
 type Events struct {
+	conditions *Conditions
+
 	mu   sync.Mutex
 	ring [MaxEvents]Event
-	next uint64 // how many there were
-	// lines are errors of rules that no event has yet.
-	lines []string
-	// wrong is by the kind and what tells several apart.
-	wrong map[[2]string]Trouble
+	next uint64 // number of events
 }
 
-func newEvents() *Events { return &Events{wrong: map[[2]string]Trouble{}} }
+func newEvents(c *Conditions) *Events { return &Events{conditions: c} }
 
-// Watch returns a logger whose lines are events, too. Errors of single rules are lines of the event that follows. What
-// net/http says is left out: clients can cause any number. What is warned of several times in a row is one event.
+// Watch returns a logger whose lines are events, too, and begin and end conditions. Warnings about rules are left out, and lines
+// of net/http: clients can cause any number. Equal warnings in a row are one event.
 func (e *Events) Watch(logger *zap.Logger) *zap.Logger {
-	return logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return &eventCore{Core: core, events: e} }))
+	watched := logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return &eventCore{Core: core, events: e} }))
+	e.conditions.logTo(watched)
+	return watched
 }
 
 // eventCore is a core whose entries are events.
@@ -131,7 +94,8 @@ func (c *eventCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *z
 // Write implements [zapcore.Core].
 func (c *eventCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	if entry.Level >= zapcore.InfoLevel {
-		c.events.take(entry, slices.Concat(c.fields, fields))
+		fields = c.events.conditions.clear(fields)
+		c.events.add(entry, slices.Concat(c.fields, fields))
 	}
 	if !c.Core.Enabled(entry.Level) {
 		return nil
@@ -139,40 +103,47 @@ func (c *eventCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return c.Core.Write(entry, fields)
 }
 
-// take makes a line of the log an event.
-func (e *Events) take(entry zapcore.Entry, fields []zapcore.Field) {
-	if strings.HasPrefix(entry.Message, "http: ") {
+// add makes a line of the log an event, and begins its condition.
+func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field) {
+	if strings.HasPrefix(entry.Message, "http: ") || strings.HasPrefix(entry.Message, rulePrefix) {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if line, ok := strings.CutPrefix(entry.Message, rulePrefix); ok && entry.Level >= zapcore.ErrorLevel {
-		if len(e.lines) < maxLines {
-			e.lines = append(e.lines, cut(line))
-		}
-		return
-	} else if ok {
-		return
-	}
-	event := Event{Time: entry.Time.UTC(), Level: entry.Level.String(), Text: cut(entry.Message), Count: 1}
-	if entry.Level == zapcore.WarnLevel {
-		event.Level = "warning" // as in the log
-	}
-	if len(fields) > 0 {
-		said := zapcore.NewMapObjectEncoder()
-		for _, f := range fields {
+	event := Event{Time: entry.Time.UTC(), Level: levelName(entry.Level), Text: cut(entry.Message), Count: 1}
+	var raises *transition
+	said := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		switch t, ok := f.Interface.(*transition); {
+		case ok && t.act == actDetail:
+			return // a line of the event that raises the condition
+		case ok:
+			raises = t
+		case f.Key == conditionKey:
+			event.Code = f.String
+		default:
 			f.AddTo(said)
 		}
+	}
+	if len(said.Fields) > 0 {
 		event.Fields = said.Fields
 		for name, value := range said.Fields {
 			said.Fields[name] = bounded(value)
 		}
 	}
-	if strings.HasPrefix(entry.Message, ruleLinesEnd) {
-		event.Lines, e.lines = e.lines, nil
+	if raises != nil {
+		event.Code, event.Lines = string(raises.codes[0]), boundedLines(raises.lines)
+		e.conditions.raise(raises, &event)
 	}
-	e.judgeLocked(&event)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.addLocked(event)
+}
+
+// boundedLines returns the first of the lines of an event.
+func boundedLines(lines []string) (first []string) {
+	for _, line := range lines[:min(len(lines), maxLines)] {
+		first = append(first, cut(line))
+	}
+	return first
 }
 
 // bounded returns the value of a field as an event has it.
@@ -209,28 +180,6 @@ func cut(text string) string {
 	return text[:end] + mark
 }
 
-// judgeLocked says what is wrong, or no longer wrong, as an event tells.
-func (e *Events) judgeLocked(event *Event) {
-	for _, t := range troubles {
-		kind := [2]string{t.kind}
-		if t.of != "" {
-			kind[1] = fmt.Sprint(event.Fields[t.of])
-		}
-		if strings.HasPrefix(event.Text, t.begin) {
-			since := event.Time
-			if was, ok := e.wrong[kind]; ok {
-				since = was.Since
-			}
-			e.wrong[kind] = Trouble{Kind: t.kind, Since: since, Text: event.Text, Fields: event.Fields, Lines: event.Lines}
-		}
-		for _, end := range t.ends {
-			if strings.HasPrefix(event.Text, end) {
-				delete(e.wrong, kind)
-			}
-		}
-	}
-}
-
 func (e *Events) addLocked(event Event) {
 	if e.next > 0 {
 		last := &e.ring[(e.next-1)%MaxEvents]
@@ -253,18 +202,6 @@ func (e *Events) Last() []Event {
 	for i := range n {
 		all = append(all, e.ring[(e.next-1-i)%MaxEvents])
 	}
-	return all
-}
-
-// Wrong returns what is wrong now, the newest first.
-func (e *Events) Wrong() []Trouble {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := []Trouble{}
-	for _, t := range e.wrong {
-		all = append(all, t)
-	}
-	slices.SortFunc(all, func(a, b Trouble) int { return b.Since.Compare(a.Since) })
 	return all
 }
 

@@ -8,17 +8,19 @@ type Rejected struct {
 	// Headers, Message, Descriptors, Entries and KeyLength are those beyond the bound
 	// on each.
 	Headers, Message, Descriptors, Entries, KeyLength prometheus.Counter
+	// NoDomain and NoDescriptors are those without a domain or without descriptors, and Malformed those that do not decode.
+	NoDomain, NoDescriptors, Malformed prometheus.Counter
 	// NotAllowed are those for a domain that the client may not ask for.
 	NotAllowed prometheus.Counter
 }
 
 func newRejected(r *registry) Rejected {
 	v := r.counters("sluice_rejected_requests_total",
-		"Requests answered with an error instead of a decision, by reason: beyond the bound on headers, message, descriptors, entries or key_length, or not_allowed to the client by --grpc-allow.",
+		"Requests answered with an error instead of a decision, by reason: beyond the bound on headers, message, descriptors, entries or key_length; no_domain, no_descriptors or malformed; or not_allowed to the client by --grpc-allow.",
 		"reason")
 	by := func(reason string) prometheus.Counter { return v.WithLabelValues(reason) }
 	return Rejected{
 		Headers: by("headers"), Message: by("message"), Descriptors: by("descriptors"), Entries: by("entries"),
-		KeyLength: by("key_length"), NotAllowed: by("not_allowed"),
+		KeyLength: by("key_length"), NoDomain: by("no_domain"), NoDescriptors: by("no_descriptors"), Malformed: by("malformed"), NotAllowed: by("not_allowed"),
 	}
 }

@@ -56,6 +56,8 @@ type Metrics struct {
 	TokenFile                                                  TokenFile
 	UnknownDomains                                             *UnknownDomains
 	Events                                                     *Events
+	Conditions                                                 *Conditions
+	ClientErrors                                               ClientErrors
 	// Build is that of the options, and Started when the process began.
 	Build   Build
 	Started time.Time
@@ -68,7 +70,8 @@ func New(o Options) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Metrics{registry: newRegistry(labels), Rules: newRules(), Events: newEvents(), Build: o.Build, Started: o.Started}
+	m := &Metrics{registry: newRegistry(labels), Rules: newRules(), Conditions: newConditions(), Build: o.Build, Started: o.Started}
+	m.Events, m.ClientErrors = newEvents(m.Conditions), newClientErrors(m.Conditions)
 	r := &m.registry
 	r.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), rulesCollector{m.Rules})
 	m.Calls = newCalls(r, o.Milliseconds)
@@ -94,6 +97,7 @@ func New(o Options) (*Metrics, error) {
 	m.DebugDenied = newDebugDenied(r)
 	m.TokenFile = newTokenFile(r)
 	m.RejectedConnections = m.counter("sluice_rejected_connections_total", "Connections, over gRPC or HTTP, closed because the limit on them was reached.")
+	m.Conditions.WhileGrows(ConnectionsRejected, func() uint64 { return Value(m.RejectedConnections) })
 	m.Ended = newEnded(r)
 	m.carriers = newCarriers(r)
 	m.CounterResets = m.counter("sluice_resets_total", "Counters that an operator reset by hand.")

@@ -131,17 +131,17 @@ func (s *Statsd) tell(err error) {
 		s.good = 0
 		if !s.down {
 			s.down = true
-			after := "statsd: cannot send; counters go on and are sent once it is possible"
+			code := StatsdUnavailable
 			if s.options.Network == "udp" { // not each packet is refused
-				after = "statsd: nobody listens; what is sent until somebody does is lost"
+				code = StatsdNotListening
 			}
-			s.logger.Warn(after, append(to, zap.Error(err))...)
+			Raise(s.logger, code, s.options.Addr, append(to, zap.Error(err))...)
 		}
 		return
 	}
 	if s.good++; s.down && s.good >= endsOutage {
 		s.down = false
-		s.logger.Info("statsd: sending again", to...)
+		s.logger.Info("statsd: sending again", append(to, Clear(s.options.Addr, StatsdUnavailable, StatsdNotListening))...)
 	}
 }
 

@@ -73,6 +73,7 @@ func TestStatsdOutage(t *testing.T) {
 	if got := logs.FilterLevelExact(zapcore.WarnLevel).Len(); got != 1 {
 		t.Errorf("an outage is logged %d times, want once", got)
 	}
+	expectCodes(t, m.Conditions, time.Now(), "statsd_unavailable")
 
 	for i := range endsOutage {
 		again, err := listen.Listen(t.Context(), "tcp", addr)
@@ -91,6 +92,7 @@ func TestStatsdOutage(t *testing.T) {
 	if got := logs.FilterMessage("statsd: sending again").Len(); got != 1 {
 		t.Errorf("the end of the outage is logged %d times, want once", got)
 	}
+	expectCodes(t, m.Conditions, time.Now())
 }
 
 // A server that takes connections and nothing else costs a flush its time, and
@@ -323,6 +325,7 @@ func TestStatsdDatagramsThatNobodyTakes(t *testing.T) {
 	send(false) // it is not known yet
 	send(true)
 	send(true)
+	expectCodes(t, m.Conditions, time.Now(), "statsd_not_listening")
 	listens = true
 	send(true)
 	for range endsOutage {
@@ -334,6 +337,7 @@ func TestStatsdDatagramsThatNobodyTakes(t *testing.T) {
 	if got := testutil.ToFloat64(s.errors); got != 3 {
 		t.Errorf("%v errors are counted, want 3", got)
 	}
+	expectCodes(t, m.Conditions, time.Now())
 	begins, ends := logs.FilterMessageSnippet("nobody listens").Len(), logs.FilterMessage("statsd: sending again").Len()
 	if begins != 1 || ends != 1 {
 		t.Errorf("the absence begins %d times in the log, and ends %d times, want once", begins, ends)

@@ -34,7 +34,7 @@ func newTestStatsdOf(t *testing.T, o StatsdOptions, of Options) (*Statsd, *Metri
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zapcore.InfoLevel)
-	s, err := NewStatsd(o, m, zap.New(core))
+	s, err := NewStatsd(o, m, m.Events.Watch(zap.New(core)))
 	if err != nil {
 		t.Fatal(err)
 	}

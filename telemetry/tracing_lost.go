@@ -27,7 +27,7 @@ type countedSpans struct {
 func (c *countedSpans) lose(n int, why zap.Field) {
 	c.lost.Add(float64(n))
 	if !c.down.Swap(true) {
-		c.logger.Warn("tracing: spans cannot be sent and are dropped", why)
+		Raise(c.logger, SpansDropped, "", why)
 	}
 }
 
@@ -71,7 +71,7 @@ func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Rea
 		c.lose(len(spans), zap.Error(err))
 	case c.full.Swap(false): // the next batch may find the same
 	case c.down.Swap(false):
-		c.logger.Info("tracing: spans are sent again")
+		c.logger.Info("tracing: spans are sent again", Clear("", SpansDropped))
 	}
 	return nil // it has been told
 }

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 )
 
 // fails is an exporter that returns an error.
@@ -19,16 +18,17 @@ func (fails) Shutdown(context.Context) error                               { ret
 // A collector that does not keep up is one line of the log, and not two for each batch. One that was away is said to be back with
 // the first batch that it takes.
 func TestACollectorThatDoesNotKeepUp(t *testing.T) {
-	core, lines := observer.New(zap.InfoLevel)
-	c := &countedSpans{lost: newMetrics(t).counter("lost_total", "Lost spans."), logger: zap.New(core)}
+	m, logger, lines := watchedMetrics(t)
+	c := &countedSpans{lost: m.counter("lost_total", "Lost spans."), logger: logger}
 	good, bad := &countingExporter{fails{}, c}, &countingExporter{fails{errors.New("away")}, c}
 	export := func(e *countingExporter) {
 		if err := e.ExportSpans(t.Context(), make([]sdktrace.ReadOnlySpan, 1)); err != nil {
 			t.Error(err)
 		}
 	}
-	expect := func(when string, n int) {
+	expect := func(when string, n int, codes ...string) {
 		t.Helper()
+		expectCodes(t, m.Conditions, time.Now(), codes...)
 		if got := lines.Len(); got != n {
 			t.Errorf("%s the log has %d lines, want %d", when, got, n)
 		}
@@ -37,11 +37,11 @@ func TestACollectorThatDoesNotKeepUp(t *testing.T) {
 		c.overflow()
 		export(good)
 	}
-	expect("while the queue is full", 1)
+	expect("while the queue is full", 1, "spans_dropped")
 	export(good)
 	expect("after a batch without a loss", 2)
 	export(bad)
-	expect("while the collector is away", 3)
+	expect("while the collector is away", 3, "spans_dropped")
 	export(good)
 	expect("when it is back", 4)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // Rules and rows that were read at the same time are activated at the same time, so that a request is decided by all of them or
@@ -208,7 +209,7 @@ func (r *keeper) tryLocked(all, must parts) error {
 		delete(r.waiting, name)
 		r.tableMetrics[name].Loads.Inc()
 		r.tableMetrics[name].LastOK.Set(1)
-		r.logger.Info("table loaded", zap.String("table", name), zap.Int("rows", rows[name].Len()))
+		r.logger.Info("table loaded", zap.String("table", name), zap.Int("rows", rows[name].Len()), telemetry.Clear(name, telemetry.TableRejected))
 	}
 	return nil
 }
@@ -228,7 +229,7 @@ func (r *keeper) tablesFitLocked(set *descriptors.Set, rows map[string]*tables.R
 func (r *keeper) loaded(set, before *descriptors.Set) {
 	if set == before {
 		r.metrics.ConfigRestored()
-		r.logger.Info("rules are back at what is in force", zap.String("hash", set.Hash))
+		r.logger.Info("rules are back at what is in force", zap.String("hash", set.Hash), telemetry.Clear("", telemetry.RulesRejected))
 		return
 	}
 	r.advise(set)
@@ -239,7 +240,7 @@ func (r *keeper) loaded(set, before *descriptors.Set) {
 		r.metrics.ConfigChanged(c.Added, c.Removed, c.Changed)
 		fields = append(fields, zap.Int("changes", c.Total()), zap.Strings("changed", c.First))
 	}
-	r.logger.Info("rules loaded", fields...)
+	r.logger.Info("rules loaded", append(fields, telemetry.Clear("", rulesCode(before)))...)
 	if set.Empty() {
 		r.logger.Warn("rules: there are none: every request passes")
 	}
@@ -273,10 +274,7 @@ func (r *keeper) holdLocked(read parts, broken map[string]bool, err error) {
 
 // rejectRows logs why rows are not active.
 func (r *keeper) rejectRows(name string, err error) {
-	for line := range strings.Lines(err.Error()) {
-		r.logger.Error("tables: " + strings.TrimSpace(line))
-	}
 	r.tableMetrics[name].Rejected.Inc()
 	r.tableMetrics[name].LastOK.Set(0)
-	r.logger.Error("a table does not load: its rows stay as they are", zap.String("table", name))
+	telemetry.RaiseWithLines(r.logger, telemetry.TableRejected, name, "tables: ", trimmedLines(err), zap.String("table", name))
 }

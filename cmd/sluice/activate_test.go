@@ -34,7 +34,7 @@ func newKept(t *testing.T) *kept {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kept{&keeper{metrics: metrics, logger: zap.New(core), tables: new(tables.Registry), waiting: parts{}}, t, logs}
+	k := &kept{&keeper{metrics: metrics, logger: metrics.Events.Watch(zap.New(core)), tables: new(tables.Registry), waiting: parts{}}, t, logs}
 	for name, path := range map[string]string{"a": "a.csv", "b": "b.csv", "c": ""} {
 		if _, err := k.tables.Add(name, path); err != nil {
 			t.Fatal(err)

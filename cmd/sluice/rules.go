@@ -76,18 +76,26 @@ func (r *keeper) unwatched(err error) {
 	r.logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
 }
 
-// reject tells why rules do not load.
+// reject reports why rules do not load.
 func (r *keeper) reject(err error) {
 	r.metrics.ConfigRejected()
-	stays := "what is in force stays"
-	if r.service.Rules() == nil {
-		stays = "every request gets an error until they do"
+	telemetry.RaiseWithLines(r.logger, rulesCode(r.service.Rules()), "", "rules: ", trimmedLines(loadError(err, r.defaults)))
+}
+
+// rulesCode returns the code of rules that do not load after others, which may be nil.
+func rulesCode(before *descriptors.Set) telemetry.Code {
+	if before == nil {
+		return telemetry.RulesMissing
 	}
-	// One line for each error, since people and log stores read lines.
-	for line := range strings.Lines(loadError(err, r.defaults).Error()) {
-		r.logger.Error("rules: " + strings.TrimSpace(line))
+	return telemetry.RulesRejected
+}
+
+// trimmedLines returns the lines of an error.
+func trimmedLines(err error) (lines []string) {
+	for line := range strings.Lines(err.Error()) {
+		lines = append(lines, strings.TrimSpace(line))
 	}
-	r.logger.Error("rules do not load: " + stays)
+	return lines
 }
 
 // now is the wall clock. A request's own time is read where it comes in.

@@ -204,15 +204,17 @@ func (s *stateFile) save(tell func(string, ...zap.Field)) {
 		s.metrics.Errors.Inc()
 		if text := err.Error(); text != s.failed {
 			s.failed = text
-			s.logger.Error("state: counters are not saved", zap.Error(err), zap.String("remedy", "look after the disk; what was saved last stays"))
+			telemetry.Raise(s.logger, telemetry.StateNotSaved, "", zap.Error(err))
 		}
 		return
-	}
-	if s.failed != "" {
-		s.failed, tell = "", s.logger.Info
 	}
 	s.metrics.Saved.Set(float64(began.UnixMilli()) / 1e3)
 	s.metrics.Seconds.Set(took.Seconds())
 	s.metrics.Bytes.Set(float64(saved.Bytes))
-	tell("state: counters are saved", zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes), zap.Duration("took", took))
+	about := []zap.Field{zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes), zap.Duration("took", took)}
+	if s.failed != "" {
+		s.failed, tell = "", s.logger.Info
+		about = append(about, telemetry.Clear("", telemetry.StateNotSaved))
+	}
+	tell("state: counters are saved", about...)
 }

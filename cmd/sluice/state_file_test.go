@@ -242,7 +242,7 @@ func TestSavingFailsForAWhile(t *testing.T) {
 	}
 	core, logs := observer.New(zap.InfoLevel)
 	flags := stateFlags{File: filepath.Join(dir, "state"), Interval: time.Minute}
-	_, s, err := flags.open(limiter.Options{}, metrics, zap.New(core))
+	_, s, err := flags.open(limiter.Options{}, metrics, metrics.Events.Watch(zap.New(core)))
 	if err != nil || s == nil {
 		t.Fatal(s, err)
 	}
@@ -258,6 +258,9 @@ func TestSavingFailsForAWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.save(s.logger.Debug)
+		if codes := activeCodes(metrics); (codes == "") != there || !there && codes != "state_not_saved" {
+			t.Errorf("the directory is there: %t, and the conditions are %q", there, codes)
+		}
 		for _, line := range logs.TakeAll() {
 			told = append(told, line.Level.String()+" "+line.Message)
 		}

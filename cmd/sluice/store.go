@@ -177,12 +177,11 @@ func (f *storeFlags) await(ctx context.Context, group *errgroup.Group, reached f
 		return
 	}
 	began := time.Now()
-	logger.Error("the store was not reached before the start: the fallback decides until it answers",
-		zap.Duration("within", storePatience), zap.String("fallback", string(f.Fallback)),
-		zap.String("remedy", "check that the store runs at the address of --store, and that this host may connect to it"))
+	telemetry.Raise(logger, telemetry.StoreNotReached, "",
+		zap.Duration("within", storePatience), zap.String("fallback", string(f.Fallback)))
 	group.Go(func() error {
 		if reached(ctx) {
-			logger.Info("the store was reached", zap.Duration("after", storePatience+time.Since(began)))
+			logger.Info("the store was reached", zap.Duration("after", storePatience+time.Since(began)), telemetry.Clear("", telemetry.StoreNotReached))
 		}
 		return nil
 	})
@@ -197,17 +196,17 @@ func (f *storeFlags) log(logger *zap.Logger) store.Log {
 			if remedy != "" {
 				fields = append(fields, zap.String("remedy", remedy))
 			}
-			logger.Error("the store is away", fields...)
+			telemetry.Raise(logger, telemetry.StoreUnavailable, shard, fields...)
 		},
 		Back: func(shard string, after time.Duration, charged store.Repaid) {
 			fields := []zap.Field{zap.String("store", shard), zap.Duration("after", after)}
 			if charged.Counters > 0 {
 				fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
 			}
-			logger.Info("the store is back", fields...)
+			logger.Info("the store is back", append(fields, telemetry.Clear(shard, telemetry.StoreUnavailable))...)
 		},
 		Replaced: func(shard string) {
-			logger.Info("the store is back: other primaries have the slots of this one", zap.String("store", shard))
+			logger.Info("the store is back: other primaries have the slots of this one", zap.String("store", shard), telemetry.Clear(shard, telemetry.StoreUnavailable))
 		},
 		Foreign: func(shard, key string, err error) {
 			logger.Error("another program wrote a counter's key, and the fallback decides requests on it", zap.String("store", shard), zap.String("key", key), zap.Error(err), fallback)

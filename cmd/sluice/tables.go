@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -111,6 +112,7 @@ func (s *serveCmd) follow(ctx context.Context, group *errgroup.Group, r *keeper,
 		}
 		return bad
 	})
+	all.OnWait(r.reportWait)
 	if _ = all.Load(ctx); bad != nil { // it returns this error, or take has logged it
 		return bad
 	}
@@ -120,6 +122,27 @@ func (s *serveCmd) follow(ctx context.Context, group *errgroup.Group, r *keeper,
 	ends = false
 	group.Go(until(ctx, all.Run))
 	return nil
+}
+
+// reportWait logs what the start waits for.
+func (r *keeper) reportWait(w source.Wait) {
+	fields := []zap.Field{zap.Duration("waited", w.Waited.Round(time.Millisecond)), zap.Duration("at_most", w.Most)}
+	if len(w.Tables) > 0 {
+		fields = append(fields, zap.Strings("tables", w.Tables), zap.Int64s("bytes", w.Bytes))
+	}
+	r.logger.Info("waiting for files before listening: "+waitReason(w), fields...)
+}
+
+// waitReason says for which files a start waits.
+func waitReason(w source.Wait) string {
+	switch {
+	case len(w.Tables) == 0:
+		return "files of rules change"
+	case w.Rules:
+		return "files of rules change, and files of tables change or do not end with a newline"
+	default:
+		return "files of tables change or do not end with a newline"
+	}
 }
 
 // badStart returns the error of the first reading of rules and tables, or nil.
@@ -177,15 +200,7 @@ func (s *serveCmd) openJournals(r *keeper) (end func(), err error) {
 			continue
 		}
 		said := zap.String("table", name)
-		journal, torn, err := tables.OpenJournal(e.Table, dir, func(err error) {
-			r.tableMetrics[name].Unsaved.Set(0)
-			if err != nil {
-				r.tableMetrics[name].Unsaved.Set(1)
-				r.logger.Error("a table cannot be saved: changes of its rows are refused until it can be", said, zap.Error(err))
-			} else {
-				r.logger.Info("a table is saved again", said)
-			}
-		})
+		journal, torn, err := tables.OpenJournal(e.Table, dir, func(err error) { r.journalChanged(name, err) })
 		if err != nil {
 			return end, tableError(name, err)
 		}
@@ -195,6 +210,18 @@ func (s *serveCmd) openJournals(r *keeper) (end func(), err error) {
 		r.logger.Info("table opened", said, zap.Int("rows", e.Rows().Len()))
 	}
 	return end, nil
+}
+
+// journalChanged reports that the journal of a table cannot be written, or can be written again.
+func (r *keeper) journalChanged(name string, err error) {
+	said := zap.String("table", name)
+	if err != nil {
+		r.tableMetrics[name].Unsaved.Set(1)
+		telemetry.Raise(r.logger, telemetry.TableNotSaved, name, said, zap.Error(err))
+		return
+	}
+	r.tableMetrics[name].Unsaved.Set(0)
+	r.logger.Info("a table is saved again", said, telemetry.Clear(name, telemetry.TableNotSaved))
 }
 
 // measureTables registers the metrics of tables, if there are any.

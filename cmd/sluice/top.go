@@ -101,7 +101,9 @@ func (t *topCmd) ask(ctx context.Context) (*live.State, error) {
 	sum := live.Sum(addrs, good)
 	for _, err := range errs {
 		if err != nil {
-			sum.Wrong = append([]telemetry.Trouble{{Kind: "no_answer", Since: sum.Time, Text: err.Error()}}, sum.Wrong...)
+			silent := telemetry.NewCondition(telemetry.NoAnswer, sum.Time)
+			silent.Text = err.Error()
+			sum.Wrong = append([]telemetry.Condition{silent}, sum.Wrong...)
 		}
 	}
 	return sum, err

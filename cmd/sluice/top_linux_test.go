@@ -24,7 +24,7 @@ func topState() *live.State {
 	return &live.State{
 		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear", HashKey: "beef",
 		Config: live.Config{Hash: "cafe", Limits: 2, Domains: 1},
-		Wrong:  []telemetry.Trouble{{Kind: "rules_rejected", Since: at, Text: "rules do not load: what is in force stays", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
+		Wrong:  []telemetry.Condition{{Code: telemetry.RulesRejected, Since: at, Text: "rules do not load: what is in force stays", Remedy: "correct them", Lines: []string{"a.yaml:7:3: bad", "b\x1b[2J.yaml"}}},
 		Domains: []live.DomainState{{
 			Domain: "shop", DeniedKeys: []live.Key{{Hash: "0123456789abcdef", Descriptor: "user=\x1b[31mevil\u202e", Rule: "user", Limit: "5/hour", PerSecond: 12.3, Share: 0.5, Denied: 99, Since: at}, {Hash: "01", Rule: "a\x1b[31m=b\nc", Limit: "5/hour"}},
 			Unmatched: []live.Unmatched{{Key: "usr", Why: `nothing matches entry 1, usr; did you mean "user"?`, Meant: "user", Seen: 3, Last: at}},
@@ -55,7 +55,7 @@ func TestTopIsPlainText(t *testing.T) {
 		}
 		text := strings.Join(v.lines(topState(), 24), "\n")
 		for _, want := range []string{
-			"rules do not load", "a.yaml:7:3: bad", "user=?[31mevil?  shop: user 5/hour", "12.3    50%        99",
+			"rules do not load: what is in force stays [rules_rejected]", "remedy: correct them", "a.yaml:7:3: bad", "user=?[31mevil?  shop: user 5/hour", "12.3    50%        99",
 			`did you mean "user"?`, "the domain shpo, which has no rules; did you mean shop?", "rules loaded: shop: user 5/hour -> 0/hour; and 2 more",
 		} {
 			if !strings.Contains(text, want) {
@@ -266,9 +266,14 @@ func TestTopAsksSeveral(t *testing.T) {
 	if strings.Contains(out.String(), "other digits") {
 		t.Errorf("the sum of replicas whose keys can be compared says that they cannot:\n%s", out.String())
 	}
-	for _, want := range []string{"2 replicas", "24.6", "ask 127.0.0.1:1: "} {
+	for _, want := range []string{"2 replicas", "24.6", "ask 127.0.0.1:1: ", "[no_answer]"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the sum lacks %q:\n%s", want, out.String())
 		}
+	}
+	out.Reset()
+	code = run(t.Context(), []string{"sluice", "top", "--addr", addr + "," + addr}, console{nil, &out, &errs})
+	if code != 0 || strings.Contains(out.String(), "no_answer") {
+		t.Errorf("with replicas that answer the end is %d:\n%s", code, out.String())
 	}
 }

@@ -119,13 +119,15 @@ func (v *view) head(s *live.State) []string {
 	return all
 }
 
-func (v *view) wrong(all []telemetry.Trouble) (lines []string) {
+func (v *view) wrong(all []telemetry.Condition) (lines []string) {
 	for i := range all {
 		w := &all[i]
-		lines = append(lines, v.wrap(red, timeOfDay(w.Since)+" ! "+at(w.Replica)+w.Text+telemetry.FieldsText(w.Fields), 3)...)
+		colour := map[string]string{"error": red, "warning": yellow}[w.Severity]
+		lines = append(lines, v.wrap(colour, fmt.Sprintf("%s ! %s%s [%s]%s", timeOfDay(w.Since), at(w.Replica), w.Text, w.Code, telemetry.FieldsText(w.Fields)), 3)...)
 		for _, line := range w.Lines {
 			lines = append(lines, v.wrap(plain, "           "+line, 3)...)
 		}
+		lines = append(lines, v.wrap(plain, "           remedy: "+w.Remedy, 2)...)
 	}
 	return lines
 }
@@ -258,7 +260,7 @@ func (v *view) events(all []telemetry.Event) (lines []string) {
 	for i := range all {
 		e := &all[i]
 		colour := map[string]string{"error": red, "warning": yellow}[e.Level]
-		text := timeOfDay(e.Time) + "   " + at(e.Replica) + e.Text + telemetry.FieldsText(e.Fields)
+		text := timeOfDay(e.Time) + "   " + at(e.Replica) + e.Text + codeOf(e) + telemetry.FieldsText(e.Fields)
 		if e.Count > 1 {
 			text += fmt.Sprintf(" (%d times)", e.Count)
 		}
@@ -268,6 +270,14 @@ func (v *view) events(all []telemetry.Event) (lines []string) {
 		lines = append(lines, v.wrap(colour, text, 3)...)
 	}
 	return lines
+}
+
+// codeOf returns the code of an event's condition, for people.
+func codeOf(e *telemetry.Event) string {
+	if e.Code == "" {
+		return ""
+	}
+	return " [" + e.Code + "]"
 }
 
 func timeOfDay(t time.Time) string { return t.Local().Format(time.TimeOnly) }

@@ -182,7 +182,7 @@ type xdsLog struct {
 
 func (l *xdsLog) connected() {
 	l.metrics.Connected.Set(1)
-	l.logger.Info("connected to the management server")
+	l.logger.Info("connected to the management server", telemetry.Clear("", telemetry.ManagementServerUnavailable))
 	l.last = ""
 }
 
@@ -193,11 +193,11 @@ func (l *xdsLog) disconnected(err error, retry time.Duration) {
 	if errors.Is(err, xds.ErrTooLarge) {
 		err = fmt.Errorf("%w; raise --xds-max-message", err)
 	}
-	log := l.logger.Warn
-	if text := err.Error(); text == l.last {
-		log = l.logger.Debug
-	} else {
+	about := []zap.Field{zap.Error(err), zap.Duration("retry_in", retry.Round(time.Millisecond))}
+	if text := err.Error(); text != l.last {
 		l.last = text
+		telemetry.Raise(l.logger, telemetry.ManagementServerUnavailable, "", about...)
+		return
 	}
-	log("no connection to the management server: the rules stay as they are", zap.Error(err), zap.Duration("retry_in", retry.Round(time.Millisecond)))
+	l.logger.Debug("there is still no connection to the management server", about...)
 }

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"slices"
+	"time"
 )
 
 // Change is rules and rows of tables that have changed since the last Change. If a volume such as a mounted ConfigMap has
@@ -21,6 +22,41 @@ type Group struct {
 	onLoad func(Change) error
 	// read are the tables of the Change that is being loaded.
 	read []TableUpdate
+	// onWait is OnWait's; nil for none.
+	onWait func(Wait)
+}
+
+// Wait is what the first reading waits for.
+type Wait struct {
+	// Rules is true if files of rules change. Tables are the names of the tables whose files change or are unfinished, and Bytes
+	// the size of each of these files.
+	Rules  bool
+	Tables []string
+	Bytes  []int64
+	// Waited is how long the reading has waited so far, and Most the longest that it may wait.
+	Waited, Most time.Duration
+}
+
+// waitInterval is how often a wait is reported.
+const waitInterval = time.Second
+
+// OnWait has a function called as soon as [Group.Load] waits for files, and then once a second while it waits.
+func (g *Group) OnWait(report func(Wait)) { g.onWait = report }
+
+// reportWait reports that Load waits for the members that are not among the ready ones.
+func (g *Group) reportWait(ready changes, waited time.Duration) {
+	w := Wait{Rules: g.files != nil && !ready.rules, Waited: waited, Most: startTime}
+	for i, f := range g.tables {
+		if ready.tables[i] {
+			continue
+		}
+		size := int64(0)
+		if f.seen.info != nil {
+			size = f.seen.info.Size()
+		}
+		w.Tables, w.Bytes = append(w.Tables, f.opt.Table.Name()), append(w.Bytes, size)
+	}
+	g.onWait(w)
 }
 
 // NewGroup returns a group. It reads nothing yet. OnLoad is called in place of the OnLoad of files, which may be nil. It
@@ -87,15 +123,25 @@ func (g *Group) Load(ctx context.Context) error {
 		now := g.glance()
 		return g.take(&now, all, nil, true)
 	}
+	nextReport := time.Duration(0)
 	for waited := stopwatch(); ; {
 		now := g.glance()
-		read, same := g.readTables(&now, changes{tables: slices.Clone(all.tables)})
+		ready := changes{tables: slices.Clone(all.tables)}
+		read, same := g.readTables(&now, ready)
 		after := g.glance()
 		settled, every := all.settled(&now, &after)
 		if same && every {
 			return g.take(&now, all, read, true)
 		}
-		if waited() < startTime {
+		if soFar := waited(); soFar < startTime {
+			if g.onWait != nil && soFar >= nextReport {
+				for i := range ready.tables {
+					ready.tables[i] = ready.tables[i] && settled.tables[i]
+				}
+				ready.rules = settled.rules
+				g.reportWait(ready, soFar)
+				nextReport = soFar + waitInterval
+			}
 			if !(&watcher{}).quiet(ctx, g.following().settle) {
 				return ctx.Err()
 			}

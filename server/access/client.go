@@ -58,14 +58,13 @@ func (e *DeniedError) Error() string {
 	return fmt.Sprintf("the client certificate (%s) may not ask for domain %s: --grpc-allow does not grant it", e.client.names, e.domain)
 }
 
-// Log tells a log of the error.
-func (e *DeniedError) Log(logger *zap.Logger) {
+// Fields returns the client and the domain for the log.
+func (e *DeniedError) Fields() []zap.Field {
 	names := "none"
 	if e.client != nil {
 		names = e.client.names
 	}
-	logger.Warn("request denied: --grpc-allow does not grant the domain to the client's certificate; more within ten seconds are only counted",
-		zap.String("certificate", names), zap.String("domain", e.domain))
+	return []zap.Field{zap.String("certificate", names), zap.String("domain", e.domain)}
 }
 
 // Credentials returns the server's side of connections: secure, or plain text if that is nil. If allow is not

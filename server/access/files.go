@@ -33,6 +33,7 @@ type keyring struct {
 	authorities *x509.CertPool   // nil: no file
 	expires     time.Time        // the earliest end of cert and its chain; zero without cert
 	creds       credentials.TransportCredentials
+	reported    bool // that it has expired; used by newTLS and then by Run alone
 }
 
 func (k *keyring) expired() bool {

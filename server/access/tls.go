@@ -95,10 +95,6 @@ func newTLS(o TLSOptions, server bool) (*TLS, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k.expired() {
-		// This is no error: clients that do not check the date can still be served.
-		o.Logger.Warn("the certificate has expired", zap.String("file", o.Cert), zap.Time("expired", k.expires))
-	}
 	t.use(k)
 	return t, nil
 }
@@ -109,6 +105,7 @@ func (t *TLS) Run(ctx context.Context) {
 		return // nothing to follow
 	}
 	follow(ctx, t.options.Poll, t.inForce.Load().sum, func() (files, [sha256.Size]byte) {
+		t.reportExpiry(t.inForce.Load())
 		f := t.read()
 		return f, f.sum
 	}, t.take)
@@ -118,7 +115,7 @@ func (t *TLS) Run(ctx context.Context) {
 func (t *TLS) take(f files) {
 	m, log := t.options.Metrics, t.options.Logger
 	if f.sum == t.inForce.Load().sum {
-		log.Info("the TLS files are back at what is in use")
+		log.Info("the TLS files are back at what is in use", telemetry.Clear(t.subject(), telemetry.TLSFilesRejected))
 		if m != nil {
 			m.LastOK.Set(1)
 		}
@@ -129,7 +126,7 @@ func (t *TLS) take(f files) {
 		err = fmt.Errorf("%s: the certificate expired at %s", t.options.Cert, k.expires.Format(time.RFC3339))
 	}
 	if err != nil {
-		log.Error("TLS files do not load: what is in use stays", zap.Error(err))
+		telemetry.Raise(log, telemetry.TLSFilesRejected, t.subject(), zap.Error(err))
 		if m != nil {
 			m.ReloadErrors.Inc()
 			m.LastOK.Set(0)
@@ -144,12 +141,26 @@ func (t *TLS) take(f files) {
 
 func (t *TLS) use(k *keyring) {
 	t.inForce.Store(k)
-	t.options.Logger.Info("TLS files loaded", zap.String("cert", t.options.Cert), zap.String("ca", t.options.CA), zap.Time("expires", k.expires))
+	t.options.Logger.Info("TLS files loaded", zap.String("cert", t.options.Cert), zap.String("ca", t.options.CA), zap.Time("expires", k.expires),
+		telemetry.Clear(t.subject(), telemetry.TLSFilesRejected, telemetry.CertificateExpired))
+	t.reportExpiry(k)
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)
 		if !k.expires.IsZero() {
 			m.Expiry.Set(float64(k.expires.Unix()))
 		}
+	}
+}
+
+// subject tells the conditions of these files from those of others.
+func (t *TLS) subject() string { return t.options.Cert + "\n" + t.options.CA }
+
+// reportExpiry raises a condition once a certificate has expired. That is not an error, since clients that do not check the date
+// can still be served.
+func (t *TLS) reportExpiry(k *keyring) {
+	if k.expired() && !k.reported {
+		k.reported = true
+		telemetry.Raise(t.options.Logger, telemetry.CertificateExpired, t.subject(), zap.String("file", t.options.Cert), zap.Time("expired", k.expires))
 	}
 }
 

@@ -109,7 +109,7 @@ func (t *Tokens) Run(ctx context.Context) {
 func (t *Tokens) take(f tokenFile) {
 	m, log := t.options.Metrics, t.options.Logger
 	if f.sum == t.inForce.Load().sum {
-		log.Info("the token file is back at what is in use")
+		log.Info("the token file is back at what is in use", telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 		if m != nil {
 			m.LastOK.Set(1)
 		}
@@ -117,7 +117,7 @@ func (t *Tokens) take(f tokenFile) {
 	}
 	set, err := t.parse(f)
 	if err != nil {
-		log.Error("the token file does not load: what is in use stays", zap.Error(err))
+		telemetry.Raise(log, telemetry.TokenFileRejected, t.options.File, zap.Error(err))
 		if m != nil {
 			m.ReloadErrors.Inc()
 			m.LastOK.Set(0)
@@ -129,7 +129,8 @@ func (t *Tokens) take(f tokenFile) {
 
 func (t *Tokens) use(set *tokenSet) {
 	t.inForce.Store(set)
-	t.options.Logger.Info("token file loaded", zap.String("file", t.options.File), zap.Int("tokens", len(set.all)))
+	t.options.Logger.Info("token file loaded", zap.String("file", t.options.File), zap.Int("tokens", len(set.all)),
+		telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)
 	}

@@ -122,7 +122,7 @@ func TestTokensFollowTheirFile(t *testing.T) {
 			if got := testutil.ToFloat64(m.TokenFile.ReloadErrors); got != errors {
 				t.Errorf("%s: %v errors, want %v", when, got, errors)
 			}
-			if got := m.Events.Wrong(); len(got) != wrong || wrong > 0 && got[0].Kind != "token_file_rejected" {
+			if got := m.Conditions.Active(time.Now()); len(got) != wrong || wrong > 0 && got[0].Code != telemetry.TokenFileRejected {
 				t.Errorf("%s: wrong is %+v, want %d", when, got, wrong)
 			}
 		}

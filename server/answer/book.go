@@ -2,6 +2,7 @@ package answer
 
 import (
 	"container/heap"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,7 @@ type given struct {
 // Bearer is a connection whose calls are given leases. Its methods, and those of the exchanges that refer to it, may
 // be called concurrently.
 type Bearer struct {
+	Addr   net.Addr // of the client, for errors; optional
 	book   *book
 	peer   *peer
 	number uint64            // of the connections of its client

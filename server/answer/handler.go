@@ -3,11 +3,13 @@ package answer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
+	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -127,7 +129,7 @@ func (h *Handler) answered(ctx context.Context, x *Exchange, delay time.Duration
 	if err == nil {
 		return nil
 	}
-	h.reject(err)
+	h.reject(err, peerOf(ctx, x.Bearer))
 	s := status.New(statusCode(err, h.precise), err.Error())
 	if _, ofStore := errors.AsType[*storeError](err); ofStore {
 		return &statusError{s}
@@ -155,17 +157,44 @@ func (h *Handler) Done(err error, took time.Duration) {
 	}
 }
 
-// reject counts and logs a request that was answered with an error, if its reason has a metric.
-func (h *Handler) reject(err error) {
-	rejected := &h.Metrics.Rejected
-	if e, ok := errors.AsType[*boundError](err); ok {
-		e.bound.counter(rejected).Inc()
-		h.Rare.Warn("request rejected: it is beyond a bound; more within ten seconds are only counted", zap.Error(e))
-	}
-	if e, ok := errors.AsType[*access.DeniedError](err); ok {
+// reject counts and logs a request of a peer that was answered with an error, if its reason has a metric.
+func (h *Handler) reject(err error, peer fmt.Stringer) {
+	rejected, clients := &h.Metrics.Rejected, &h.Metrics.ClientErrors
+	beyond, isBeyond := errors.AsType[*boundError](err)
+	denied, isDenied := errors.AsType[*access.DeniedError](err)
+	switch {
+	case isBeyond:
+		beyond.bound.counter(rejected).Inc()
+		clients.BeyondBounds.Report(h.Rare, peer, zap.Error(beyond))
+	case isDenied:
 		rejected.NotAllowed.Inc()
-		e.Log(h.Rare)
+		clients.NotAllowed.Report(h.Rare, peer, denied.Fields()...)
+	case errors.Is(err, errEmptyDomain):
+		rejected.NoDomain.Inc()
+		clients.WithoutDomain.Report(h.Rare, peer)
+	case errors.Is(err, errNoDescriptors):
+		rejected.NoDescriptors.Inc()
+		clients.WithoutDescriptors.Report(h.Rare, peer)
+	case errors.Is(err, errMalformed):
+		h.Malformed(peer)
 	}
+}
+
+// Malformed counts and logs a request that does not decode.
+func (h *Handler) Malformed(peer fmt.Stringer) {
+	h.Metrics.Rejected.Malformed.Inc()
+	h.Metrics.ClientErrors.Malformed.Report(h.Rare, peer)
+}
+
+// peerOf returns the address of the client of a request, or nil.
+func peerOf(ctx context.Context, b *Bearer) fmt.Stringer {
+	if b != nil && b.Addr != nil {
+		return b.Addr
+	}
+	if p, ok := grpcpeer.FromContext(ctx); ok {
+		return p.Addr
+	}
+	return nil
 }
 
 // hold waits for delay. If the client goes away meanwhile, its turn is cancelled.
@@ -195,12 +224,12 @@ func (h *Handler) Cancel(x *Exchange) {
 	h.Metrics.CancelledWaits.Inc()
 }
 
-// TooLarge rejects and counts a request of so many bytes, which the transport has not read to its end.
-func (h *Handler) TooLarge(size, most int) error {
+// TooLarge rejects and counts a request of the given size in bytes, which the transport has not read to its end.
+func (h *Handler) TooLarge(size, most int, from *Bearer) error {
 	err := &boundError{messageTooLarge, most, size}
 	failed := status.Error(statusCode(err, h.precise), err.Error())
 	h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
-	h.reject(err)
+	h.reject(err, peerOf(context.Background(), from))
 	h.Done(failed, 0)
 	return failed
 }

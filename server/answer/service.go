@@ -68,6 +68,7 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	}
 	s.book = newBook(s, settings.LeaseGrace)
 	metrics.Rules.BeforeCollect(s.book.expire)
+	metrics.Conditions.WhileGrows(telemetry.MemoryFull, func() uint64 { return table.Stats().Evicted })
 	if clock := settings.Clock; clock != nil {
 		s.now = func() limiter.Time {
 			now, _ := clock.Now()

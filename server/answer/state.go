@@ -3,7 +3,6 @@ package answer
 import (
 	"cmp"
 	"context"
-	"math"
 	"os"
 	"slices"
 	"sync"
@@ -27,7 +26,6 @@ type watched struct {
 	mu      sync.Mutex
 	hits    live.Rates[*telemetry.RuleCounters]
 	unknown live.Rates[string]
-	spells  []*spell
 }
 
 // Watch keeps what [Service.State] tells of, until ctx ends.
@@ -48,6 +46,7 @@ func (s *Service) Watch(ctx context.Context) {
 func (s *Service) Tick(now time.Time) {
 	defer s.book.caught()
 	s.live.Tick(now)
+	s.metrics.Conditions.Tick(now)
 	w := &s.watched
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,12 +60,6 @@ func (s *Service) Tick(now time.Time) {
 			seen(domain, live.Counts{Hits: n})
 		}
 	})
-	if w.spells == nil {
-		w.spells = s.newSpells()
-	}
-	for _, spell := range w.spells {
-		spell.tick(now)
-	}
 }
 
 // each yields the counters of each limit that was hit. A limit has several if its metrics have values of requests, or
@@ -106,7 +99,7 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 		Version: live.Version, Time: now.UTC(), Program: s.metrics.Build.Version, Started: s.started, Counters: "memory",
 		ShadowMode: s.settings.ShadowMode, TopKeys: s.live.Mode(), HashKey: s.live.HashKey(),
 		Domains: []live.DomainState{}, UnknownDomains: []live.UnknownDomain{},
-		Wrong: s.metrics.Events.Wrong(), Events: s.metrics.Events.Last(),
+		Wrong: s.metrics.Conditions.Active(now), Events: s.metrics.Events.Last(),
 	}
 	state.Host, _ = os.Hostname() // empty if nobody knows
 	if s.later {
@@ -115,12 +108,6 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 	if quotas := s.quotas.Load(); quotas != nil {
 		state.Quota = quotas.All(now)
 	}
-	for _, spell := range w.spells {
-		if wrong := spell.wrong(now); wrong != nil {
-			state.Wrong = append(state.Wrong, *wrong)
-		}
-	}
-	slices.SortStableFunc(state.Wrong, func(a, b telemetry.Trouble) int { return b.Since.Compare(a.Since) })
 	r := s.rules.Load()
 	if r == nil {
 		return state
@@ -203,59 +190,4 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 	}
 	slices.SortStableFunc(domains, func(a, b live.DomainState) int { return live.CompareRates(a.Rate, b.Rate) })
 	state.Domains = domains[:min(len(domains), maxStateDomains)]
-}
-
-// spell is a count that says by growing that something is wrong.
-type spell struct {
-	kind, text  string
-	read        func() uint64
-	was, sum    uint64
-	since, last time.Time // zero while nothing is wrong
-}
-
-// spellEnds is how long a count must not have grown until nothing is wrong.
-const spellEnds = time.Minute
-
-func (s *Service) newSpells() []*spell {
-	all := []*spell{
-		{
-			kind: "memory_full", text: "the memory of counters is full: counters are forgotten to make room, so limits admit more; raise --counter-memory",
-			read: func() uint64 { return s.table.Stats().Evicted },
-		},
-		{
-			kind: "connections_rejected", text: "connections are ended to admit others, or not admitted, because as many as there may be are open: raise --max-connections or --max-http-connections",
-			read: func() uint64 { return telemetry.Value(s.metrics.RejectedConnections) },
-		},
-	}
-	for _, spell := range all {
-		spell.was = spell.read()
-	}
-	return all
-}
-
-func (s *spell) tick(now time.Time) {
-	n := s.read()
-	if now.Before(s.last) { // the clock was set back
-		if s.last = now; now.Before(s.since) {
-			s.since = now
-		}
-	}
-	if grown := n - min(n, s.was); grown > 0 {
-		if s.since.IsZero() {
-			s.since, s.sum = now, 0
-		}
-		s.sum = limiter.SaturatingAdd(s.sum, grown)
-		s.last = now
-	} else if now.Sub(s.last) > spellEnds {
-		s.since = time.Time{}
-	}
-	s.was = n
-}
-
-// wrong returns what is wrong, or nil.
-func (s *spell) wrong(now time.Time) *telemetry.Trouble {
-	if s.since.IsZero() || now.Sub(s.last) > spellEnds {
-		return nil
-	}
-	return &telemetry.Trouble{Kind: s.kind, Since: s.since.UTC(), Text: s.text, Fields: map[string]any{"count": min(s.sum, math.MaxInt64)}}
 }

@@ -30,7 +30,7 @@ type State struct {
 	// Config is about the rules in force.
 	Config Config `json:"config"`
 	// Wrong is what is wrong now, the newest first.
-	Wrong []telemetry.Trouble `json:"wrong"`
+	Wrong []telemetry.Condition `json:"wrong"`
 	// Domains has each domain of the rules, at most 1000: those with most denials first, then those with most hits.
 	Domains []DomainState `json:"domains"`
 	// Quota is what Envoys divide, nil if there is no such limit and nobody asks.

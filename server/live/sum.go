@@ -21,7 +21,7 @@ func Sum(addrs []string, states []*State) *State {
 	sum := *states[0]
 	sum.Host, sum.Config.Omitted = fmt.Sprintf("%d replicas", len(states)), 0
 	sum.Quota = nil
-	sum.Wrong, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Trouble{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
+	sum.Wrong, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Condition{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
 	at := map[string]int{}
 	hashes := map[string]bool{}
 	for i, s := range states {
@@ -59,9 +59,7 @@ func Sum(addrs []string, states []*State) *State {
 		}
 	}
 	if len(hashes) > 1 {
-		differ := telemetry.Trouble{
-			Kind: "rules_differ", Since: sum.Time, Text: "the replicas have different rules: one of them may not have loaded the last change",
-		}
+		differ := telemetry.NewCondition(telemetry.RulesDiffer, sum.Time)
 		for i, s := range states {
 			differ.Lines = append(differ.Lines, addrs[i]+": rules "+s.Config.Hash)
 		}
@@ -140,7 +138,7 @@ func (l *Line) plus(o *Line) *Line {
 
 // sort puts what several replicas said in the order of a state.
 func (s *State) sort() {
-	slices.SortFunc(s.Wrong, func(a, b telemetry.Trouble) int { return b.Since.Compare(a.Since) })
+	slices.SortFunc(s.Wrong, func(a, b telemetry.Condition) int { return b.Since.Compare(a.Since) })
 	slices.SortStableFunc(s.Events, func(a, b telemetry.Event) int { return b.Time.Compare(a.Time) })
 	s.Events = s.Events[:min(len(s.Events), telemetry.MaxEvents)]
 	SortUnknown(s.UnknownDomains)

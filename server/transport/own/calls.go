@@ -66,14 +66,14 @@ func (c *calls) trace(call *h2.Call) *callTrace {
 func (c *calls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 	h := c.Handler
 	if b == h2.BoundHeaders {
-		return statusOf(headersTooLarge(&c.Config, size))
+		return statusOf(headersTooLarge(&c.Config, size, c.bearer.Addr))
 	}
 	if call.Method != methodShouldRateLimit {
 		m := &c.bridge.methods[call.Method]
 		return statusOf(messageOfOther(m.path, size, cmp.Or(m.mostMessage, c.Limits.MaxMessageBytes)))
 	}
 	trace := c.trace(call)
-	err := h.TooLarge(size, c.Limits.MaxMessageBytes)
+	err := h.TooLarge(size, c.Limits.MaxMessageBytes, c.bearer)
 	trace.answered(nil, err)
 	return statusOf(err)
 }

@@ -1,6 +1,7 @@
 package own
 
 import (
+	"net"
 	"slices"
 
 	"go.uber.org/zap"
@@ -24,11 +25,11 @@ func keepsHeader(traces []string, name []byte, size int) bool {
 	return size <= maxTraceHeader && slices.ContainsFunc(traces, func(k string) bool { return k == string(name) })
 }
 
-// headersTooLarge counts and logs a call that is rejected for its headers, and returns its error.
-func headersTooLarge(c *transport.Config, size int) error {
+// headersTooLarge counts and logs a call of a client that is rejected for its headers, and returns its error.
+func headersTooLarge(c *transport.Config, size int, client net.Addr) error {
 	most := int(c.Limits.MaxHeaderBytes)
 	c.Handler.Metrics.Rejected.Headers.Inc()
-	c.Handler.Rare.Warn("call rejected: its headers are too large; more within ten seconds are only counted",
+	c.Handler.Metrics.ClientErrors.BeyondBounds.Report(c.Handler.Rare, client, zap.String("bound", "headers"),
 		zap.Int("bytes", size), zap.Int("max", most), zap.String("remedy", "set --max-header-size above what your proxies forward"))
 	return status.Errorf(codes.ResourceExhausted, "the headers take %d bytes: --max-header-size allows %d", size, most)
 }

@@ -26,6 +26,7 @@ func (c *connection) begin() *reader {
 	c.info = info
 	c.client = access.ClientIn(info)
 	bearer := c.Handler.Service.Bearer(clientName(c.raw.RemoteAddr()))
+	bearer.Addr = c.raw.RemoteAddr()
 	c.turnMu.Lock()
 	c.conn, c.bearer = conn, bearer
 	c.turnMu.Unlock()

@@ -1,0 +1,83 @@
+package access
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// TestConditionsOfTLSFiles has files that do not load, and a certificate that expires while it is in use. The clock is fake.
+func TestConditionsOfTLSFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := testcert.New("authority")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		mount := func(p testcert.Pair) testcert.Files {
+			t.Helper()
+			files, err := testcert.Mount(dir, p, a.PEM)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return files
+		}
+		issue := func(after time.Duration) testcert.Pair {
+			t.Helper()
+			p, err := a.Issue(testcert.Leaf{Names: []string{"a.test"}, Expires: time.Now().Add(after)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		m, err := telemetry.New(telemetry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect := func(when string, want ...telemetry.Code) {
+			t.Helper()
+			time.Sleep(3 * time.Second) // fake: two readings agree
+			var got []telemetry.Code
+			for _, c := range m.Conditions.Active(time.Now()) {
+				got = append(got, c.Code)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: the conditions are %v, want %v", when, got, want)
+			}
+		}
+		first := issue(time.Hour)
+		files := mount(first)
+		secure, err := ServerTLS(TLSOptions{
+			Cert: files.Cert, Key: files.Key, CA: files.CA, Metrics: m.TLS("grpc"), Logger: m.Events.Watch(zap.NewNop()),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		group.Go(func() { secure.Run(t.Context()) })
+		t.Cleanup(group.Wait)
+		expect("at first")
+		mixed := issue(24 * time.Hour)
+		mount(testcert.Pair{Cert: mixed.Cert, Key: first.Key})
+		expect("a key of another certificate", telemetry.TLSFilesRejected)
+		mount(first)
+		expect("the files are as before")
+		mount(testcert.Pair{Cert: mixed.Cert, Key: first.Key})
+		expect("a key of another certificate again", telemetry.TLSFilesRejected)
+		mount(issue(time.Hour))
+		expect("new files")
+		time.Sleep(2 * time.Hour)
+		expect("the certificate has expired", telemetry.CertificateExpired)
+		mount(issue(-time.Hour))
+		expect("another one that has expired", telemetry.CertificateExpired)
+		mount(issue(time.Hour))
+		expect("one that is valid")
+	})
+}

@@ -1,0 +1,228 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// activeConditions returns the conditions of a service now.
+func activeConditions(s *answer.Service) []telemetry.Condition {
+	return s.State(time.Now(), answer.AllRules).Wrong
+}
+
+// expectCondition fails the test unless this is the only condition, which has occurred count times, and which has ended two minutes
+// later. It returns the condition.
+func expectCondition(t *testing.T, s *answer.Service, code telemetry.Code, count uint64) telemetry.Condition {
+	t.Helper()
+	active := activeConditions(s)
+	if len(active) != 1 || active[0].Code != code || active[0].Fields["count"] != count {
+		t.Fatalf("the conditions are %+v, want %s %d times", active, code, count)
+	}
+	if later := s.State(time.Now().Add(2*time.Minute), answer.AllRules).Wrong; len(later) > 0 {
+		t.Errorf("two minutes later the conditions are %+v, want none", later)
+	}
+	return active[0]
+}
+
+// expectRare fails the test unless the log has one line about a condition, with the last peer and a remedy.
+func expectRare(t *testing.T, logs *observer.ObservedLogs, c *telemetry.Condition) {
+	t.Helper()
+	lines := logs.FilterField(zap.String("condition", string(c.Code))).All()
+	if len(lines) != 1 {
+		t.Fatalf("the log has %d lines about %s, want 1 in ten seconds", len(lines), c.Code)
+	}
+	m := lines[0].ContextMap()
+	if peer := fmt.Sprint(m["peer"]); !strings.HasPrefix(peer, "127.0.0.1:") || m["remedy"] != c.Code.Define().Remedy {
+		t.Errorf("the line has %v, want the peer and the remedy", m)
+	}
+	if last := fmt.Sprint(c.Fields["peer"]); !strings.HasPrefix(last, "127.0.0.1:") {
+		t.Errorf("the last peer is %q", last)
+	}
+}
+
+// TestConditionsOfRejectedRequests sends requests of each kind that gets an error, over gRPC and to /json.
+func TestConditionsOfRejectedRequests(t *testing.T) {
+	const times = 20
+	for name, tt := range map[string]struct {
+		request []byte
+		code    telemetry.Code
+		reason  string
+	}{
+		"no domain":       {marshal(t, &rls.RateLimitRequest{Descriptors: simpleRequest().GetDescriptors()}), telemetry.RequestsWithoutDomain, "no_domain"},
+		"no descriptors":  {marshal(t, &rls.RateLimitRequest{Domain: "d"}), telemetry.RequestsWithoutDescriptors, "no_descriptors"},
+		"malformed":       {[]byte{0xff}, telemetry.RequestsMalformed, "malformed"},
+		"too many":        {marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: many(5)}), telemetry.RequestsBeyondBounds, "descriptors"},
+		"a large message": {make([]byte, 2000), telemetry.RequestsBeyondBounds, "message"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := service(t, answer.Settings{Bounds: answer.Bounds{Descriptors: 4, MessageBytes: 1000}}, oneRule)
+			r := serve(t, s, Options{Limits: transport.Limits{MaxMessageBytes: 1000}})
+			conn := r.dial(t, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{})))
+			for range times {
+				var reply []byte
+				if err := conn.Invoke(t.Context(), "/"+answer.ServiceName+"/ShouldRateLimit", tt.request, &reply); err == nil {
+					t.Fatal("the request has a reply, want an error")
+				}
+			}
+			c := expectCondition(t, s, tt.code, times)
+			expectRare(t, r.logs, &c)
+			if got := gathered(t, s, "sluice_rejected_requests_total"); got[tt.reason] != times {
+				t.Errorf("rejected requests are %v, want %d of reason %s", got, times, tt.reason)
+			}
+		})
+	}
+	t.Run("json", func(t *testing.T) {
+		s := service(t, answer.Settings{}, oneRule)
+		r := serve(t, s, Options{})
+		post := func(body string) {
+			t.Helper()
+			resp, err := http.Post("http://"+r.addr["http"]+"/json", "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+		}
+		post(`{"domain":"d"}`)
+		expectCondition(t, s, telemetry.RequestsWithoutDescriptors, 1)
+		post(`{"dom`)
+		c := expectCondition(t, s, telemetry.RequestsMalformed, 1)
+		expectRare(t, r.logs, &c)
+	})
+}
+
+// TestGoodRequestsAreNoCondition makes requests that are admitted and denied.
+func TestGoodRequestsAreNoCondition(t *testing.T) {
+	s := service(t, answer.Settings{}, oneRule)
+	r := serve(t, s, Options{})
+	conn := r.dial(t)
+	for range 10 {
+		checkOK(t, conn)
+	}
+	if active := activeConditions(s); len(active) > 0 {
+		t.Errorf("the conditions are %+v, want none", active)
+	}
+}
+
+// TestConditionOfDeniedRequests asks for a domain that --grpc-allow does not grant.
+func TestConditionOfDeniedRequests(t *testing.T) {
+	g := serveGuarded(t, Options{}, shopEnvoy+"=d")
+	conn := g.as(t, shopEnvoy)
+	for range 3 {
+		if err := askFor(t, conn, "other"); err == nil {
+			t.Fatal("the request has a reply, want an error")
+		}
+	}
+	c := expectCondition(t, g.service, telemetry.RequestsNotAllowed, 3)
+	expectRare(t, g.logs, &c)
+}
+
+// TestConditionOfGRPCOnHTTPPorts speaks gRPC to each listener of HTTP/1: with the preface of HTTP/2, and in a request of HTTP/1 that
+// asks for an upgrade, as clients without prior knowledge do.
+func TestConditionOfGRPCOnHTTPPorts(t *testing.T) {
+	upgrade := "POST /envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc+proto\r\n" +
+		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nContent-Length: 0\r\n\r\n"
+	for _, listener := range []string{"http", "debug", "metrics"} {
+		for what, hello := range map[string]string{"preface": http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "upgrade": upgrade} {
+			t.Run(listener+" "+what, func(t *testing.T) {
+				s := service(t, answer.Settings{}, oneRule)
+				r := serve(t, s, Options{})
+				for range 5 {
+					conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr[listener])
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := io.WriteString(conn, hello); err != nil {
+						t.Fatal(err)
+					}
+					answered, err := io.ReadAll(conn)
+					_ = conn.Close()
+					if !strings.Contains(string(answered), "gRPC is served at port 8081") {
+						t.Errorf("the answer is %q, %v", answered, err)
+					}
+				}
+				c := expectCondition(t, s, telemetry.GRPCOnHTTPPort, 5)
+				expectRare(t, r.logs, &c)
+				if !strings.Contains(c.Remedy, "point Envoy's cluster at port 8081") {
+					t.Errorf("the remedy is %q", c.Remedy)
+				}
+				if n := r.logs.FilterField(zap.String("listener", listener)).FilterMessageSnippet("gRPC").Len(); n != 1 {
+					t.Errorf("%d lines name the listener, want 1", n)
+				}
+			})
+		}
+	}
+}
+
+// TestConditionOfRejectedConnections has connections that are not admitted.
+func TestConditionOfRejectedConnections(t *testing.T) {
+	s := service(t, answer.Settings{}, oneRule)
+	r := serve(t, s, Options{Limits: transport.Limits{MaxConnections: 1}})
+	watch(t, r.dial(t))
+	if err := ended(r.connect(t, "", time.Minute)); err != nil {
+		t.Errorf("second connection: %v, want its end", err)
+	}
+	expectCondition(t, s, telemetry.ConnectionsRejected, 1)
+}
+
+// TestConditionOfTheDrain stops a server while a store decides.
+func TestConditionOfTheDrain(t *testing.T) {
+	store := &lateStore{held: true}
+	s := storing(t, store, shaping)
+	r := serve(t, s, Options{}, func(srv *Server) { srv.logger = s.Metrics().Events.Watch(srv.logger) })
+	result := make(chan error, 1)
+	client := rls.NewRateLimitServiceClient(r.dial(t))
+	go func() {
+		_, err := client.ShouldRateLimit(t.Context(), simpleRequest())
+		result <- err
+	}()
+	store.await(1)
+	r.stop()
+	codes := func() (all []telemetry.Code) {
+		for _, c := range activeConditions(s) {
+			all = append(all, c.Code)
+		}
+		return all
+	}
+	await(t, "the server drains", func() bool { return slices.Equal(codes(), []telemetry.Code{telemetry.Draining}) })
+	store.decide(1)
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	await(t, "the drain has ended", func() bool { return len(codes()) == 0 })
+}
+
+// TestPeersAreBoundedAndSanitised has a client choose its address, as one of a unix socket can.
+func TestPeersAreBoundedAndSanitised(t *testing.T) {
+	s := service(t, answer.Settings{}, oneRule)
+	h := answer.NewHandler(s, zap.NewNop(), nil, false)
+	hostile := httpPeer("@\x1b[2J\n" + strings.Repeat("é", 1000))
+	b := s.Bearer("a")
+	b.Addr = hostile
+	for range 10_000 {
+		if err := h.Answer(t.Context(), &answer.Exchange{Request: []byte{0xff}, Bearer: b}); err == nil {
+			t.Fatal(errors.New("the request has a reply"))
+		}
+	}
+	c := expectCondition(t, s, telemetry.RequestsMalformed, 10_000)
+	text := fmt.Sprint(c.Fields["peer"])
+	if len(text) > 64 || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) || !strings.HasPrefix(text, "@?[2J?") {
+		t.Errorf("the peer is %q", text)
+	}
+}
