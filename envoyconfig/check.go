@@ -32,6 +32,7 @@ func (k *checker) all() {
 	c := k.config
 	limiting := false
 	k.overridden()
+	k.patches()
 	for m := range c.chains() {
 		limiting = k.manager(m) || limiting
 	}

@@ -1,39 +1,125 @@
 package envoyconfig
 
 import (
+	"slices"
+
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/istio"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// envoyFilter takes in an EnvoyFilter of Istio: each of its patches by itself.
+// patchedMessages are the messages of the values of patches. That of an HTTP filter is api.Patch and its target.
+var patchedMessages = map[string]string{
+	istio.Listener: api.Listener, istio.RouteConfiguration: api.RouteTable, istio.VirtualHost: api.VirtualHost, istio.HTTPRoute: api.Route,
+	istio.Cluster: api.Cluster, istio.ExtensionConfig: api.Extension, istio.HTTPFilter: api.Patch + istio.HTTPFilter,
+}
+
+// envoyFilter takes in an EnvoyFilter of Istio. Its patches are applied when all files are read.
 func (c *Config) envoyFilter(n *tree.Node) {
 	c.judge.Expect(n, api.EnvoyFilter)
-	m := c.parts(n)
-	for patch := range n.At("spec", "config_patches").Elements() {
-		value := patch.At("patch", "value")
-		if value.Kind != tree.Object {
-			continue // it removes something
-		}
-		match := patch.At("match", "route_configuration", "vhost")
-		host := match.Field("name").Text
-		applyTo := patch.Field("apply_to").Text
-		c.judge.ExpectPart(value, api.Patch+applyTo)
-		switch applyTo {
-		case "HTTP_FILTER":
-			m.filters = append(m.filters, newFilter(value))
-		case "VIRTUAL_HOST":
-			// Its routes, of which nothing is known.
-			m.part(host, newHost(value), &route{node: value, action: &tree.Missing, fragment: true})
-		case "HTTP_ROUTE":
-			r := newRoute(value)
-			r.fragment = true
-			m.part(host, &virtualHost{node: match}, r)
-		case "CLUSTER":
-			c.cluster(value)
-		case "LISTENER":
-			c.listener(value)
-		case "EXTENSION_CONFIG":
-			c.extension(value)
+	f, wrong := istio.Read(n)
+	c.judge.Wrong = append(c.judge.Wrong, wrong...)
+	c.envoyFilters = append(c.envoyFilters, f)
+	for _, p := range f.Patches {
+		if p.Value.Kind == tree.Object {
+			c.patch(p)
 		}
 	}
+}
+
+// patch judges the value of a patch, and takes in what is a resource by itself.
+func (c *Config) patch(p *istio.Patch) {
+	if message, ok := patchedMessages[p.ApplyTo]; ok && p.Whole() {
+		c.judge.Expect(p.Value, message)
+	} else if ok {
+		c.judge.ExpectPart(p.Value, message)
+	}
+	switch {
+	case p.ApplyTo == istio.HTTPFilter && p.Whole():
+		newFilter(p.Value).judge(&c.judge, false)
+	case p.ApplyTo == istio.NetworkFilter:
+		c.networkFilter(p)
+	case p.ApplyTo == istio.Cluster && !p.Merges():
+		c.cluster(p.Value)
+	case p.ApplyTo == istio.Listener:
+		c.listener(p.Value)
+	case p.ApplyTo == istio.ExtensionConfig:
+		c.extension(p.Value)
+	}
+}
+
+// allPatches returns the patches of all EnvoyFilters.
+func (c *Config) allPatches() (all []*istio.Patch) {
+	for _, f := range c.envoyFilters {
+		all = append(all, f.Patches...)
+	}
+	return all
+}
+
+// applyPatches adds a connection manager for each kind of listener that the EnvoyFilters tell apart. It has the
+// other parts in these files too, of which nothing says where they belong.
+func (c *Config) applyPatches() {
+	if len(c.envoyFilters) == 0 {
+		return
+	}
+	parts := c.parts(c.envoyFilters[0].Node)
+	chains := istio.Chains(c.envoyFilters, complete)
+	if len(chains) == 0 {
+		return
+	}
+	c.managers = slices.DeleteFunc(c.managers, func(m *manager) bool { return m == parts })
+	for i, chain := range chains {
+		m := &manager{node: c.envoyFilters[0].Node, fragments: true, chain: chain, table: newPatchedTable(chain)}
+		m.table.hosts = append(m.table.hosts, parts.table.hosts...)
+		if parts.table.node.There() {
+			m.table.node = istio.Merge(parts.table.node, m.table.node)
+		}
+		m.filters = slices.Clone(parts.filters)
+		for _, n := range chain.HTTPFilters() {
+			m.filters = append(m.filters, newPatchedFilter(n))
+		}
+		c.resolveFilters(m)
+		if i == 0 {
+			c.fragments = m
+		}
+		c.managers = append(c.managers, m)
+	}
+}
+
+// newPatchedFilter is newFilter for one that istiod may have added itself.
+func newPatchedFilter(n *tree.Node) *filter {
+	f := newFilter(n)
+	if f.name == istio.Router && f.typeName == "" {
+		f.typeName = api.Router
+	}
+	return f
+}
+
+// complete reports whether one of the patches adds a filter that limits, and the other one rate_limits.
+func complete(p, other *istio.Patch) bool {
+	return limits(p) && sends(other) || sends(p) && limits(other)
+}
+
+// limits reports whether a patch adds or changes a filter that has rate limits.
+func limits(p *istio.Patch) bool {
+	typeName, _ := p.Value.Field("typed_config").Typed()
+	return p.ApplyTo == istio.HTTPFilter && slices.Contains([]string{api.RateLimit, api.RateLimitQuota, api.LocalRateLimit}, typeName)
+}
+
+// sends reports whether a patch adds rate_limits to routes, or a configuration of the rate limit filter.
+func sends(p *istio.Patch) bool {
+	lists := []*tree.Node{p.Value.Field("rate_limits"), p.Value.At("route", "rate_limits")}
+	if slices.ContainsFunc(lists, func(n *tree.Node) bool { return len(n.Nodes) > 0 }) {
+		return p.ApplyTo != istio.HTTPFilter
+	}
+	for f := range p.Value.Field("typed_per_filter_config").Fields() {
+		typeName, config := f.Typed()
+		if typeName == api.FilterConfig {
+			typeName, _ = config.Field("config").Typed()
+		}
+		if typeName == api.RateLimitPerRoute {
+			return true
+		}
+	}
+	return false
 }

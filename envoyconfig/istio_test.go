@@ -30,10 +30,10 @@ spec:
   configPatches:
     - applyTo: VIRTUAL_HOST
       match: { routeConfiguration: { vhost: { name: "shop:80" } } }
-      patch: { value: { rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }] } }
+      patch: { value: { rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }] }, operation: MERGE }
     - applyTo: HTTP_ROUTE
       match: { routeConfiguration: { vhost: { name: "shop:80", route: { name: reports } } } }
-      patch: { value: { route: { rate_limits: [{ actions: [{ generic_key: { descriptor_value: x } }] }] } } }
+      patch: { value: { route: { rate_limits: [{ actions: [{ generic_key: { descriptor_value: x } }] }] } }, operation: MERGE }
 `
 
 func TestIstio(t *testing.T) {

@@ -45,7 +45,7 @@ typed_config:
 func TestParts(t *testing.T) {
 	envoyFilter := func(applyTo, value string) string {
 		return "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nspec:\n  configPatches:\n    - applyTo: " + applyTo + "\n      patch:\n        value:\n          " +
-			indent(value, "          ") + "\n"
+			indent(value, "          ") + "\n        operation: " + map[string]string{"HTTP_FILTER": "INSERT_BEFORE", "VIRTUAL_HOST": "MERGE"}[applyTo] + "\n"
 	}
 	host := "rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]\n"
 	local := strings.Replace(listenerText[1:], "            - name: limit\n              typed_config:\n                \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit\n                domain: shop\n",

@@ -39,6 +39,7 @@ func Read(files []File) (*Config, error) {
 		c.resolve(m)
 	}
 	c.loose()
+	c.applyPatches()
 	c.others()
 	return c, nil
 }
