@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
@@ -27,7 +28,8 @@ func (c *Config) envoyFilter(n *tree.Node) {
 	}
 }
 
-// patch judges the value of a patch, and takes in what is a resource by itself.
+// patch judges the value of a patch, and takes in what is a resource by itself. A part that is merged may lack fields,
+// but the elements of its lists may not.
 func (c *Config) patch(p *istio.Patch) {
 	if message, ok := patchedMessages[p.ApplyTo]; ok && p.Whole() {
 		c.judge.Expect(p.Value, message)
@@ -37,6 +39,13 @@ func (c *Config) patch(p *istio.Patch) {
 	switch {
 	case p.ApplyTo == istio.HTTPFilter && p.Whole():
 		newFilter(p.Value).judge(&c.judge, false)
+	case p.ApplyTo == istio.VirtualHost:
+		if at := p.Value.Field("route"); at.There() {
+			c.judge.Wrong = append(c.judge.Wrong, fmt.Errorf("%v: a virtual host has no field route, and istiod drops it: put its rate_limits into value, or write applyTo: HTTP_ROUTE", at.Pos()))
+		}
+		c.judge.Expect(p.Value, api.Snippet)
+	case p.ApplyTo == istio.HTTPRoute:
+		c.judge.Expect(p.Value.Field("route"), api.Snippet)
 	case p.ApplyTo == istio.NetworkFilter:
 		c.networkFilter(p)
 	case p.ApplyTo == istio.Cluster && !p.Merges():
@@ -75,8 +84,8 @@ func (c *Config) applyPatches() {
 			m.table.node = istio.Merge(parts.table.node, m.table.node)
 		}
 		m.filters = slices.Clone(parts.filters)
-		for _, n := range chain.HTTPFilters() {
-			m.filters = append(m.filters, newPatchedFilter(n))
+		for _, f := range chain.HTTPFilters() {
+			m.filters = append(m.filters, newPatchedFilter(f))
 		}
 		c.resolveFilters(m)
 		if i == 0 {
@@ -87,8 +96,9 @@ func (c *Config) applyPatches() {
 }
 
 // newPatchedFilter is newFilter for one that istiod may have added itself.
-func newPatchedFilter(n *tree.Node) *filter {
-	f := newFilter(n)
+func newPatchedFilter(n istio.Filter) *filter {
+	f := newFilter(n.Node)
+	f.added = !n.Part
 	if f.name == istio.Router && f.typeName == "" {
 		f.typeName = api.Router
 	}

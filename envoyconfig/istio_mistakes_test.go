@@ -23,17 +23,45 @@ const (
               transport_api_version: V3
               grpc_service: { envoy_grpc: { cluster_name: sluice } }
 `
-	secondSelector = "name: sluice-descriptors\n  namespace: istio-system\nspec:\n  workloadSelector:\n    labels: { istio: ingressgateway }\n"
-	routesContext  = "    - applyTo: VIRTUAL_HOST\n      match:\n        context: GATEWAY\n"
-	routeContext   = "    - applyTo: HTTP_ROUTE\n      match:\n        context: GATEWAY\n"
+	secondSelector  = "name: sluice-descriptors\n  namespace: istio-system\nspec:\n  workloadSelector:\n    labels: { istio: ingressgateway }\n"
+	routesContext   = "    - applyTo: VIRTUAL_HOST\n      match:\n        context: GATEWAY\n"
+	settingsOfRoute = `          typed_per_filter_config:
+            envoy.filters.http.rate_limit: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute }
+`
 )
 
 // istioMistakes are planted into examples/istio: each puts a text for another one, and Read or Check says why that is wrong.
 var istioMistakes = []struct{ name, old, put, want string }{
 	{"behind the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: never-asked: the filter stands behind the router, which ends the chain: put it before"},
 	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "error: never-asked: nothing sends the rate_limits of this patch: no listener has them and the filter, at envoyfilter.yaml:12:7: this is for context SIDECAR_INBOUND, that for GATEWAY: make both alike"},
+	{"other labels", secondSelector, strings.Replace(secondSelector, "ingressgateway", "ingress-gateway", 1), "this is for proxies with istio: ingress-gateway, that for istio: ingressgateway"},
+	{"another namespace", secondSelector, strings.Replace(secondSelector, "istio-system", "shop", 1), "this is for gateways in the namespace shop alone"},
 	{"no operation", hostPatch, strings.TrimPrefix(hostPatch, "        operation: MERGE\n"), "the patch has no operation, and Istio rejects it: add operation: MERGE"},
 	{"an operation misspelt", hostPatch, strings.Replace(hostPatch, "MERGE", "MERG", 1), `operation: found "MERG", want `},
+	{"ADD of what a host sends", hostPatch, strings.Replace(hostPatch, "MERGE", "ADD", 1), "ADD adds a virtual host, which Envoy rejects without domains, and changes none: write MERGE"},
+	{"a context misspelt", routesContext, strings.Replace(routesContext, "GATEWAY", "GATEWAYS", 1), `context: found "GATEWAYS", want `},
+	{"a target misspelt", "applyTo: VIRTUAL_HOST", "applyTo: VIRTUALHOST", `applyTo: found "VIRTUALHOST", want `},
+	{"no target", "    - applyTo: VIRTUAL_HOST\n      match:\n", "    - match:\n", "the patch has no applyTo, and Istio rejects it"},
+	{"configPatches misspelt", "configPatches:", "configPatch:", `an EnvoyFilter has no field configPatch here, and Kubernetes rejects or drops it: correct or remove it; did you mean "configPatches"?`},
+	{"configPatches as in protobuf", "configPatches:", "config_patches:", "an EnvoyFilter has no field config_patches here, and Kubernetes rejects or drops it: write configPatches"},
+	{"value beside patch", "      patch:\n" + hostPatch, "      patch: { operation: MERGE }\n      value:\n" + strings.SplitAfterN(hostPatch, "value:\n", 2)[1], "an EnvoyFilter has no field value here, and Kubernetes rejects or drops it: put it into patch"},
+	{"a virtual host with route", hostPatch, "        operation: MERGE\n        value:\n          route:\n            rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]\n", "a virtual host has no field route, and istiod drops it: put its rate_limits into value, or write applyTo: HTTP_ROUTE"},
+	{"a filter without @type", "            \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit\n", "", "Envoy rejects the filter without typed_config: add typed_config: { "},
+	{"a filter without its service", serviceOfFilter, "", "error: cluster: the filter has no rate_limit_service, without which Envoy rejects it"},
+	{"another message", "v3.RateLimit\n", "v3.Ratelimit\n", "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
+	{"a message that Envoy lacks", "v3.RateLimit\n", "v3.GlobalRateLimit\n", "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
+	{"rate_limits of a route configuration", "applyTo: VIRTUAL_HOST", "applyTo: ROUTE_CONFIGURATION", "has no field rate_limits here, and rejects it: put it into a virtual host or a route"},
+	{"a network filter", "applyTo: HTTP_FILTER", "applyTo: NETWORK_FILTER", "applyTo: HTTP_FILTER"},
+	{"no descriptor_key", "header_name: x-user, descriptor_key: user }\n    - applyTo", "header_name: x-user }\n    - applyTo", "request_headers: Envoy rejects it without descriptor_key: add it"},
+	{"a star for all hosts", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "*" }`, `istiod compares names of virtual hosts exactly, and none is "*": those of gateways are host:port, such as "*:80"; without name the patch is for all of them`},
+	{"a host without its port", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "shop.example.com" }`, `those of gateways are host:port, such as "shop.example.com:80"`},
+	{"the name of a filter before Istio 1.6", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: envoy.router }", `Istio adds no filter named "envoy.router", and no patch in these files does, so that this patch does nothing: write envoy.filters.http.router`},
+	{"a connection manager that Istio does not have", "              name: envoy.filters.network.http_connection_manager\n", "              name: envoy.http_connection_manager\n", `Istio has no connection manager named "envoy.http_connection_manager"`},
+	{"MERGE of the filter", filterPatch, strings.Replace(filterPatch, "INSERT_BEFORE", "MERGE", 1), "MERGE changes filters that are there, and adds none: write INSERT_BEFORE"},
+	{"a match of another kind", "        routeConfiguration:\n          vhost: { name: \"shop.example.com:80\" }", "        listener: {}\n        #", "Istio rejects match.listener for applyTo: VIRTUAL_HOST: write match.routeConfiguration"},
+	{"a cluster for another context", "    - applyTo: CLUSTER\n      match: { context: GATEWAY }", "    - applyTo: CLUSTER\n      match: { context: SIDECAR_OUTBOUND }", `error: cluster`},
+	{"another cluster", "cluster_name: sluice }", "cluster_name: sluce }", `did you mean "sluice"?`},
+	{"the name of another filter", hostPatch, hostPatch + settingsOfRoute, `no rate limit filter has the name "envoy.filters.http.rate_limit"`},
 }
 
 // TestIstioMistakes plants mistakes that people make into a good EnvoyFilter, in which nothing is found.

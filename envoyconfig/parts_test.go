@@ -26,6 +26,7 @@ typed_config:
   "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
   domain: shop
   timeout: 0.25s
+  rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: outbound|8081||sluice } } }
 `
 	localText = `name: envoy.filters.http.local_ratelimit
 typed_config:

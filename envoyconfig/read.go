@@ -32,6 +32,7 @@ func Read(files []File) (*Config, error) {
 	}
 	c.sources = nil
 	c.judge.Conclude(c.release, c.allowsDeprecated)
+	c.judge.Wrong = distinct(c.judge.Wrong)
 	if len(c.judge.Wrong) > 0 {
 		return nil, errors.Join(c.judge.Wrong...)
 	}
@@ -42,6 +43,17 @@ func Read(files []File) (*Config, error) {
 	c.applyPatches()
 	c.others()
 	return c, nil
+}
+
+// distinct returns the errors without those that say the same again: parts of patches are judged twice.
+func distinct(all []error) []error {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(all, func(err error) bool {
+		text := err.Error()
+		again := seen[text]
+		seen[text] = true
+		return again
+	})
 }
 
 // file takes in a file.

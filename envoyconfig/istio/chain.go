@@ -49,7 +49,7 @@ func unions(all []*EnvoyFilter, chains []*Chain, together func(p, other *Patch) 
 	for _, f := range all {
 		for _, p := range f.Patches {
 			if slices.ContainsFunc(chains, func(c *Chain) bool {
-				return c.has(p) && slices.ContainsFunc(c.Patches, func(o *Patch) bool { return together(p, o) })
+				return c.Has(p) && slices.ContainsFunc(c.Patches, func(o *Patch) bool { return together(p, o) })
 			}) {
 				continue
 			}
@@ -147,7 +147,5 @@ func (f *EnvoyFilter) rootness() int {
 	return 0
 }
 
-func (c *Chain) has(p *Patch) bool { return slices.Contains(c.Patches, p) }
-
-// Gets reports whether the chain's proxies get the patch.
-func (c *Chain) Gets(p *Patch) bool { return c.has(p) }
+// Has reports whether the chain's proxies get the patch.
+func (c *Chain) Has(p *Patch) bool { return slices.Contains(c.Patches, p) }

@@ -14,13 +14,20 @@ var generated = []string{
 	"envoy.filters.http.cors", "istio.stats", "envoy.filters.http.stateful_session", Router,
 }
 
+// Filter is an HTTP filter of a chain.
+type Filter struct {
+	*tree.Node
+	// Part says that the filter is in no file, but only what is merged into it.
+	Part bool
+}
+
 // HTTPFilters returns the filters of the chain after all patches. The values of patches are nodes of
 // files; generated filters have a name alone, and no place. A filter is put before the router where
 // istiod does not find its neighbour, which [Patch.Idle] reports.
-func (c *Chain) HTTPFilters() []*tree.Node {
-	var filters []*tree.Node
+func (c *Chain) HTTPFilters() []Filter {
+	var filters []Filter
 	for _, name := range generated {
-		filters = append(filters, named(name))
+		filters = append(filters, Filter{&tree.Node{Kind: tree.Object, Nodes: []tree.Node{{Name: "name", Kind: tree.Text, Text: name}}}, true})
 	}
 	for _, p := range c.Patches {
 		if p.ApplyTo == HTTPFilter {
@@ -35,38 +42,32 @@ func (c *Chain) HTTPFilters() []*tree.Node {
 	return filters
 }
 
-// named returns a filter that has a name and nothing else.
-func named(name string) *tree.Node {
-	return &tree.Node{Kind: tree.Object, Nodes: []tree.Node{{Name: "name", Kind: tree.Text, Text: name}}}
-}
-
 // place carries out all operations but merges.
-func (p *Patch) place(filters []*tree.Node) []*tree.Node {
-	sub := p.subFilter().Text
-	at := slices.IndexFunc(filters, func(n *tree.Node) bool { return n.Field("name").Text == sub })
-	router := slices.IndexFunc(filters, func(n *tree.Node) bool { return n.Field("name").Text == Router })
+func (p *Patch) place(filters []Filter) []Filter {
+	sub, added := p.subFilter().Text, Filter{Node: p.Value}
+	at := indexOf(filters, sub)
 	switch p.Operation {
 	case add:
-		return append(filters, p.Value)
+		return append(filters, added)
 	case insertFirst:
-		return slices.Insert(filters, 0, p.Value)
+		return slices.Insert(filters, 0, added)
 	case insertFore, insertAfter, replace:
 		switch {
 		case sub == "" && p.Operation == insertFore:
-			return slices.Insert(filters, 0, p.Value)
+			return slices.Insert(filters, 0, added)
 		case sub == "" && p.Operation == insertAfter:
-			return append(filters, p.Value)
+			return append(filters, added)
 		case at < 0:
-			return slices.Insert(filters, max(router, 0), p.Value)
+			return slices.Insert(filters, max(indexOf(filters, Router), 0), added)
 		case p.Operation == insertFore:
-			return slices.Insert(filters, at, p.Value)
+			return slices.Insert(filters, at, added)
 		case p.Operation == insertAfter:
-			return slices.Insert(filters, at+1, p.Value)
+			return slices.Insert(filters, at+1, added)
 		}
-		filters[at] = p.Value
+		filters[at] = added
 	case remove:
 		if sub != "" {
-			return slices.DeleteFunc(filters, func(n *tree.Node) bool { return n.Field("name").Text == sub })
+			return slices.DeleteFunc(filters, func(f Filter) bool { return f.Field("name").Text == sub })
 		}
 	}
 	return filters
@@ -74,14 +75,14 @@ func (p *Patch) place(filters []*tree.Node) []*tree.Node {
 
 // mergeInto merges the value into the filters that match. Where none of them is in the files, the value stands
 // for the one that it is merged into.
-func (p *Patch) mergeInto(filters []*tree.Node) []*tree.Node {
+func (p *Patch) mergeInto(filters []Filter) []Filter {
 	sub, found := p.subFilter().Text, false
 	typed := p.Value.Field("typed_config")
-	for i, n := range filters {
-		if config := n.Field("typed_config"); config.There() && config.TypeName() == typed.TypeName() && (sub == "" || n.Field("name").Text == sub) {
-			merged := *n
-			merged.Nodes = slices.Clone(n.Nodes)
-			filters[i] = &merged
+	for i, f := range filters {
+		if config := f.Field("typed_config"); config.There() && config.TypeName() == typed.TypeName() && (sub == "" || f.Field("name").Text == sub) {
+			merged := *f.Node
+			merged.Nodes = slices.Clone(f.Nodes)
+			filters[i].Node = &merged
 			for j := range merged.Nodes {
 				if merged.Nodes[j].Is("typed_config") {
 					merged.Nodes[j] = *Merge(config, typed)
@@ -91,10 +92,14 @@ func (p *Patch) mergeInto(filters []*tree.Node) []*tree.Node {
 		}
 	}
 	if !found && typed.There() {
-		router := slices.IndexFunc(filters, func(n *tree.Node) bool { return n.Field("name").Text == Router })
-		return slices.Insert(filters, max(router, 0), p.Value)
+		return slices.Insert(filters, max(indexOf(filters, Router), 0), Filter{p.Value, true})
 	}
 	return filters
+}
+
+// indexOf returns the place of the first filter of a name; -1 if there is none.
+func indexOf(filters []Filter, name string) int {
+	return slices.IndexFunc(filters, func(f Filter) bool { return f.Field("name").Text == name })
 }
 
 func (p *Patch) subFilter() *tree.Node {

@@ -128,3 +128,9 @@ func (p *Patch) idleRoutes() *Idle {
 func (p *Patch) example(name string) string {
 	return fmt.Sprintf("%q", rules.Shorten(strings.TrimSuffix(name, ":"))+":80")
 }
+
+// isCluster has the form of the names that istiod gives to clusters, and those of the ones in each proxy.
+var isCluster = regexp.MustCompile(`^(outbound|inbound|outbound_|inbound-vip)[|_][^|]*[|_][^|]*[|_]|^(PassthroughCluster|BlackHoleCluster|InboundPassthroughCluster.*|xds-grpc|sds-grpc|agent|zipkin|prometheus_stats)$`)
+
+// IsCluster reports whether a name may be that of a cluster that istiod makes.
+func IsCluster(name string) bool { return isCluster.MatchString(name) }
