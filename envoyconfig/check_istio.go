@@ -1,11 +1,10 @@
 package envoyconfig
 
 import (
-	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/istio"
 )
 
@@ -47,12 +46,12 @@ func (k *checker) apart(p *istio.Patch, all []*istio.Patch) {
 			others = append(others, o)
 		}
 	}
-	if len(meets) > 0 {
-		why, pos := p.Misplaced(meets[0])
-		if why != "" && !slices.ContainsFunc(meets, func(o *istio.Patch) bool { why, _ := p.Misplaced(o); return why == "" }) {
-			k.report(NeverAsked, rules.Warning, pos, "this probably does not reach the proxies of the patch at %v: %s: put it into the namespace of the gateways", meets[0].Node.Pos(), why)
-		}
-	} else if len(others) > 0 && sends(p) {
+	strays := func(o *istio.Patch) bool { why, _ := p.Strays(o); return why != "" }
+	switch {
+	case len(meets) > 0 && !slices.ContainsFunc(meets, func(o *istio.Patch) bool { return !strays(o) }):
+		why, pos := p.Strays(meets[0])
+		k.report(NeverAsked, rules.Warning, pos, "this probably does not reach the proxies of the patch at %v: %s: put it into the namespace of the gateways", meets[0].Node.Pos(), why)
+	case len(meets) == 0 && len(others) > 0 && sends(p):
 		why, pos := p.Differs(others[0])
 		k.report(NeverAsked, rules.Error, pos, "nothing sends the rate_limits of this patch: no listener has them and the filter, at %v: %s: make both alike", others[0].Node.Pos(), why)
 	}
@@ -60,43 +59,34 @@ func (k *checker) apart(p *istio.Patch, all []*istio.Patch) {
 
 // patchedCluster holds that the proxies which get a filter get the cluster of its service.
 func (k *checker) patchedCluster(m *manager, f *filter, all []*istio.Patch) {
-	name := f.config.At("rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name")
+	at := f.config.At("rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name")
 	var names []string
 	var elsewhere *istio.Patch
 	for _, p := range all {
-		added := p.Value.Field("name").Text
+		name := p.Value.Field("name").Text
 		switch {
-		case p.ApplyTo != istio.Cluster || !p.Value.There():
-		case added == name.Text && p.Merges():
-			k.report(Cluster, rules.Error, p.Node.Pos(), "MERGE renames the clusters that match to %s, and adds none: write operation: ADD", name.Shown())
+		case p.ApplyTo != istio.Cluster || name == "":
+		case name != at.Text:
+			names = append(names, name)
+		case p.Merges():
+			k.report(Cluster, rules.Error, p.Node.Pos(), "MERGE renames each cluster that it matches to %s, and adds none: write operation: ADD", at.Shown())
 			return
-		case added == name.Text && m.chain.Has(p):
+		case m.chain.Has(p):
 			return
-		case added == name.Text:
+		default:
 			elsewhere = p
-		case p.Whole():
-			names = append(names, added)
 		}
 	}
+	near := rules.Nearest(at.Text, names)
 	switch {
-	case !name.There():
+	case !at.There():
 	case elsewhere != nil:
-		k.report(Cluster, rules.Error, name.Pos(), "Envoy rejects the filter, since its proxy does not get the cluster %s: the patch that adds it, at %v, is for other proxies: give both one context, selector and namespace",
-			name.Shown(), elsewhere.Node.Pos())
-	case istio.IsCluster(name.Text):
-	case len(rules.Nearest(name.Text, names)) > 0:
-		k.report(Cluster, rules.Error, name.Pos(), "no patch adds the cluster %s, and Envoy rejects the filter: correct the name%s", name.Shown(), rules.DidYouMean(rules.Nearest(name.Text, names)))
+		k.report(Cluster, rules.Error, at.Pos(), "proxies with this filter do not get the cluster %s, so that every call fails: the patch that adds it, at %v, is for others: give both patches one context, selector and namespace",
+			at.Shown(), elsewhere.Node.Pos())
+	case strings.Contains(at.Text, "|"): // istiod makes it of a Service
+	case len(near) > 0:
+		k.report(Cluster, rules.Error, at.Pos(), "no patch adds the cluster %s, so that every call fails: correct the name%s", at.Shown(), rules.DidYouMean(near))
 	default:
-		k.report(Unknown, rules.Note, name.Pos(), "no patch in these files adds the cluster %s, and Istio's own are named such as outbound|8081||sluice.default.svc.cluster.local: give the EnvoyFilter that adds it, too", name.Shown())
+		k.report(Unknown, rules.Note, at.Pos(), "no patch in these files adds the cluster %s, and those of Istio have names such as outbound|8081||sluice.default.svc.cluster.local: give the EnvoyFilter that adds it, too", at.Shown())
 	}
-}
-
-// networkFilter holds that a patch of network filters does not add an HTTP filter.
-func (c *Config) networkFilter(p *istio.Patch) {
-	typeName, config := p.Value.Field("typed_config").Typed()
-	if typeName == api.RateLimit || typeName == api.RateLimitQuota {
-		c.judge.Wrong = append(c.judge.Wrong, fmt.Errorf("%v: Envoy has no network filter %s, and rejects it: write applyTo: HTTP_FILTER", p.Node.Field("apply_to").Pos(), typeName))
-		return
-	}
-	c.judge.Expect(config, typeName)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// patchedMessages are the messages of the values of patches. That of an HTTP filter is api.Patch and its target.
+// patchedMessages are the messages of the values of patches.
 var patchedMessages = map[string]string{
 	istio.Listener: api.Listener, istio.RouteConfiguration: api.RouteTable, istio.VirtualHost: api.VirtualHost, istio.HTTPRoute: api.Route,
 	istio.Cluster: api.Cluster, istio.ExtensionConfig: api.Extension, istio.HTTPFilter: api.Patch + istio.HTTPFilter,
@@ -36,18 +36,25 @@ func (c *Config) patch(p *istio.Patch) {
 	} else if ok {
 		c.judge.ExpectPart(p.Value, message)
 	}
+	wrong := func(at *tree.Node, format string, args ...any) {
+		c.judge.Wrong = append(c.judge.Wrong, fmt.Errorf("%v: "+format, append([]any{at.Pos()}, args...)...))
+	}
 	switch {
 	case p.ApplyTo == istio.HTTPFilter && p.Whole():
 		newFilter(p.Value).judge(&c.judge, false)
 	case p.ApplyTo == istio.VirtualHost:
 		if at := p.Value.Field("route"); at.There() {
-			c.judge.Wrong = append(c.judge.Wrong, fmt.Errorf("%v: a virtual host has no field route, and istiod drops it: put its rate_limits into value, or write applyTo: HTTP_ROUTE", at.Pos()))
+			wrong(at, "a virtual host has no field route, and istiod drops it: put its rate_limits into value, or write applyTo: HTTP_ROUTE")
 		}
 		c.judge.Expect(p.Value, api.Snippet)
 	case p.ApplyTo == istio.HTTPRoute:
 		c.judge.Expect(p.Value.Field("route"), api.Snippet)
 	case p.ApplyTo == istio.NetworkFilter:
-		c.networkFilter(p)
+		typeName, config := p.Value.Field("typed_config").Typed()
+		if typeName == api.RateLimit || typeName == api.RateLimitQuota {
+			wrong(p.Node.Field("apply_to"), "Envoy has no network filter %s, and rejects it: write applyTo: HTTP_FILTER", typeName)
+		}
+		c.judge.Expect(config, typeName)
 	case p.ApplyTo == istio.Cluster && !p.Merges():
 		c.cluster(p.Value)
 	case p.ApplyTo == istio.Listener:
@@ -78,14 +85,18 @@ func (c *Config) applyPatches() {
 	}
 	c.managers = slices.DeleteFunc(c.managers, func(m *manager) bool { return m == parts })
 	for i, chain := range chains {
-		m := &manager{node: c.envoyFilters[0].Node, fragments: true, chain: chain, table: newPatchedTable(chain)}
+		m := &manager{node: parts.node, fragments: true, chain: chain, filters: slices.Clone(parts.filters), table: newPatchedTable(chain)}
 		m.table.hosts = append(m.table.hosts, parts.table.hosts...)
 		if parts.table.node.There() {
 			m.table.node = istio.Merge(parts.table.node, m.table.node)
 		}
-		m.filters = slices.Clone(parts.filters)
-		for _, f := range chain.HTTPFilters() {
-			m.filters = append(m.filters, newPatchedFilter(f))
+		for _, added := range chain.HTTPFilters() {
+			f := newFilter(added.Node)
+			f.whole = added.Whole
+			if f.name == istio.Router && f.typeName == "" {
+				f.typeName = api.Router
+			}
+			m.filters = append(m.filters, f)
 		}
 		c.resolveFilters(m)
 		if i == 0 {
@@ -93,16 +104,6 @@ func (c *Config) applyPatches() {
 		}
 		c.managers = append(c.managers, m)
 	}
-}
-
-// newPatchedFilter is newFilter for one that istiod may have added itself.
-func newPatchedFilter(n istio.Filter) *filter {
-	f := newFilter(n.Node)
-	f.added = !n.Part
-	if f.name == istio.Router && f.typeName == "" {
-		f.typeName = api.Router
-	}
-	return f
 }
 
 // complete reports whether one of the patches adds a filter that limits, and the other one rate_limits.
@@ -118,18 +119,13 @@ func limits(p *istio.Patch) bool {
 
 // sends reports whether a patch adds rate_limits to routes, or a configuration of the rate limit filter.
 func sends(p *istio.Patch) bool {
-	lists := []*tree.Node{p.Value.Field("rate_limits"), p.Value.At("route", "rate_limits")}
-	if slices.ContainsFunc(lists, func(n *tree.Node) bool { return len(n.Nodes) > 0 }) {
-		return p.ApplyTo != istio.HTTPFilter
+	if p.ApplyTo == istio.HTTPFilter {
+		return false
 	}
-	for f := range p.Value.Field("typed_per_filter_config").Fields() {
-		typeName, config := f.Typed()
-		if typeName == api.FilterConfig {
-			typeName, _ = config.Field("config").Typed()
-		}
-		if typeName == api.RateLimitPerRoute {
-			return true
-		}
-	}
-	return false
+	found := len(p.Value.Field("rate_limits").Nodes)+len(p.Value.At("route", "rate_limits").Nodes) > 0
+	p.Value.Field("typed_per_filter_config").Each(func(n *tree.Node) {
+		typeName, _ := n.Typed()
+		found = found || typeName == api.RateLimitPerRoute
+	})
+	return found
 }

@@ -14,17 +14,16 @@ func newPatchedTable(chain *istio.Chain) *table {
 	var keys []istio.HostMatch
 	for _, p := range chain.Patches {
 		switch {
-		case p.ApplyTo == istio.RouteConfiguration && p.Merges():
-			t.node = merged(t.node, p)
+		case !p.Value.There():
+		case p.ApplyTo == istio.RouteConfiguration:
+			t.node = merged(t.node, p.Value)
 			t.hosts = append(t.hosts, newTable(p.Value).hosts...)
-		case p.ApplyTo == istio.VirtualHost && p.Whole():
+		case p.ApplyTo == istio.VirtualHost && !p.Merges():
 			h := newHost(p.Value)
 			h.routes = tree.All(p.Value.Field("routes"), newRoute)
 			t.hosts = append(t.hosts, h)
-		case p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute:
-			if key := p.Host(); p.Value.There() && !slices.Contains(keys, key) {
-				keys = append(keys, key)
-			}
+		case (p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute) && !slices.Contains(keys, p.Host()):
+			keys = append(keys, p.Host())
 		}
 	}
 	for _, key := range keys {
@@ -36,63 +35,52 @@ func newPatchedTable(chain *istio.Chain) *table {
 	return t
 }
 
-// newPatchedHost returns the virtual host of a match, after all patches for it.
+// newPatchedHost returns the virtual host of a match, after all patches for it. Their policies keep the nodes of the
+// files, by which the checks know them.
 func newPatchedHost(chain *istio.Chain, key istio.HostMatch) *virtualHost {
 	h := &virtualHost{node: &tree.Missing, name: key.Name}
+	var routes, added []*istio.Patch
 	names := []string{}
-	var added []*route
 	for _, p := range chain.Patches {
-		if !p.Host().Takes(key) || !p.Value.There() {
-			continue
-		}
 		switch {
+		case !p.Value.There() || !p.Host().Takes(key):
 		case p.ApplyTo == istio.VirtualHost && p.Merges():
-			h.node = merged(h.node, p)
-			h.policies = mergedPolicies(h.policies, p, p.Value.Field("rate_limits"))
-		case p.ApplyTo == istio.HTTPRoute && p.Whole():
-			added = append(added, newRoute(p.Value))
-		case p.ApplyTo == istio.HTTPRoute && !slices.Contains(names, p.Route()):
-			names = append(names, p.Route())
+			h.node = merged(h.node, p.Value)
+			h.policies = append(h.policies, newPolicies(p.Value.Field("rate_limits"))...)
+		case p.ApplyTo == istio.HTTPRoute && p.Merges():
+			routes, names = append(routes, p), append(names, p.Route())
+		case p.ApplyTo == istio.HTTPRoute:
+			added = append(added, p)
 		}
 	}
-	if h.node.There() && !slices.Contains(names, "") {
-		names = append([]string{""}, names...)
+	if h.node.There() {
+		names = append(names, "")
 	}
-	for _, name := range names {
-		h.routes = append(h.routes, newPatchedRoute(chain, h, key, name))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		r := &route{node: &tree.Missing, fragment: true}
+		for _, p := range routes {
+			if p.Route() == "" || p.Route() == name {
+				r.node = merged(r.node, p.Value)
+				r.policies = append(r.policies, newPolicies(p.Value.At("route", "rate_limits"))...)
+			}
+		}
+		r.action = r.node.Field("route")
+		if !r.node.There() {
+			r.node = h.node
+		}
+		h.routes = append(h.routes, r)
 	}
-	h.routes = append(h.routes, added...)
+	for _, p := range added {
+		h.routes = append(h.routes, newRoute(p.Value))
+	}
 	return h
 }
 
-// newPatchedRoute returns the route of a name, or any other one without a name, after all patches for it.
-func newPatchedRoute(chain *istio.Chain, h *virtualHost, key istio.HostMatch, name string) *route {
-	r := &route{node: &tree.Missing, action: &tree.Missing, fragment: true}
-	for _, p := range chain.Patches {
-		if p.ApplyTo == istio.HTTPRoute && p.Merges() && p.Host().Takes(key) && (p.Route() == "" || p.Route() == name) && p.Value.There() {
-			r.node = merged(r.node, p)
-			r.policies = mergedPolicies(r.policies, p, p.Value.At("route", "rate_limits"))
-		}
-	}
-	r.action = r.node.Field("route")
-	if !r.node.There() {
-		r.node = h.node
-	}
-	return r
-}
-
-// merged returns a node into which a patch is merged. One that is not there becomes the value.
-func merged(n *tree.Node, p *istio.Patch) *tree.Node {
+// merged returns a node into which a value is merged. One that is not there becomes the value.
+func merged(n, value *tree.Node) *tree.Node {
 	if !n.There() {
-		return p.Value
+		return value
 	}
-	return istio.Merge(n, p.Value)
-}
-
-// mergedPolicies returns rate_limits after a patch. Their nodes are those of the files.
-func mergedPolicies(policies []*policy, p *istio.Patch, list *tree.Node) []*policy {
-	if p.ReplacesLists() && list.There() {
-		policies = nil
-	}
-	return slices.Concat(policies, newPolicies(list))
+	return istio.Merge(n, value)
 }

@@ -3,102 +3,89 @@ package istio
 import (
 	"cmp"
 	"slices"
-	"strconv"
-	"strings"
-
-	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Chain is the patches that one connection manager of a proxy gets, and the clusters of the proxy.
+// Chain is the patches that one connection manager of a proxy gets, and those of the proxy's clusters.
 type Chain struct {
-	Context string
 	// Patches are in the order in which istiod applies those of a kind.
 	Patches []*Patch
-
-	scope scope
 }
 
-// Chains returns the chains that the EnvoyFilters tell apart, by their scopes and contexts. Two
-// EnvoyFilters with labels that do not contain each other may be for the same proxies, or for others:
-// they share a chain only if together makes one of them useful.
-func Chains(all []*EnvoyFilter, together func(p, other *Patch) bool) []*Chain {
+// Chains returns the chains that the EnvoyFilters tell apart, by their scopes and contexts. Two EnvoyFilters
+// with different labels may be for the same proxies, or for others: they share a chain only if that is the only one
+// in which patches get what completes them.
+func Chains(all []*EnvoyFilter, complete func(p, other *Patch) bool) (chains []*Chain) {
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b *EnvoyFilter) int {
-		return cmp.Or(cmp.Compare(a.order(), b.order()), cmp.Compare(b.rootness(), a.rootness()))
-	})
-	var chains []*Chain
+	slices.SortStableFunc(all, (*EnvoyFilter).compare)
 	seen := map[string]bool{}
-	addScope := func(s scope) {
+	take := func(s scope) {
 		if !seen[s.key()] {
 			seen[s.key()] = true
 			chains = append(chains, chainsOf(all, s)...)
 		}
 	}
 	for _, f := range all {
-		addScope(f.scope)
+		take(f.scope)
 	}
-	for _, s := range unions(all, chains, together) {
-		addScope(s)
+	for _, f := range all {
+		for _, p := range f.Patches {
+			completes := func(o *Patch) bool { return complete(p, o) }
+			if slices.ContainsFunc(chains, func(c *Chain) bool { return c.Has(p) && slices.ContainsFunc(c.Patches, completes) }) {
+				continue
+			}
+			for _, o := range all {
+				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return completes(other) && p.Meets(other) }) {
+					take(f.scope.and(o.scope))
+				}
+			}
+		}
 	}
 	return chains
 }
 
-// unions returns the scopes of two EnvoyFilters that share no chain, may be for the same proxies, and
-// have patches that make each other useful.
-func unions(all []*EnvoyFilter, chains []*Chain, together func(p, other *Patch) bool) (found []scope) {
-	for _, f := range all {
-		for _, p := range f.Patches {
-			if slices.ContainsFunc(chains, func(c *Chain) bool {
-				return c.Has(p) && slices.ContainsFunc(c.Patches, func(o *Patch) bool { return together(p, o) })
-			}) {
-				continue
-			}
-			for _, other := range all {
-				if slices.ContainsFunc(other.Patches, func(o *Patch) bool { return together(p, o) && p.Meets(o) }) {
-					found = append(found, f.scope.and(other.scope))
-				}
-			}
-		}
+// compare returns the order of two EnvoyFilters, as far as files say it: a creation time is not among them.
+func (f *EnvoyFilter) compare(other *EnvoyFilter) int {
+	c := cmp.Compare(f.priority, other.priority)
+	switch {
+	case c != 0 || f.scope.namespace == other.scope.namespace:
+		return c
+	case f.scope.namespace == rootNamespace:
+		return -1
+	case other.scope.namespace == rootNamespace:
+		return 1
 	}
-	return found
+	return 0
 }
 
 // chainsOf returns a chain for each context of the patches that the proxies of a scope get.
 func chainsOf(all []*EnvoyFilter, s scope) (chains []*Chain) {
-	var named, variants []string
+	var patches []*Patch
+	var named []string
 	for _, f := range all {
+		if !f.scope.covers(s) {
+			continue
+		}
+		patches = append(patches, f.Patches...)
 		for _, p := range f.Patches {
-			if !f.scope.covers(s) || !p.shapesChain() {
-				continue
-			}
-			if p.Context != anyContext && !slices.Contains(named, p.Context) {
+			if p.shapesChain() && p.Context != anyContext && !slices.Contains(named, p.Context) {
 				named = append(named, p.Context)
 			}
-			if v := p.variant(); v != "" && !slices.Contains(variants, v) {
-				variants = append(variants, v)
-			}
 		}
+	}
+	if !slices.ContainsFunc(patches, (*Patch).shapesChain) {
+		return nil
 	}
 	if len(named) == 0 {
 		named = []string{anyContext}
 	}
-	if len(variants) == 0 {
-		variants = []string{""}
-	}
 	for _, context := range named {
-		for _, variant := range variants {
-			c := &Chain{Context: context, scope: s}
-			for _, f := range all {
-				for _, p := range f.Patches {
-					if f.scope.covers(s) && p.reaches(context, variant) {
-						c.Patches = append(c.Patches, p)
-					}
-				}
-			}
-			if slices.ContainsFunc(c.Patches, (*Patch).shapesChain) {
-				chains = append(chains, c)
+		c := &Chain{}
+		for _, p := range patches {
+			if p.reaches(context) {
+				c.Patches = append(c.Patches, p)
 			}
 		}
+		chains = append(chains, c)
 	}
 	return chains
 }
@@ -108,44 +95,11 @@ func (p *Patch) shapesChain() bool {
 	return slices.Contains([]string{HTTPFilter, RouteConfiguration, VirtualHost, HTTPRoute}, p.ApplyTo)
 }
 
-// variant returns the conditions of a patch that another patch may exclude: the version of the proxy and the
-// route configuration.
-func (p *Patch) variant() string {
-	var v strings.Builder
-	for _, at := range []*tree.Node{
-		p.match.At("proxy", "proxy_version"), p.match.At("route_configuration", "name"),
-		p.match.At("route_configuration", "port_number"), p.match.At("route_configuration", "gateway"),
-	} {
-		if at.Text != "" {
-			v.WriteString(at.Name + " " + at.Text + "\n")
-		}
-	}
-	return v.String()
+// reaches reports whether the listeners of a context get the patch, or their proxies if it is one of clusters.
+func (p *Patch) reaches(context string) bool {
+	sidecar := func(c string) bool { return c == inbound || c == outbound }
+	return p.Context == context || p.Context == anyContext || p.ApplyTo == Cluster && (context == anyContext || sidecar(p.Context) && sidecar(context))
 }
 
-// reaches reports whether the patch is for a context and a variant.
-func (p *Patch) reaches(context, variant string) bool {
-	if p.ApplyTo == Cluster { // clusters are the proxy's, and not a listener's
-		sidecar := func(c string) bool { return c == inbound || c == outbound }
-		return p.Context == context || p.Context == anyContext || context == anyContext || sidecar(p.Context) && sidecar(context)
-	}
-	v := p.variant()
-	return (p.Context == context || p.Context == anyContext) && (v == "" || v == variant)
-}
-
-// order is the priority of an EnvoyFilter.
-func (f *EnvoyFilter) order() int64 {
-	n, _ := strconv.ParseInt(f.priority, 10, 64) // 0 without one
-	return n
-}
-
-// rootness sorts those of the root namespace before the others of the same priority.
-func (f *EnvoyFilter) rootness() int {
-	if f.scope.namespace == rootNamespace {
-		return 1
-	}
-	return 0
-}
-
-// Has reports whether the chain's proxies get the patch.
+// Has reports whether the chain gets the patch.
 func (c *Chain) Has(p *Patch) bool { return slices.Contains(c.Patches, p) }

@@ -2,15 +2,16 @@ package istio
 
 import (
 	"fmt"
-	"regexp"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// The targets of patches that this project reads.
+// The targets of patches.
 const (
 	HTTPFilter         = "HTTP_FILTER"
 	NetworkFilter      = "NETWORK_FILTER"
@@ -22,20 +23,17 @@ const (
 	ExtensionConfig    = "EXTENSION_CONFIG"
 )
 
-// The operations of patches.
+// The operations and the contexts of patches.
 const (
-	merge       = "MERGE"
-	mergeLists  = "MERGE_AND_REPLACE_LIST"
-	add         = "ADD"
-	remove      = "REMOVE"
-	replace     = "REPLACE"
-	insertFirst = "INSERT_FIRST"
-	insertFore  = "INSERT_BEFORE"
-	insertAfter = "INSERT_AFTER"
-)
+	merge        = "MERGE"
+	mergeLists   = "MERGE_AND_REPLACE_LIST"
+	add          = "ADD"
+	remove       = "REMOVE"
+	replace      = "REPLACE"
+	insertFirst  = "INSERT_FIRST"
+	insertBefore = "INSERT_BEFORE"
+	insertAfter  = "INSERT_AFTER"
 
-// The contexts of patches.
-const (
 	anyContext = "ANY"
 	gateway    = "GATEWAY"
 	inbound    = "SIDECAR_INBOUND"
@@ -43,37 +41,31 @@ const (
 	waypoint   = "WAYPOINT"
 )
 
-// Router is the name of the last HTTP filter of each connection manager, and connectionManager that
-// of the network filter.
-const (
-	Router            = "envoy.filters.http.router"
-	connectionManager = "envoy.filters.network.http_connection_manager"
-)
-
 var (
 	contexts   = []string{anyContext, inbound, outbound, gateway, waypoint}
-	operations = []string{merge, add, remove, insertFore, insertAfter, insertFirst, replace, mergeLists}
+	additions  = []string{add, insertBefore, insertAfter, insertFirst}
+	ofFilters  = append([]string{merge, remove, replace}, additions...)
+	ofObjects  = append([]string{merge, mergeLists, remove}, additions...)
+	operations = append([]string{mergeLists}, ofFilters...)
 )
 
-// effective are the operations that istiod carries out for each target. It drops the others.
-var effective = map[string][]string{
-	Listener:           {merge, mergeLists, add, remove, insertFore, insertAfter, insertFirst},
-	"FILTER_CHAIN":     {merge, mergeLists, add, remove, insertFore, insertAfter, insertFirst},
-	NetworkFilter:      {merge, add, remove, insertFore, insertAfter, insertFirst, replace},
-	HTTPFilter:         {merge, add, remove, insertFore, insertAfter, insertFirst, replace},
-	RouteConfiguration: {merge, mergeLists},
-	VirtualHost:        {merge, mergeLists, add, remove, insertFore, insertAfter, insertFirst, replace},
-	HTTPRoute:          {merge, mergeLists, add, remove, insertFore, insertAfter, insertFirst},
-	Cluster:            {merge, mergeLists, add, remove, insertFore, insertAfter, insertFirst},
-	ExtensionConfig:    {add, insertFore, insertAfter, insertFirst},
-	"BOOTSTRAP":        {merge, mergeLists},
-	"LISTENER_FILTER":  {merge, add, remove, insertFore, insertAfter, insertFirst, replace},
-}
-
-// matchOf is the field of match that istiod looks at for each target.
-var matchOf = map[string]string{
-	Listener: "listener", "FILTER_CHAIN": "listener", NetworkFilter: "listener", HTTPFilter: "listener", "LISTENER_FILTER": "listener",
-	RouteConfiguration: "routeConfiguration", VirtualHost: "routeConfiguration", HTTPRoute: "routeConfiguration", Cluster: "cluster",
+// targets are those of patches: the operations that istiod carries out for each, the field of match that it looks
+// at, and the operation that they mostly have.
+var targets = map[string]struct {
+	operations   []string
+	match, usual string
+}{
+	Listener:           {ofObjects, "listener", add},
+	"FILTER_CHAIN":     {ofObjects, "listener", merge},
+	NetworkFilter:      {ofFilters, "listener", insertBefore},
+	HTTPFilter:         {ofFilters, "listener", insertBefore},
+	"LISTENER_FILTER":  {ofFilters, "listener", insertBefore},
+	RouteConfiguration: {[]string{merge, mergeLists}, "routeConfiguration", merge},
+	VirtualHost:        {append([]string{replace}, ofObjects...), "routeConfiguration", merge},
+	HTTPRoute:          {ofObjects, "routeConfiguration", merge},
+	Cluster:            {ofObjects, "cluster", add},
+	ExtensionConfig:    {additions, "", add},
+	"BOOTSTRAP":        {[]string{merge, mergeLists}, "", merge},
 }
 
 // EnvoyFilter is an object that changes the configuration of proxies.
@@ -82,28 +74,25 @@ type EnvoyFilter struct {
 	Patches []*Patch
 
 	scope    scope
-	priority string
+	priority int64
 }
 
 // Patch is an element of configPatches.
 type Patch struct {
-	Of                          *EnvoyFilter
 	Node, Value                 *tree.Node
 	ApplyTo, Operation, Context string
 
+	of    *EnvoyFilter
 	match *tree.Node
 }
 
-// Read reads an EnvoyFilter, and returns an error for each thing that Kubernetes or the webhook of
-// istiod rejects.
-func Read(n *tree.Node) (*EnvoyFilter, []error) {
-	var wrong []error
-	objectShape.check(n, &wrong)
-	spec := n.Field("spec")
-	f := &EnvoyFilter{Node: n, scope: newScope(n), priority: spec.Field("priority").Text}
-	for patch := range spec.Field("config_patches").Elements() {
+// Read reads an EnvoyFilter, and returns an error for each thing that Kubernetes or istiod rejects.
+func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
+	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
+	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, strange(n, "")
+	for patch := range n.At("spec", "config_patches").Elements() {
 		p := &Patch{
-			Of: f, Node: patch, Value: patch.At("patch", "value"), match: patch.Field("match"),
+			of: f, Node: patch, Value: patch.At("patch", "value"), match: patch.Field("match"),
 			ApplyTo: patch.Field("apply_to").Text, Operation: patch.At("patch", "operation").Text, Context: patch.At("match", "context").Text,
 		}
 		if p.Context == "" {
@@ -118,9 +107,6 @@ func Read(n *tree.Node) (*EnvoyFilter, []error) {
 // check returns the errors of a patch.
 func (p *Patch) check() (wrong []error) {
 	report := func(at *tree.Node, format string, args ...any) {
-		if !at.There() {
-			at = p.Node
-		}
 		wrong = append(wrong, fmt.Errorf("%v: %s", at.Pos(), fmt.Sprintf(format, args...)))
 	}
 	oneOf := func(at *tree.Node, name string, names []string) {
@@ -128,82 +114,60 @@ func (p *Patch) check() (wrong []error) {
 			report(at, "%s: found %s, want %s%s", name, at.Shown(), strings.Join(names, " or "), rules.DidYouMean(rules.Nearest(strings.ToUpper(at.Text), names)))
 		}
 	}
-	targets := slices.Sorted(func(yield func(string) bool) {
-		for target := range effective {
-			if !yield(target) {
-				return
-			}
-		}
-	})
-	patch := p.Node.Field("patch")
+	patch, of, names := p.Node.Field("patch"), targets[p.ApplyTo], slices.Sorted(maps.Keys(targets))
 	oneOf(p.match.Field("context"), "context", contexts)
-	oneOf(p.Node.Field("apply_to"), "applyTo", targets)
+	oneOf(p.Node.Field("apply_to"), "applyTo", names)
 	oneOf(patch.Field("operation"), "operation", operations)
 	if p.Context == waypoint {
 		return wrong // istiod validates no more
 	}
 	switch {
 	case p.ApplyTo == "":
-		report(p.Node, "the patch has no applyTo, and Istio rejects it: add one of %s", strings.Join(targets, ", "))
+		report(p.Node, "the patch has no applyTo, and Istio rejects it: add one of %s", strings.Join(names, ", "))
 	case !patch.There():
-		report(p.Node, "the element has no patch, and Istio rejects it: add patch: { operation: %s, value: ... }", p.usual())
+		report(p.Node, "the element has no patch, and Istio rejects it: add patch: { operation: %s, value: ... }", of.usual)
 	case p.Operation == "":
-		report(patch, "the patch has no operation, and Istio rejects it: add operation: %s", p.usual())
+		report(patch, "the patch has no operation, and Istio rejects it: add operation: %s", of.usual)
 	case p.Operation != remove && !p.Value.There():
 		report(patch, "%s needs a value, and Istio rejects the patch without one: add value below patch", p.Operation)
 	}
-	if version := p.match.At("proxy", "proxy_version"); version.There() {
-		if _, err := regexp.Compile(version.Text); err != nil {
-			report(version, "proxyVersion: found %s, want a regular expression", version.Shown())
-		}
-	}
-	want := matchOf[p.ApplyTo]
 	for _, other := range []string{"listener", "routeConfiguration", "cluster"} {
-		if at := p.match.Field(tree.SnakeCase(other)); want != "" && at.There() && other != want {
-			report(at, "Istio rejects match.%s for applyTo: %s: write match.%s, or another applyTo", other, p.ApplyTo, want)
+		if at := p.match.Field(tree.SnakeCase(other)); of.match != "" && at.There() && other != of.match {
+			report(at, "Istio rejects match.%s for applyTo: %s: write match.%s, or another applyTo", other, p.ApplyTo, of.match)
 		}
 	}
-	return append(wrong, p.checkFilter()...)
-}
-
-// checkFilter returns the errors of a match of filters.
-func (p *Patch) checkFilter() []error {
-	filter := p.match.At("listener", "filter_chain", "filter")
-	sub := filter.Field("sub_filter")
-	why := ""
-	switch {
-	case !filter.There():
-	case filter.Field("name").Text == "":
-		why = "filter without a name: add name: " + connectionManager
-	case !sub.There():
-	case p.ApplyTo != HTTPFilter:
-		why = "subFilter for applyTo: " + p.ApplyTo + ": write applyTo: HTTP_FILTER, or remove subFilter"
-	case sub.Field("name").Text == "":
-		why = "subFilter without a name: add name: " + Router
+	if sub := p.subFilter(); sub.There() && p.ApplyTo != HTTPFilter && of.match == "listener" {
+		report(sub, "Istio rejects subFilter for applyTo: %s: write applyTo: HTTP_FILTER, or remove subFilter", p.ApplyTo)
 	}
-	if why == "" {
-		return nil
-	}
-	return []error{fmt.Errorf("%v: Istio rejects a match of %s", filter.Pos(), why)}
-}
-
-// usual returns the operation that patches of this kind mostly have.
-func (p *Patch) usual() string {
-	switch p.ApplyTo {
-	case HTTPFilter, NetworkFilter:
-		return insertFore
-	case Cluster, Listener, ExtensionConfig:
-		return add
-	default:
-		return merge
-	}
+	return wrong
 }
 
 // Whole reports whether the value is the complete object, and not a part of one that it is merged into.
-func (p *Patch) Whole() bool { return !p.Merges() && p.Operation != remove }
+func (p *Patch) Whole() bool { return p.Value.There() && !p.Merges() }
 
 // Merges reports whether the value is merged into the objects that match.
 func (p *Patch) Merges() bool { return p.Operation == merge || p.Operation == mergeLists }
 
-// ReplacesLists reports whether the lists of the value take the place of those that are there.
-func (p *Patch) ReplacesLists() bool { return p.Operation == mergeLists }
+// HostMatch is the virtual hosts that a patch is for; all of them without a name and a domain.
+type HostMatch struct{ Name, Domain string }
+
+// Takes reports whether a patch with this match applies to the hosts of another match.
+func (m HostMatch) Takes(other HostMatch) bool {
+	return (m.Name == "" || m.Name == other.Name) && (m.Domain == "" || m.Domain == other.Domain)
+}
+
+// Host returns the virtual hosts that a patch is for.
+func (p *Patch) Host() HostMatch {
+	host := p.match.At("route_configuration", "vhost")
+	return HostMatch{host.Field("name").Text, host.Field("domain_name").Text}
+}
+
+// Route returns the name of the route that a patch is for; empty for all.
+func (p *Patch) Route() string {
+	return p.match.At("route_configuration", "vhost", "route", "name").Text
+}
+
+// subFilter is the name of the HTTP filter that a patch is for.
+func (p *Patch) subFilter() *tree.Node {
+	return p.match.At("listener", "filter_chain", "filter", "sub_filter", "name")
+}

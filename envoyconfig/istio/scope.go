@@ -13,19 +13,19 @@ import (
 // rootNamespace is the one whose EnvoyFilters apply in all namespaces. meshConfig can name another.
 const rootNamespace = "istio-system"
 
-// scope says to which proxies an EnvoyFilter applies.
+// scope is the proxies to which an EnvoyFilter applies.
 type scope struct {
 	// namespace is empty where the object has none, and kubectl gives it one.
 	namespace string
 	labels    map[string]string
-	// places are those of the namespace and of the labels, by their names.
+	// places are those of the labels by their names, and that of the namespace by "".
 	places map[string]rules.Pos
 }
 
 func newScope(n *tree.Node) scope {
 	namespace := n.At("metadata", "namespace")
 	s := scope{namespace: namespace.Text, labels: map[string]string{}, places: map[string]rules.Pos{"": namespace.Pos()}}
-	if strings.Contains(s.namespace, "{") || strings.Contains(s.namespace, "$") { // a variable of a template
+	if strings.ContainsAny(s.namespace, "{$") { // a variable of a template
 		s.namespace = ""
 	}
 	for label := range n.At("spec", "workload_selector", "labels").Fields() {
@@ -51,19 +51,6 @@ func (s scope) covers(other scope) bool {
 	return s.isRoot() || s.namespace == other.namespace || other.namespace == ""
 }
 
-// differs returns why no proxy is in both scopes, and the place of that in this one; empty if one may be.
-func (s scope) differs(other scope) (why string, at rules.Pos) {
-	for _, label := range slices.Sorted(maps.Keys(s.labels)) {
-		if value, ok := other.labels[label]; ok && value != s.labels[label] {
-			return fmt.Sprintf("this is for proxies with %s: %s, that for %s: %s", label, rules.Shorten(s.labels[label]), label, rules.Shorten(value)), s.places[label]
-		}
-	}
-	if !s.isRoot() && !other.isRoot() && s.namespace != other.namespace {
-		return fmt.Sprintf("this is for proxies in the namespace %s, that in %s", rules.Shorten(s.namespace), rules.Shorten(other.namespace)), s.places[""]
-	}
-	return "", rules.Pos{}
-}
-
 // and returns the scope of the proxies that are in both.
 func (s scope) and(other scope) scope {
 	both := scope{namespace: s.namespace, labels: maps.Clone(s.labels)}
@@ -81,7 +68,16 @@ func (p *Patch) Differs(other *Patch) (why string, at rules.Pos) {
 	if p.Context != other.Context && p.Context != anyContext && other.Context != anyContext {
 		return fmt.Sprintf("this is for context %s, that for %s", p.Context, other.Context), p.match.Field("context").Pos()
 	}
-	return p.Of.scope.differs(other.Of.scope)
+	s, o := p.of.scope, other.of.scope
+	for _, label := range slices.Sorted(maps.Keys(s.labels)) {
+		if value, ok := o.labels[label]; ok && value != s.labels[label] {
+			return fmt.Sprintf("this is for proxies with %s: %s, that for %s: %s", label, rules.Shorten(s.labels[label]), label, rules.Shorten(value)), s.places[label]
+		}
+	}
+	if !s.isRoot() && !o.isRoot() && s.namespace != o.namespace {
+		return fmt.Sprintf("this is for proxies in the namespace %s, that in %s", rules.Shorten(s.namespace), rules.Shorten(o.namespace)), s.places[""]
+	}
+	return "", rules.Pos{}
 }
 
 // Meets reports whether a listener may get both patches.
@@ -90,31 +86,12 @@ func (p *Patch) Meets(other *Patch) bool {
 	return why == ""
 }
 
-// Misplaced returns why the patch probably does not reach the gateways of the other one: it has the same
-// selector in a namespace of its own, and gateways are mostly in istio-system; empty otherwise.
-func (p *Patch) Misplaced(other *Patch) (why string, at rules.Pos) {
-	s, o := p.Of.scope, other.Of.scope
+// Strays returns why the patch probably does not reach the gateways of the other one, and the place of that: it has the
+// same selector in a namespace of its own, and gateways are mostly in istio-system. It is empty otherwise.
+func (p *Patch) Strays(other *Patch) (why string, at rules.Pos) {
+	s, o := p.of.scope, other.of.scope
 	if p.Context != gateway && other.Context != gateway || s.isRoot() || o.namespace != rootNamespace || len(o.labels) == 0 || !o.covers(s) {
 		return "", rules.Pos{}
 	}
 	return fmt.Sprintf("this is for gateways in the namespace %s alone, and that for those in %s too", rules.Shorten(s.namespace), rootNamespace), s.places[""]
-}
-
-// HostMatch is the virtual hosts that a patch is for; all of them without a name and a domain.
-type HostMatch struct{ Name, Domain string }
-
-// Takes reports whether a patch with this match applies to the hosts of another match.
-func (m HostMatch) Takes(other HostMatch) bool {
-	return (m.Name == "" || m.Name == other.Name) && (m.Domain == "" || m.Domain == other.Domain)
-}
-
-// Host returns the virtual hosts that a patch is for.
-func (p *Patch) Host() HostMatch {
-	host := p.match.At("route_configuration", "vhost")
-	return HostMatch{host.Field("name").Text, host.Field("domain_name").Text}
-}
-
-// Route returns the name of the route that a patch is for; empty for all.
-func (p *Patch) Route() string {
-	return p.match.At("route_configuration", "vhost", "route", "name").Text
 }

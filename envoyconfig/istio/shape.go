@@ -2,7 +2,6 @@ package istio
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -10,84 +9,51 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// shape has the fields of an object, and the shape below each; nil where that may be anything.
-type shape map[string]shape
-
-// objectShape is the schema of the CRD. Kubernetes knows camelCase alone.
-var objectShape = shape{
-	"apiVersion": nil, "kind": nil, "metadata": nil, "status": nil,
-	"spec": {
-		"workloadSelector": {"labels": nil},
-		"targetRefs":       {"group": nil, "kind": nil, "name": nil, "namespace": nil},
-		"priority":         nil,
-		"configPatches": {
-			"applyTo": nil,
-			"match": {
-				"context": nil,
-				"proxy":   {"proxyVersion": nil, "metadata": nil},
-				"listener": {
-					"portNumber": nil, "portName": nil, "name": nil, "listenerFilter": nil,
-					"filterChain": {
-						"name": nil, "sni": nil, "transportProtocol": nil, "applicationProtocols": nil, "destinationPort": nil,
-						"filter": {"name": nil, "subFilter": {"name": nil}},
-					},
-				},
-				"routeConfiguration": {
-					"portNumber": nil, "portName": nil, "gateway": nil, "name": nil,
-					"vhost": {"name": nil, "domainName": nil, "route": {"name": nil, "action": nil}},
-				},
-				"cluster":  {"portNumber": nil, "service": nil, "subset": nil, "name": nil},
-				"waypoint": nil,
-			},
-			"patch": {"operation": nil, "value": nil, "filterClass": nil},
-		},
-	},
+// fields are those of the objects that the CRD has, by their paths. What has no entry may have any fields.
+var fields = map[string]string{
+	"":                                   "apiVersion kind metadata spec status",
+	".spec":                              "configPatches priority targetRefs workloadSelector",
+	".spec.workloadSelector":             "labels",
+	".spec.configPatches":                "applyTo match patch",
+	".spec.configPatches.patch":          "filterClass operation value",
+	".spec.configPatches.match":          "cluster context listener proxy routeConfiguration waypoint",
+	".spec.configPatches.match.cluster":  "name portNumber service subset",
+	".spec.configPatches.match.proxy":    "metadata proxyVersion",
+	".spec.configPatches.match.listener": "filterChain listenerFilter name portName portNumber",
+	".spec.configPatches.match.listener.filterChain":                  "applicationProtocols destinationPort filter name sni transportProtocol",
+	".spec.configPatches.match.listener.filterChain.filter":           "name subFilter",
+	".spec.configPatches.match.listener.filterChain.filter.subFilter": "name",
+	".spec.configPatches.match.routeConfiguration":                    "gateway name portName portNumber vhost",
+	".spec.configPatches.match.routeConfiguration.vhost":              "domainName name route",
+	".spec.configPatches.match.routeConfiguration.vhost.route":        "action name",
 }
 
-// check adds an error for each field below n that the shape does not have.
-func (s shape) check(n *tree.Node, wrong *[]error) {
+// strange returns an error for each field below n, of a path, that the CRD does not have. Kubernetes knows camelCase alone.
+func strange(n *tree.Node, path string) (wrong []error) {
+	names, known := fields[path]
 	for below := range n.Elements() {
-		s.check(below, wrong)
+		wrong = append(wrong, strange(below, path)...)
 	}
 	for below := range n.Fields() {
-		of, known := s[below.Name]
+		if all := strings.Fields(names); known && !slices.Contains(all, below.Name) {
+			wrong = append(wrong, fmt.Errorf("%v: an EnvoyFilter has no field %s here, and Kubernetes rejects or drops it: %s", below.Pos(), rules.Shorten(below.Name), remedy(below.Name, path, all)))
+		} else if known {
+			wrong = append(wrong, strange(below, path+"."+below.Name)...)
+		}
+	}
+	return wrong
+}
+
+// remedy returns the change that makes a field known, of an object that has the fields all.
+func remedy(name, path string, all []string) string {
+	near := rules.Nearest(name, all)
+	for _, field := range all {
 		switch {
-		case !known:
-			*wrong = append(*wrong, fmt.Errorf("%v: an EnvoyFilter has no field %s here, and Kubernetes rejects or drops it: %s", below.Pos(), rules.Shorten(below.Name), s.remedy(below.Name)))
-		case of != nil:
-			of.check(below, wrong)
+		case tree.SnakeCase(field) == name:
+			return "write " + field
+		case len(near) == 0 && slices.Contains(strings.Fields(fields[path+"."+field]), name):
+			return "put it into " + field
 		}
 	}
-}
-
-// remedy returns the change that makes a field known.
-func (s shape) remedy(name string) string {
-	names := slices.Sorted(maps.Keys(s))
-	for _, camel := range names {
-		if tree.SnakeCase(camel) == name {
-			return "write " + camel
-		}
-	}
-	if near := rules.Nearest(name, names); len(near) > 0 {
-		return "correct or remove it" + rules.DidYouMean(near)
-	}
-	if parent := s.parentOf(name); parent != "" {
-		return "put it into " + parent
-	}
-	return "remove it; the fields are " + strings.Join(names, ", ")
-}
-
-// parentOf returns the path of the first object below that has the field; empty if none has it.
-func (s shape) parentOf(name string) string {
-	for _, field := range slices.Sorted(maps.Keys(s)) {
-		if _, ok := s[field][name]; ok {
-			return field
-		}
-	}
-	for _, field := range slices.Sorted(maps.Keys(s)) {
-		if parent := s[field].parentOf(name); parent != "" {
-			return field + "." + parent
-		}
-	}
-	return ""
+	return "correct or remove it; the fields are " + strings.Join(all, ", ") + rules.DidYouMean(near)
 }
