@@ -13,7 +13,7 @@ import (
 func (k *checker) patches() {
 	all := k.config.allPatches()
 	for _, p := range all {
-		if !limits(p) && !sends(p) {
+		if !p.Limits && !p.Sends {
 			continue
 		}
 		if idle := p.Idle(all); idle != nil {
@@ -39,7 +39,7 @@ func (k *checker) apart(p *istio.Patch, all []*istio.Patch) {
 	var meets, others []*istio.Patch
 	for _, o := range all {
 		switch {
-		case !complete(p, o):
+		case !p.Completes(o):
 		case p.Meets(o):
 			meets = append(meets, o)
 		default:
@@ -51,7 +51,7 @@ func (k *checker) apart(p *istio.Patch, all []*istio.Patch) {
 	case len(meets) > 0 && !slices.ContainsFunc(meets, func(o *istio.Patch) bool { return !strays(o) }):
 		why, pos := p.Strays(meets[0])
 		k.report(NeverAsked, rules.Warning, pos, "this probably does not reach the proxies of the patch at %v: %s: put it into the namespace of the gateways", meets[0].Node.Pos(), why)
-	case len(meets) == 0 && len(others) > 0 && sends(p):
+	case len(meets) == 0 && len(others) > 0 && p.Sends:
 		why, pos := p.Differs(others[0])
 		k.report(NeverAsked, rules.Error, pos, "nothing sends the rate_limits of this patch: no listener has them and the filter, at %v: %s: make both alike", others[0].Node.Pos(), why)
 	}

@@ -31,6 +31,7 @@ func (c *Config) envoyFilter(n *tree.Node) {
 // patch judges the value of a patch, and takes in what is a resource by itself. A part that is merged may lack fields,
 // but the elements of its lists may not.
 func (c *Config) patch(p *istio.Patch) {
+	p.Limits, p.Sends = limits(p), sends(p)
 	if message, ok := patchedMessages[p.ApplyTo]; ok && p.Whole() {
 		c.judge.Expect(p.Value, message)
 	} else if ok {
@@ -79,7 +80,7 @@ func (c *Config) applyPatches() {
 		return
 	}
 	parts := c.parts(c.envoyFilters[0].Node)
-	chains := istio.Chains(c.envoyFilters, complete)
+	chains := istio.Chains(c.envoyFilters)
 	if len(chains) == 0 {
 		return
 	}
@@ -104,11 +105,6 @@ func (c *Config) applyPatches() {
 		}
 		c.managers = append(c.managers, m)
 	}
-}
-
-// complete reports whether one of the patches adds a filter that limits, and the other one rate_limits.
-func complete(p, other *istio.Patch) bool {
-	return limits(p) && sends(other) || sends(p) && limits(other)
 }
 
 // limits reports whether a patch adds or changes a filter that has rate limits.

@@ -23,8 +23,15 @@ const (
               transport_api_version: V3
               grpc_service: { envoy_grpc: { cluster_name: sluice } }
 `
-	secondSelector  = "name: sluice-descriptors\n  namespace: istio-system\nspec:\n  workloadSelector:\n    labels: { istio: ingressgateway }\n"
-	routesContext   = "    - applyTo: VIRTUAL_HOST\n      match:\n        context: GATEWAY\n"
+	routesContext  = "    - applyTo: VIRTUAL_HOST\n      match:\n        context: GATEWAY\n"
+	secondSelector = "name: sluice-descriptors\n  namespace: istio-system\nspec:\n  workloadSelector:\n    labels: { istio: ingressgateway }\n"
+	matchOfRoute   = `      match:
+        context: GATEWAY
+        routeConfiguration:
+          vhost:
+            name: "shop.example.com:80"
+            route: { name: reports } # of http in the VirtualService
+`
 	settingsOfRoute = `          typed_per_filter_config:
             envoy.filters.http.rate_limit: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute }
 `
@@ -62,6 +69,15 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"a cluster for another context", "    - applyTo: CLUSTER\n      match: { context: GATEWAY }", "    - applyTo: CLUSTER\n      match: { context: SIDECAR_OUTBOUND }", `error: cluster`},
 	{"another cluster", "cluster_name: sluice }", "cluster_name: sluce }", `did you mean "sluice"?`},
 	{"the name of another filter", hostPatch, hostPatch + settingsOfRoute, `no rate limit filter has the name "envoy.filters.http.rate_limit"`},
+	{"a filter that nothing adds", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: other }", `warning: never-asked: Istio adds no filter named "other", and no patch in these files does: unless something else adds it`},
+	{"the router misspelt", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: envoy.filters.http.route }", `error: never-asked: Istio adds no filter named "envoy.filters.http.route"`},
+	{"REPLACE of nothing", "              subFilter: { name: envoy.filters.http.router }\n      patch:\n        operation: INSERT_BEFORE", "      patch:\n        operation: REPLACE", "istiod ignores REPLACE without subFilter"},
+	{"an operation that the target lacks", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: MERGE", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: REPLACE", "istiod ignores REPLACE for applyTo: HTTP_ROUTE: write MERGE"},
+	{"a cluster that is merged", "match: { context: GATEWAY }\n      patch:\n        operation: ADD", "match: { context: GATEWAY }\n      patch:\n        operation: MERGE", `MERGE renames each cluster that it matches to "sluice", and adds none: write operation: ADD`},
+	{"a gateway without its namespace", `          vhost: { name: "shop.example.com:80" }`, `          gateway: shop` + "\n" + `          vhost: { name: "shop.example.com:80" }`, `istiod compares gateway with NAMESPACE/NAME, so that "shop" matches none`},
+	{"rate_limits beside route", "          route:\n            # Without this a route with rate limits of its own leaves out those of its\n            # host.\n            include_vh_rate_limits: true\n            rate_limits:\n", "          route: { include_vh_rate_limits: true }\n          rate_limits:\n", "has no field rate_limits here, and rejects it: put it below route"},
+	{"settings of all routes for another filter", routesContext, strings.Replace(routesContext, "VIRTUAL_HOST", "ROUTE_CONFIGURATION", 1) + "      patch:\n        operation: MERGE\n        value:\n" + settingsOfRoute + routesContext, `no rate limit filter has the name "envoy.filters.http.rate_limit"`},
+	{"settings with a field that Envoy lacks", hostPatch, "        operation: MERGE\n        value:\n" + strings.Replace(settingsOfRoute, "PerRoute }", "PerRoute, domains: x }", 1), `no field domains here, and rejects it: leave it out; did you mean "domain"?`},
 }
 
 // TestIstioMistakes plants mistakes that people make into a good EnvoyFilter, in which nothing is found.

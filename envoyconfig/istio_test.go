@@ -37,7 +37,7 @@ spec:
 `
 
 func TestIstio(t *testing.T) {
-	const note = "i.yaml:1:1: note: unknown: these are parts of a configuration, looked at one by one: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy"
+	const note = "i.yaml:1:1: note: unknown: these are parts of a configuration, applied as istiod applies them: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy"
 	const unmatched = `i.yaml:27:48: error: unmatched: no rule of domain "shop" can match (generic_key, x): nothing matches entry 1, generic_key=x: the rules begin with user (rules.yaml:2:15)` +
 		"; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or make it the key of the rule"
 	_, descriptorsOnly, _ := strings.Cut(envoyFilters, "---\n")

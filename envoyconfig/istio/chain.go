@@ -14,7 +14,7 @@ type Chain struct {
 // Chains returns the chains that the EnvoyFilters tell apart, by their scopes and contexts. Two EnvoyFilters
 // with different labels may be for the same proxies, or for others: they share a chain only if that is the only one
 // in which patches get what completes them.
-func Chains(all []*EnvoyFilter, complete func(p, other *Patch) bool) (chains []*Chain) {
+func Chains(all []*EnvoyFilter) (chains []*Chain) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, (*EnvoyFilter).compare)
 	seen := map[string]bool{}
@@ -29,12 +29,12 @@ func Chains(all []*EnvoyFilter, complete func(p, other *Patch) bool) (chains []*
 	}
 	for _, f := range all {
 		for _, p := range f.Patches {
-			completes := func(o *Patch) bool { return complete(p, o) }
-			if slices.ContainsFunc(chains, func(c *Chain) bool { return c.Has(p) && slices.ContainsFunc(c.Patches, completes) }) {
+			isComplete := func(c *Chain) bool { return slices.ContainsFunc(c.Patches, p.Completes) && c.Has(p) }
+			if !p.Limits && !p.Sends || slices.ContainsFunc(chains, isComplete) {
 				continue
 			}
 			for _, o := range all {
-				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return completes(other) && p.Meets(other) }) {
+				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return p.Completes(other) && p.Meets(other) }) {
 					take(f.scope.and(o.scope))
 				}
 			}

@@ -81,6 +81,9 @@ type EnvoyFilter struct {
 type Patch struct {
 	Node, Value                 *tree.Node
 	ApplyTo, Operation, Context string
+	// Limits says that the value is a filter with rate limits, and Sends that it adds rate_limits to routes. The
+	// caller of Read sets them.
+	Limits, Sends bool
 
 	of    *EnvoyFilter
 	match *tree.Node
@@ -147,6 +150,11 @@ func (p *Patch) Whole() bool { return p.Value.There() && !p.Merges() }
 
 // Merges reports whether the value is merged into the objects that match.
 func (p *Patch) Merges() bool { return p.Operation == merge || p.Operation == mergeLists }
+
+// Completes reports whether one of two patches has a filter, and the other one rate_limits for it.
+func (p *Patch) Completes(other *Patch) bool {
+	return p.Limits && other.Sends || p.Sends && other.Limits
+}
 
 // HostMatch is the virtual hosts that a patch is for; all of them without a name and a domain.
 type HostMatch struct{ Name, Domain string }
