@@ -34,16 +34,21 @@ func (k *checker) patches() {
 	}
 }
 
-// apart holds that one listener has the filter and the rate_limits.
+// apart holds that one listener has the filter and the rate_limits. It is no error where each filter in these files has
+// others, so that the one which is meant may be elsewhere.
 func (k *checker) apart(p *istio.Patch, all []*istio.Patch) {
 	var meets, others []*istio.Patch
+	severity := rules.Warning
 	for _, o := range all {
 		switch {
 		case !p.Completes(o):
 		case p.Meets(o):
 			meets = append(meets, o)
-		default:
+		case !isLocal(o):
 			others = append(others, o)
+			if !slices.ContainsFunc(all, func(q *istio.Patch) bool { return o.Completes(q) && o.Meets(q) }) {
+				severity = rules.Error
+			}
 		}
 	}
 	strays := func(o *istio.Patch) bool { why, _ := p.Strays(o); return why != "" }
@@ -53,7 +58,7 @@ func (k *checker) apart(p *istio.Patch, all []*istio.Patch) {
 		k.report(NeverAsked, rules.Warning, pos, "this probably does not reach the proxies of the patch at %v: %s: put it into the namespace of the gateways", meets[0].Node.Pos(), why)
 	case len(meets) == 0 && len(others) > 0 && p.Sends:
 		why, pos := p.Differs(others[0])
-		k.report(NeverAsked, rules.Error, pos, "nothing sends the rate_limits of this patch: no listener has them and the filter, at %v: %s: make both alike", others[0].Node.Pos(), why)
+		k.report(NeverAsked, severity, pos, "nothing sends the rate_limits of this patch: no listener has them and the filter, at %v: %s: make both alike", others[0].Node.Pos(), why)
 	}
 }
 

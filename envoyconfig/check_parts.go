@@ -70,6 +70,9 @@ func (k *checker) supposed() {
 		}
 	}
 	for _, m := range slices.DeleteFunc(slices.Clone(k.config.managers), func(m *manager) bool { return !m.fragments }) {
+		if slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit }) {
+			return // it stands behind the router, which is an error already
+		}
 		perRoute(m, m.table.node)
 		for _, h := range m.table.hosts {
 			perRoute(m, h.node)

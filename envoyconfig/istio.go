@@ -110,7 +110,13 @@ func (c *Config) applyPatches() {
 // limits reports whether a patch adds or changes a filter that has rate limits.
 func limits(p *istio.Patch) bool {
 	typeName, _ := p.Value.Field("typed_config").Typed()
-	return p.ApplyTo == istio.HTTPFilter && slices.Contains([]string{api.RateLimit, api.RateLimitQuota, api.LocalRateLimit}, typeName)
+	return p.ApplyTo == istio.HTTPFilter && (typeName == api.RateLimit || typeName == api.RateLimitQuota || isLocal(p))
+}
+
+// isLocal reports whether a patch adds or changes a filter that limits without a service.
+func isLocal(p *istio.Patch) bool {
+	typeName, _ := p.Value.Field("typed_config").Typed()
+	return typeName == api.LocalRateLimit
 }
 
 // sends reports whether a patch adds rate_limits to routes, or a configuration of the rate limit filter.

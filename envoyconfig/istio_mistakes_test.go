@@ -41,6 +41,7 @@ const (
 var istioMistakes = []struct{ name, old, put, want string }{
 	{"behind the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: never-asked: the filter stands behind the router, which ends the chain: put it before"},
 	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "error: never-asked: nothing sends the rate_limits of this patch: no listener has them and the filter, at envoyfilter.yaml:12:7: this is for context SIDECAR_INBOUND, that for GATEWAY: make both alike"},
+	{"one list for another context", "    - applyTo: HTTP_ROUTE\n      match:\n        context: GATEWAY\n", "    - applyTo: HTTP_ROUTE\n      match:\n        context: SIDECAR_OUTBOUND\n", "warning: never-asked: nothing sends the rate_limits of this patch: no listener has them and the filter"},
 	{"other labels", secondSelector, strings.Replace(secondSelector, "ingressgateway", "ingress-gateway", 1), "this is for proxies with istio: ingress-gateway, that for istio: ingressgateway"},
 	{"another namespace", secondSelector, strings.Replace(secondSelector, "istio-system", "shop", 1), "this is for gateways in the namespace shop alone"},
 	{"no operation", hostPatch, strings.TrimPrefix(hostPatch, "        operation: MERGE\n"), "the patch has no operation, and Istio rejects it: add operation: MERGE"},

@@ -53,6 +53,9 @@ func TestIstio(t *testing.T) {
 			unmatched,
 		}},
 		"a route that includes its host's": {strings.Replace(envoyFilters, "route: { rate_limits", "route: { include_vh_rate_limits: true, rate_limits", 1), []string{note, strings.Replace(unmatched, "27:48", "27:78", 1)}},
+		"a filter behind the router": {strings.Replace(envoyFilters, "INSERT_BEFORE", "ADD", 1), []string{
+			"i.yaml:9:11: error: never-asked: the filter stands behind the router, which ends the chain: put it before",
+		}},
 		"a filter from elsewhere": {descriptorsOnly, []string{
 			"i.yaml:1:1: note: unknown: the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too",
 			strings.NewReplacer("27:48: error", "10:48: warning").Replace(unmatched),
