@@ -11,17 +11,10 @@ import (
 // patches holds that the patches about rate limits do something, and that those which need each other reach the same
 // proxies.
 func (k *checker) patches() {
-	all := k.config.allPatches()
+	all := k.config.patches
 	for _, p := range all {
-		if !p.Limits && !p.Sends {
-			continue
-		}
-		if idle := p.Idle(all); idle != nil {
-			severity := rules.Error
-			if !idle.Sure {
-				severity = rules.Warning
-			}
-			k.report(NeverAsked, severity, idle.At.Pos(), "%s", idle.Why)
+		if idle := p.Idle(all); idle != nil && (p.Limits || p.Sends) {
+			k.report(NeverAsked, idle.Severity, idle.At.Pos(), "%s", idle.Why)
 		}
 		k.apart(p, all)
 	}

@@ -20,7 +20,7 @@ func (c *Config) envoyFilter(n *tree.Node) {
 	c.judge.Expect(n, api.EnvoyFilter)
 	f, wrong := istio.Read(n)
 	c.judge.Wrong = append(c.judge.Wrong, wrong...)
-	c.envoyFilters = append(c.envoyFilters, f)
+	c.envoyFilters, c.patches = append(c.envoyFilters, f), append(c.patches, f.Patches...)
 	for _, p := range f.Patches {
 		if p.Value.Kind == tree.Object {
 			c.patch(p)
@@ -65,14 +65,6 @@ func (c *Config) patch(p *istio.Patch) {
 	}
 }
 
-// allPatches returns the patches of all EnvoyFilters.
-func (c *Config) allPatches() (all []*istio.Patch) {
-	for _, f := range c.envoyFilters {
-		all = append(all, f.Patches...)
-	}
-	return all
-}
-
 // applyPatches adds a connection manager for each kind of listener that the EnvoyFilters tell apart. It has the
 // other parts in these files too, of which nothing says where they belong.
 func (c *Config) applyPatches() {
@@ -88,9 +80,7 @@ func (c *Config) applyPatches() {
 	for i, chain := range chains {
 		m := &manager{node: parts.node, fragments: true, chain: chain, filters: slices.Clone(parts.filters), table: newPatchedTable(chain)}
 		m.table.hosts = append(m.table.hosts, parts.table.hosts...)
-		if parts.table.node.There() {
-			m.table.node = istio.Merge(parts.table.node, m.table.node)
-		}
+		m.table.node = istio.Merge(parts.table.node, m.table.node)
 		for _, added := range chain.HTTPFilters() {
 			f := newFilter(added.Node)
 			f.whole = added.Whole

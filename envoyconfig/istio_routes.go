@@ -9,14 +9,14 @@ import (
 
 // newPatchedTable returns the routes that the patches of a chain are for, each as far as patches say something of it:
 // a virtual host for each match of one, with a route for each match of a route, and a route for all others.
-func newPatchedTable(chain *istio.Chain) *table {
+func newPatchedTable(chain istio.Chain) *table {
 	t := &table{node: &tree.Missing}
 	var keys []istio.HostMatch
-	for _, p := range chain.Patches {
+	for _, p := range chain {
 		switch {
 		case !p.Value.There():
 		case p.ApplyTo == istio.RouteConfiguration:
-			t.node = merged(t.node, p.Value)
+			t.node = istio.Merge(t.node, p.Value)
 			t.hosts = append(t.hosts, newTable(p.Value).hosts...)
 		case p.ApplyTo == istio.VirtualHost && !p.Merges():
 			h := newHost(p.Value)
@@ -37,15 +37,15 @@ func newPatchedTable(chain *istio.Chain) *table {
 
 // newPatchedHost returns the virtual host of a match, after all patches for it. Their policies keep the nodes of the
 // files, by which the checks know them.
-func newPatchedHost(chain *istio.Chain, key istio.HostMatch) *virtualHost {
+func newPatchedHost(chain istio.Chain, key istio.HostMatch) *virtualHost {
 	h := &virtualHost{node: &tree.Missing, name: key.Name}
 	var routes, added []*istio.Patch
 	names := []string{}
-	for _, p := range chain.Patches {
+	for _, p := range chain {
 		switch {
 		case !p.Value.There() || !p.Host().Takes(key):
 		case p.ApplyTo == istio.VirtualHost && p.Merges():
-			h.node = merged(h.node, p.Value)
+			h.node = istio.Merge(h.node, p.Value)
 			h.policies = append(h.policies, newPolicies(p.Value.Field("rate_limits"))...)
 		case p.ApplyTo == istio.HTTPRoute && p.Merges():
 			routes, names = append(routes, p), append(names, p.Route())
@@ -61,7 +61,7 @@ func newPatchedHost(chain *istio.Chain, key istio.HostMatch) *virtualHost {
 		r := &route{node: &tree.Missing, fragment: true}
 		for _, p := range routes {
 			if p.Route() == "" || p.Route() == name {
-				r.node = merged(r.node, p.Value)
+				r.node = istio.Merge(r.node, p.Value)
 				r.policies = append(r.policies, newPolicies(p.Value.At("route", "rate_limits"))...)
 			}
 		}
@@ -75,12 +75,4 @@ func newPatchedHost(chain *istio.Chain, key istio.HostMatch) *virtualHost {
 		h.routes = append(h.routes, newRoute(p.Value))
 	}
 	return h
-}
-
-// merged returns a node into which a value is merged. One that is not there becomes the value.
-func merged(n, value *tree.Node) *tree.Node {
-	if !n.There() {
-		return value
-	}
-	return istio.Merge(n, value)
 }

@@ -22,7 +22,7 @@ type manager struct {
 	// fragments says that filters and routes are parts, which Istio puts somewhere.
 	fragments bool
 	// chain has the patches of EnvoyFilters that made the manager; nil of others.
-	chain *istio.Chain
+	chain istio.Chain
 	// upstream reports whether filters may run after the router.
 	upstream bool
 	// setters has what setterTexts returned, by setterOf. Its texts follow from the configuration alone.

@@ -49,9 +49,8 @@ func Read(files []File) (*Config, error) {
 func distinct(all []error) []error {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(all, func(err error) bool {
-		text := err.Error()
-		again := seen[text]
-		seen[text] = true
+		again := seen[err.Error()]
+		seen[err.Error()] = true
 		return again
 	})
 }

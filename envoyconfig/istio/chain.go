@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// Chain is the patches that one connection manager of a proxy gets, and those of the proxy's clusters.
-type Chain struct {
-	// Patches are in the order in which istiod applies those of a kind.
-	Patches []*Patch
-}
+// Chain is the patches that one connection manager of a proxy gets, and those of the proxy's clusters, in the order
+// in which istiod applies those of a kind.
+type Chain []*Patch
 
 // Chains returns the chains that the EnvoyFilters tell apart, by their scopes and contexts. Two EnvoyFilters
 // with different labels may be for the same proxies, or for others: they share a chain only if that is the only one
 // in which patches get what completes them.
-func Chains(all []*EnvoyFilter) (chains []*Chain) {
+func Chains(all []*EnvoyFilter) (chains []Chain) {
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, (*EnvoyFilter).compare)
+	slices.SortStableFunc(all, func(a, b *EnvoyFilter) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.rank, b.rank))
+	})
 	seen := map[string]bool{}
 	take := func(s scope) {
 		if !seen[s.key()] {
@@ -29,7 +29,7 @@ func Chains(all []*EnvoyFilter) (chains []*Chain) {
 	}
 	for _, f := range all {
 		for _, p := range f.Patches {
-			isComplete := func(c *Chain) bool { return slices.ContainsFunc(c.Patches, p.Completes) && c.Has(p) }
+			isComplete := func(c Chain) bool { return slices.ContainsFunc(c, p.Completes) && c.Has(p) }
 			if !p.Limits && !p.Sends || slices.ContainsFunc(chains, isComplete) {
 				continue
 			}
@@ -43,22 +43,8 @@ func Chains(all []*EnvoyFilter) (chains []*Chain) {
 	return chains
 }
 
-// compare returns the order of two EnvoyFilters, as far as files say it: a creation time is not among them.
-func (f *EnvoyFilter) compare(other *EnvoyFilter) int {
-	c := cmp.Compare(f.priority, other.priority)
-	switch {
-	case c != 0 || f.scope.namespace == other.scope.namespace:
-		return c
-	case f.scope.namespace == rootNamespace:
-		return -1
-	case other.scope.namespace == rootNamespace:
-		return 1
-	}
-	return 0
-}
-
 // chainsOf returns a chain for each context of the patches that the proxies of a scope get.
-func chainsOf(all []*EnvoyFilter, s scope) (chains []*Chain) {
+func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
 	var patches []*Patch
 	var named []string
 	for _, f := range all {
@@ -79,13 +65,7 @@ func chainsOf(all []*EnvoyFilter, s scope) (chains []*Chain) {
 		named = []string{anyContext}
 	}
 	for _, context := range named {
-		c := &Chain{}
-		for _, p := range patches {
-			if p.reaches(context) {
-				c.Patches = append(c.Patches, p)
-			}
-		}
-		chains = append(chains, c)
+		chains = append(chains, slices.DeleteFunc(slices.Clone(patches), func(p *Patch) bool { return !p.reaches(context) }))
 	}
 	return chains
 }
@@ -102,4 +82,4 @@ func (p *Patch) reaches(context string) bool {
 }
 
 // Has reports whether the chain gets the patch.
-func (c *Chain) Has(p *Patch) bool { return slices.Contains(c.Patches, p) }
+func (c Chain) Has(p *Patch) bool { return slices.Contains(c, p) }

@@ -42,7 +42,7 @@ func read(t *testing.T, texts ...string) (all []*EnvoyFilter) {
 }
 
 // added returns the filters that patches add to each chain, and the router.
-func added(chains []*Chain) (all []string) {
+func added(chains []Chain) (all []string) {
 	for _, c := range chains {
 		var names []string
 		for _, f := range c.HTTPFilters() {

@@ -27,12 +27,12 @@ type Filter struct {
 // HTTPFilters returns the filters of the chain after all patches. A filter that istiod adds has a name alone, and no
 // place. Where nothing in the files has the neighbour or the target that a patch names, its value is put before the
 // router, so that it is checked all the same.
-func (c *Chain) HTTPFilters() (filters []Filter) {
+func (c Chain) HTTPFilters() (filters []Filter) {
 	for _, name := range generated {
 		filters = append(filters, Filter{Node: &tree.Node{Kind: tree.Object, Nodes: []tree.Node{{Name: "name", Kind: tree.Text, Text: name}}}})
 	}
 	for _, merges := range []bool{false, true} { // istiod merges when all filters are there
-		for _, p := range c.Patches {
+		for _, p := range c {
 			if p.ApplyTo == HTTPFilter && p.Merges() == merges {
 				filters = p.place(filters)
 			}
@@ -71,8 +71,11 @@ func (p *Patch) place(filters []Filter) []Filter {
 }
 
 // Merge returns the fields of two objects, as protobuf merges them: objects of one field are merged, unless they are of
-// different types. It has the place of the first. A list of the second stands for both, since nothing reads them here.
+// different types. It has the place of the first, if that is there. A list of the second stands for both.
 func Merge(into, from *tree.Node) *tree.Node {
+	if !into.There() {
+		return from
+	}
 	merged := *into
 	merged.Nodes = slices.Clone(into.Nodes)
 	for f := range from.Fields() {

@@ -75,6 +75,8 @@ type EnvoyFilter struct {
 
 	scope    scope
 	priority int64
+	// rank sorts those of one priority: 0 in the root namespace, 1 elsewhere. Creation times are not in files.
+	rank int
 }
 
 // Patch is an element of configPatches.
@@ -93,6 +95,9 @@ type Patch struct {
 func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
 	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, strange(n, "")
+	if f.scope.namespace != rootNamespace {
+		f.rank = 1
+	}
 	for patch := range n.At("spec", "config_patches").Elements() {
 		p := &Patch{
 			of: f, Node: patch, Value: patch.At("patch", "value"), match: patch.Field("match"),
