@@ -12,11 +12,35 @@ import (
 // proxies.
 func (k *checker) patches() {
 	all := k.config.patches
+	meets, others := map[*istio.Patch][]*istio.Patch{}, map[*istio.Patch][]*istio.Patch{}
+	for _, p := range all {
+		for _, o := range all {
+			switch {
+			case !p.Completes(o):
+			case p.Meets(o):
+				meets[p] = append(meets[p], o)
+			case !isLocal(o):
+				others[p] = append(others[p], o)
+			}
+		}
+	}
 	for _, p := range all {
 		if idle := p.Idle(all); idle != nil && (p.Limits || p.Sends) {
 			k.report(NeverAsked, idle.Severity, idle.At.Pos(), "%s", idle.Why)
 		}
-		k.apart(p, all)
+		strays := func(o *istio.Patch) bool { why, _ := p.Strays(o); return why != "" }
+		switch {
+		case len(meets[p]) > 0 && !slices.ContainsFunc(meets[p], func(o *istio.Patch) bool { return !strays(o) }):
+			why, pos := p.Strays(meets[p][0])
+			k.report(NeverAsked, rules.Warning, pos, "this probably does not reach the proxies of the patch at %v: %s: put it into the namespace of the gateways", meets[p][0].Node.Pos(), why)
+		case len(meets[p]) == 0 && len(others[p]) > 0 && p.Sends:
+			severity := rules.Warning // where all filters in these files have rate_limits, this one's may be elsewhere
+			if slices.ContainsFunc(others[p], func(o *istio.Patch) bool { return len(meets[o]) == 0 }) {
+				severity = rules.Error
+			}
+			why, pos := p.Differs(others[p][0])
+			k.report(NeverAsked, severity, pos, "nothing sends the rate_limits of this patch: no listener has them and the filter, at %v: %s: make both alike", others[p][0].Node.Pos(), why)
+		}
 	}
 	for _, m := range k.config.managers {
 		if m.chain != nil {
@@ -24,34 +48,6 @@ func (k *checker) patches() {
 				k.patchedCluster(m, f, all)
 			}
 		}
-	}
-}
-
-// apart holds that one listener has the filter and the rate_limits. It is no error where each filter in these files has
-// others, so that the one which is meant may be elsewhere.
-func (k *checker) apart(p *istio.Patch, all []*istio.Patch) {
-	var meets, others []*istio.Patch
-	severity := rules.Warning
-	for _, o := range all {
-		switch {
-		case !p.Completes(o):
-		case p.Meets(o):
-			meets = append(meets, o)
-		case !isLocal(o):
-			others = append(others, o)
-			if !slices.ContainsFunc(all, func(q *istio.Patch) bool { return o.Completes(q) && o.Meets(q) }) {
-				severity = rules.Error
-			}
-		}
-	}
-	strays := func(o *istio.Patch) bool { why, _ := p.Strays(o); return why != "" }
-	switch {
-	case len(meets) > 0 && !slices.ContainsFunc(meets, func(o *istio.Patch) bool { return !strays(o) }):
-		why, pos := p.Strays(meets[0])
-		k.report(NeverAsked, rules.Warning, pos, "this probably does not reach the proxies of the patch at %v: %s: put it into the namespace of the gateways", meets[0].Node.Pos(), why)
-	case len(meets) == 0 && len(others) > 0 && p.Sends:
-		why, pos := p.Differs(others[0])
-		k.report(NeverAsked, severity, pos, "nothing sends the rate_limits of this patch: no listener has them and the filter, at %v: %s: make both alike", others[0].Node.Pos(), why)
 	}
 }
 

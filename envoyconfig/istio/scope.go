@@ -18,6 +18,7 @@ type scope struct {
 	// namespace is empty where the object has none, and kubectl gives it one.
 	namespace string
 	labels    map[string]string
+	names     []string // of labels, sorted
 	// places are those of the labels by their names, and that of the namespace by "".
 	places map[string]rules.Pos
 }
@@ -35,6 +36,7 @@ func newScope(n *tree.Node) scope {
 		name := "targetRefs of kind " + target.Field("kind").Text
 		s.labels[name], s.places[name] = target.Field("name").Text, target.Pos()
 	}
+	s.names = slices.Sorted(maps.Keys(s.labels))
 	return s
 }
 
@@ -69,7 +71,7 @@ func (p *Patch) Differs(other *Patch) (why string, at rules.Pos) {
 		return fmt.Sprintf("this is for context %s, that for %s", p.Context, other.Context), p.match.Field("context").Pos()
 	}
 	s, o := p.of.scope, other.of.scope
-	for _, label := range slices.Sorted(maps.Keys(s.labels)) {
+	for _, label := range s.names {
 		if value, ok := o.labels[label]; ok && value != s.labels[label] {
 			return fmt.Sprintf("this is for proxies with %s: %s, that for %s: %s", label, rules.Shorten(s.labels[label]), label, rules.Shorten(value)), s.places[label]
 		}
