@@ -133,7 +133,7 @@ func (c *Config) choose(r *Request) (*manager, error) {
 		names[i] = m.listener
 	}
 	switch {
-	case len(found) == 1 && found[0].fragments:
+	case len(found) > 0 && found[0].fragments:
 		return nil, fmt.Errorf("%v: parts of a configuration do not say which route a request takes: give the answer of /config_dump of the proxy", found[0].node.Pos())
 	case len(found) == 1:
 		return found[0], nil

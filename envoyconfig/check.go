@@ -32,6 +32,7 @@ func (k *checker) all() {
 	c := k.config
 	limiting := false
 	k.overridden()
+	k.patches()
 	for m := range c.chains() {
 		limiting = k.manager(m) || limiting
 	}
@@ -44,8 +45,11 @@ func (k *checker) all() {
 		return
 	}
 	if c.fragments != nil {
-		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, looked at one by one: what they become, with clusters and routes from elsewhere, "+
-			"is in the answer of /config_dump of the proxy")
+		how := "looked at one by one"
+		if c.fragments.chain != nil {
+			how = "applied as istiod applies them"
+		}
+		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, %s: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy", how)
 	}
 	k.unmatched()
 	k.unfiltered()

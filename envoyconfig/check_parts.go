@@ -21,7 +21,7 @@ func (k *checker) unlimited() {
 	case len(c.local) > 0:
 		k.report(Unknown, rules.Note, c.local[0].Pos(), "only local rate limits are here, which Envoy decides itself: no filter asks a service")
 	case c.fragments != nil:
-		k.supposed(c.fragments)
+		k.supposed()
 	case !c.allListeners && (len(c.managers) == 0 || c.fromElsewhere.There()):
 		at := c.fromElsewhere
 		if !at.There() {
@@ -44,15 +44,15 @@ func (k *checker) later() *filter {
 }
 
 // supposed looks at rate_limits whose filter is in none of the files, as if one asked about each domain of the rules.
-func (k *checker) supposed(m *manager) {
+func (k *checker) supposed() {
 	sent := false
-	look := func(domains []string, policies []*policy) {
+	look := func(m *manager, domains []string, policies []*policy) {
 		for _, p := range policies {
 			sent = true
 			k.suppose(m, domains, p)
 		}
 	}
-	perRoute := func(n *tree.Node) {
+	perRoute := func(m *manager, n *tree.Node) {
 		for f := range n.Field("typed_per_filter_config").Fields() {
 			typeName, config := f.Typed()
 			if typeName == api.FilterConfig {
@@ -66,24 +66,30 @@ func (k *checker) supposed(m *manager) {
 				k.domain(at.Text, at)
 				domains = []string{at.Text}
 			}
-			look(domains, newPolicies(config.Field("rate_limits")))
+			look(m, domains, newPolicies(config.Field("rate_limits")))
 		}
 	}
-	perRoute(m.table.node)
-	for _, h := range m.table.hosts {
-		perRoute(h.node)
-		look(k.set.Domains(), h.policies)
-		for _, r := range h.routes {
-			if r.node != h.node {
-				perRoute(r.node)
+	for _, m := range slices.DeleteFunc(slices.Clone(k.config.managers), func(m *manager) bool { return !m.fragments }) {
+		if slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit }) {
+			return // it stands behind the router, which is an error already
+		}
+		perRoute(m, m.table.node)
+		for _, h := range m.table.hosts {
+			perRoute(m, h.node)
+			look(m, k.set.Domains(), h.policies)
+			for _, r := range h.routes {
+				if r.node != h.node {
+					perRoute(m, r.node)
+				}
+				look(m, k.set.Domains(), r.policies)
 			}
-			look(k.set.Domains(), r.policies)
 		}
 	}
+	pos := k.config.fragments.node.Pos()
 	if sent {
-		k.report(Unknown, rules.Note, m.node.Pos(), "the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too")
+		k.report(Unknown, rules.Note, pos, "the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too")
 	} else {
-		k.report(Unknown, rules.Note, m.node.Pos(), "neither a rate limit filter nor rate_limits are in these files")
+		k.report(Unknown, rules.Note, pos, "neither a rate limit filter nor rate_limits are in these files")
 	}
 }
 

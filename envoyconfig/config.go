@@ -3,6 +3,7 @@ package envoyconfig
 import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/istio"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
@@ -18,6 +19,9 @@ type Config struct {
 	extensions map[string]*tree.Node
 	// fragments is what parts of configurations say, such as EnvoyFilters; nil without any.
 	fragments *manager
+	// envoyFilters are the EnvoyFilters of Istio, in the order of the files, and patches those of all of them.
+	envoyFilters []*istio.EnvoyFilter
+	patches      []*istio.Patch
 	// roots are the values of the files, and sources the files while they are read, by name.
 	roots   []*tree.Node
 	sources map[string][]byte

@@ -5,7 +5,7 @@
 // # What is read
 //
 // A bootstrap, xDS resources, the answer of the admin page's /config_dump, and Istio's
-// EnvoyFilters, each of whose patches is looked at by itself. Also parts of these, such as
+// EnvoyFilters, whose patches are applied as istiod applies them. Also parts of these, such as
 // routes alone, and what tools put around them. All of these are trees of fields, in YAML
 // or JSON. The package knows the fields that it needs, by their names in
 // Envoy's API or in camelCase, and the messages below typed_config by their @type. Of these

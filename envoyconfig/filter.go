@@ -14,6 +14,8 @@ type filter struct {
 	name, typeName string
 	// disabled says that it acts only on routes that enable it.
 	disabled bool
+	// whole says that an EnvoyFilter adds the filter, so that all of it is known.
+	whole bool
 	// config is the typed_config.
 	config *tree.Node
 	// policies are the rate limit filter's own rate_limits.

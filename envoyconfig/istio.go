@@ -1,39 +1,123 @@
 package envoyconfig
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/istio"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// envoyFilter takes in an EnvoyFilter of Istio: each of its patches by itself.
+// patchedMessages are the messages of the values of patches.
+var patchedMessages = map[string]string{
+	istio.Listener: api.Listener, istio.RouteConfiguration: api.RouteTable, istio.VirtualHost: api.VirtualHost, istio.HTTPRoute: api.Route,
+	istio.Cluster: api.Cluster, istio.ExtensionConfig: api.Extension, istio.HTTPFilter: api.Patch + istio.HTTPFilter,
+}
+
+// envoyFilter takes in an EnvoyFilter of Istio. Its patches are applied when all files are read.
 func (c *Config) envoyFilter(n *tree.Node) {
 	c.judge.Expect(n, api.EnvoyFilter)
-	m := c.parts(n)
-	for patch := range n.At("spec", "config_patches").Elements() {
-		value := patch.At("patch", "value")
-		if value.Kind != tree.Object {
-			continue // it removes something
-		}
-		match := patch.At("match", "route_configuration", "vhost")
-		host := match.Field("name").Text
-		applyTo := patch.Field("apply_to").Text
-		c.judge.ExpectPart(value, api.Patch+applyTo)
-		switch applyTo {
-		case "HTTP_FILTER":
-			m.filters = append(m.filters, newFilter(value))
-		case "VIRTUAL_HOST":
-			// Its routes, of which nothing is known.
-			m.part(host, newHost(value), &route{node: value, action: &tree.Missing, fragment: true})
-		case "HTTP_ROUTE":
-			r := newRoute(value)
-			r.fragment = true
-			m.part(host, &virtualHost{node: match}, r)
-		case "CLUSTER":
-			c.cluster(value)
-		case "LISTENER":
-			c.listener(value)
-		case "EXTENSION_CONFIG":
-			c.extension(value)
+	f, wrong := istio.Read(n)
+	c.judge.Wrong = append(c.judge.Wrong, wrong...)
+	c.envoyFilters, c.patches = append(c.envoyFilters, f), append(c.patches, f.Patches...)
+	for _, p := range f.Patches {
+		if p.Value.Kind == tree.Object {
+			c.patch(p)
 		}
 	}
+}
+
+// patch judges the value of a patch, and takes in what is a resource by itself. A part that is merged may lack fields,
+// but the elements of its lists may not.
+func (c *Config) patch(p *istio.Patch) {
+	p.Limits, p.Sends = limits(p), sends(p)
+	if message, ok := patchedMessages[p.ApplyTo]; ok && p.Whole() {
+		c.judge.Expect(p.Value, message)
+	} else if ok {
+		c.judge.ExpectPart(p.Value, message)
+	}
+	wrong := func(at *tree.Node, format string, args ...any) {
+		c.judge.Wrong = append(c.judge.Wrong, fmt.Errorf("%v: "+format, append([]any{at.Pos()}, args...)...))
+	}
+	switch {
+	case p.ApplyTo == istio.HTTPFilter && p.Whole():
+		newFilter(p.Value).judge(&c.judge, false)
+	case p.ApplyTo == istio.VirtualHost:
+		if at := p.Value.Field("route"); at.There() {
+			wrong(at, "a virtual host has no field route, and istiod drops it: put its rate_limits into value, or write applyTo: HTTP_ROUTE")
+		}
+		c.judge.Expect(p.Value, api.Snippet)
+	case p.ApplyTo == istio.HTTPRoute:
+		c.judge.Expect(p.Value.Field("route"), api.Snippet)
+	case p.ApplyTo == istio.NetworkFilter:
+		typeName, config := p.Value.Field("typed_config").Typed()
+		if typeName == api.RateLimit || typeName == api.RateLimitQuota {
+			wrong(p.Node.Field("apply_to"), "Envoy has no network filter %s, and rejects it: write applyTo: HTTP_FILTER", typeName)
+		}
+		c.judge.Expect(config, typeName)
+	case p.ApplyTo == istio.Cluster && !p.Merges():
+		c.cluster(p.Value)
+	case p.ApplyTo == istio.Listener:
+		c.listener(p.Value)
+	case p.ApplyTo == istio.ExtensionConfig:
+		c.extension(p.Value)
+	}
+}
+
+// applyPatches adds a connection manager for each kind of listener that the EnvoyFilters tell apart. It has the
+// other parts in these files too, of which nothing says where they belong.
+func (c *Config) applyPatches() {
+	if len(c.envoyFilters) == 0 {
+		return
+	}
+	parts := c.parts(c.envoyFilters[0].Node)
+	chains := istio.Chains(c.envoyFilters)
+	if len(chains) == 0 {
+		return
+	}
+	c.managers = slices.DeleteFunc(c.managers, func(m *manager) bool { return m == parts })
+	for i, chain := range chains {
+		m := &manager{node: parts.node, fragments: true, chain: chain, filters: slices.Clone(parts.filters), table: newPatchedTable(chain)}
+		m.table.hosts = append(m.table.hosts, parts.table.hosts...)
+		m.table.node = istio.Merge(parts.table.node, m.table.node)
+		for _, added := range chain.HTTPFilters() {
+			f := newFilter(added.Node)
+			f.whole = added.Whole
+			if f.name == istio.Router && f.typeName == "" {
+				f.typeName = api.Router
+			}
+			m.filters = append(m.filters, f)
+		}
+		c.resolveFilters(m)
+		if i == 0 {
+			c.fragments = m
+		}
+		c.managers = append(c.managers, m)
+	}
+}
+
+// limits reports whether a patch adds or changes a filter that has rate limits.
+func limits(p *istio.Patch) bool {
+	typeName, _ := p.Value.Field("typed_config").Typed()
+	return p.ApplyTo == istio.HTTPFilter && (typeName == api.RateLimit || typeName == api.RateLimitQuota || isLocal(p))
+}
+
+// isLocal reports whether a patch adds or changes a filter that limits without a service.
+func isLocal(p *istio.Patch) bool {
+	typeName, _ := p.Value.Field("typed_config").Typed()
+	return typeName == api.LocalRateLimit
+}
+
+// sends reports whether a patch adds rate_limits to routes, or a configuration of the rate limit filter.
+func sends(p *istio.Patch) bool {
+	if p.ApplyTo == istio.HTTPFilter {
+		return false
+	}
+	found := len(p.Value.Field("rate_limits").Nodes)+len(p.Value.At("route", "rate_limits").Nodes) > 0
+	p.Value.Field("typed_per_filter_config").Each(func(n *tree.Node) {
+		typeName, _ := n.Typed()
+		found = found || typeName == api.RateLimitPerRoute
+	})
+	return found
 }

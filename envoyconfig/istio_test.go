@@ -30,14 +30,14 @@ spec:
   configPatches:
     - applyTo: VIRTUAL_HOST
       match: { routeConfiguration: { vhost: { name: "shop:80" } } }
-      patch: { value: { rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }] } }
+      patch: { value: { rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }] }, operation: MERGE }
     - applyTo: HTTP_ROUTE
       match: { routeConfiguration: { vhost: { name: "shop:80", route: { name: reports } } } }
-      patch: { value: { route: { rate_limits: [{ actions: [{ generic_key: { descriptor_value: x } }] }] } } }
+      patch: { value: { route: { rate_limits: [{ actions: [{ generic_key: { descriptor_value: x } }] }] } }, operation: MERGE }
 `
 
 func TestIstio(t *testing.T) {
-	const note = "i.yaml:1:1: note: unknown: these are parts of a configuration, looked at one by one: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy"
+	const note = "i.yaml:1:1: note: unknown: these are parts of a configuration, applied as istiod applies them: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy"
 	const unmatched = `i.yaml:27:48: error: unmatched: no rule of domain "shop" can match (generic_key, x): nothing matches entry 1, generic_key=x: the rules begin with user (rules.yaml:2:15)` +
 		"; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or make it the key of the rule"
 	_, descriptorsOnly, _ := strings.Cut(envoyFilters, "---\n")
@@ -53,6 +53,9 @@ func TestIstio(t *testing.T) {
 			unmatched,
 		}},
 		"a route that includes its host's": {strings.Replace(envoyFilters, "route: { rate_limits", "route: { include_vh_rate_limits: true, rate_limits", 1), []string{note, strings.Replace(unmatched, "27:48", "27:78", 1)}},
+		"a filter behind the router": {strings.Replace(envoyFilters, "INSERT_BEFORE", "ADD", 1), []string{
+			"i.yaml:9:11: error: never-asked: the filter stands behind the router, which ends the chain: put it before",
+		}},
 		"a filter from elsewhere": {descriptorsOnly, []string{
 			"i.yaml:1:1: note: unknown: the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too",
 			strings.NewReplacer("27:48: error", "10:48: warning").Replace(unmatched),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/istio"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
@@ -22,6 +23,8 @@ type manager struct {
 	table *table
 	// fragments says that filters and routes are parts, which Istio puts somewhere.
 	fragments bool
+	// chain has the patches of EnvoyFilters that made the manager; nil of others.
+	chain istio.Chain
 	// upstream reports whether filters may run after the router.
 	upstream bool
 	// setters has what setterTexts returned, by setterOf. Its texts follow from the configuration alone.

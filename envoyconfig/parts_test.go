@@ -26,6 +26,7 @@ typed_config:
   "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
   domain: shop
   timeout: 0.25s
+  rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: outbound|8081||sluice } } }
 `
 	localText = `name: envoy.filters.http.local_ratelimit
 typed_config:
@@ -39,13 +40,14 @@ typed_config:
 	noteElsewhere = "note: unknown: the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too"
 	noteLocal     = "note: unknown: only local rate limits are here, which Envoy decides itself: no filter asks a service"
 	noteParts     = "note: unknown: these are parts of a configuration, looked at one by one: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy"
+	noteApplied   = "note: unknown: these are parts of a configuration, applied as istiod applies them: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy"
 )
 
 // TestParts has parts of configurations: what they lack is not wrong, and what is wrong in them is found.
 func TestParts(t *testing.T) {
 	envoyFilter := func(applyTo, value string) string {
 		return "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nspec:\n  configPatches:\n    - applyTo: " + applyTo + "\n      patch:\n        value:\n          " +
-			indent(value, "          ") + "\n"
+			indent(value, "          ") + "\n        operation: " + map[string]string{"HTTP_FILTER": "INSERT_BEFORE", "VIRTUAL_HOST": "MERGE"}[applyTo] + "\n"
 	}
 	host := "rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]\n"
 	local := strings.Replace(listenerText[1:], "            - name: limit\n              typed_config:\n                \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit\n                domain: shop\n",
@@ -64,9 +66,9 @@ func TestParts(t *testing.T) {
 		"routes without any":          {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [] }]"}, []string{"0:1:1: note: unknown: neither a rate limit filter nor rate_limits are in these files"}},
 		"a filter alone":              {[]string{filterText}, []string{"0:1:1: " + noteParts, `0:4:11: note: unknown: no rate_limits are in these files, so that it is not known what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
 		"a filter and routes":         {[]string{filterText, routesText}, []string{"0:1:1: " + noteParts}},
-		"the first of two objects":    {[]string{envoyFilter("HTTP_FILTER", filterText)}, []string{"0:1:1: " + noteParts, `0:11:21: note: unknown: no rate_limits are in these files, so that it is not known what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
+		"the first of two objects":    {[]string{envoyFilter("HTTP_FILTER", filterText)}, []string{"0:1:1: " + noteApplied, `0:11:21: note: unknown: no rate_limits are in these files, so that it is not known what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
 		"the second of two objects":   {[]string{envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteElsewhere}},
-		"both, in files of their own": {[]string{envoyFilter("HTTP_FILTER", filterText), envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteParts}},
+		"both, in files of their own": {[]string{envoyFilter("HTTP_FILTER", filterText), envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteApplied}},
 		"settings of routes alone": {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [] }]\ntyped_per_filter_config: { x: { '@type': x/" +
 			"envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: shops, rate_limits: [{ actions: [{ remote_address: {} }] }] } }"}, []string{
 			"0:1:1: " + noteElsewhere,

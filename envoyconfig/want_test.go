@@ -22,12 +22,12 @@ func TestShapes(t *testing.T) {
 		`virtual_hosts: []
 typed_per_filter_config:
   a: { "@type": x/` + api.FilterConfig + `, config: { "@type": x/xds.type.v3.TypedStruct, type_url: x/` + api.RateLimitPerRoute + `, value: { domain: 5 } } }`: "f:3:192: domain: found 5, want text",
-		"resources: [{ resource: { virtual_hosts: [] } }, 7]":                                            "f:1:50: resources: found 7, want an object",
-		`{"configs": [{"@type": "x/envoy.admin.v3.SecretsConfigDump"}, 7]}`:                              "f:1:63: configs: found 7, want an object",
-		`{"configs": [{"@type": "x/envoy.admin.v3.ListenersConfigDump", "dynamic_listeners": 5}]}`:       "f:1:85: dynamic_listeners: found 5, want a list of objects",
-		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: HTTP_FILTER, patch: { value: 5 } }] }":    "f:2:65: value: found 5, want an object",
-		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: CLUSTER, patch: { value: {name: []}}}] }": "f:2:68: name: found a list of 0, want text",
-		"http_filters: [5]\nrate_limits: []\nclusters: x":                                                `f:1:16: http_filters: found 5, want an object` + "\n" + `f:3:11: clusters: found "x", want a list of objects`,
+		"resources: [{ resource: { virtual_hosts: [] } }, 7]":                                                            "f:1:50: resources: found 7, want an object",
+		`{"configs": [{"@type": "x/envoy.admin.v3.SecretsConfigDump"}, 7]}`:                                              "f:1:63: configs: found 7, want an object",
+		`{"configs": [{"@type": "x/envoy.admin.v3.ListenersConfigDump", "dynamic_listeners": 5}]}`:                       "f:1:85: dynamic_listeners: found 5, want a list of objects",
+		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: HTTP_FILTER, patch: { value: 5, operation: ADD } }] }":    "f:2:65: value: found 5, want an object",
+		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: CLUSTER, patch: { value: {name: []}, operation: ADD}}] }": "f:2:68: name: found a list of 0, want text",
+		"http_filters: [5]\nrate_limits: []\nclusters: x":                                                                `f:1:16: http_filters: found 5, want an object` + "\n" + `f:3:11: clusters: found "x", want a list of objects`,
 	} {
 		_, err := Read([]File{{"f", []byte(text)}})
 		if err == nil || err.Error() != want {

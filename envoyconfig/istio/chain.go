@@ -1,0 +1,85 @@
+package istio
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Chain is the patches that one connection manager of a proxy gets, and those of the proxy's clusters, in the order
+// in which istiod applies those of a kind.
+type Chain []*Patch
+
+// Chains returns the chains that the EnvoyFilters tell apart, by their scopes and contexts. Two EnvoyFilters
+// with different labels may be for the same proxies, or for others: they share a chain only if that is the only one
+// in which patches get what completes them.
+func Chains(all []*EnvoyFilter) (chains []Chain) {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b *EnvoyFilter) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.rank, b.rank))
+	})
+	seen := map[string]bool{}
+	take := func(s scope) {
+		if !seen[s.key()] {
+			seen[s.key()] = true
+			chains = append(chains, chainsOf(all, s)...)
+		}
+	}
+	for _, f := range all {
+		take(f.scope)
+	}
+	for _, f := range all {
+		for _, p := range f.Patches {
+			isComplete := func(c Chain) bool { return slices.ContainsFunc(c, p.Completes) && c.Has(p) }
+			if !p.Limits && !p.Sends || slices.ContainsFunc(chains, isComplete) {
+				continue
+			}
+			for _, o := range all {
+				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return p.Completes(other) && p.Meets(other) }) {
+					take(f.scope.and(o.scope))
+				}
+			}
+		}
+	}
+	return chains
+}
+
+// chainsOf returns a chain for each context of the patches that the proxies of a scope get.
+func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
+	var patches []*Patch
+	var named []string
+	for _, f := range all {
+		if !f.scope.covers(s) {
+			continue
+		}
+		patches = append(patches, f.Patches...)
+		for _, p := range f.Patches {
+			if p.shapesChain() && p.Context != anyContext && !slices.Contains(named, p.Context) {
+				named = append(named, p.Context)
+			}
+		}
+	}
+	if !slices.ContainsFunc(patches, (*Patch).shapesChain) {
+		return nil
+	}
+	if len(named) == 0 {
+		named = []string{anyContext}
+	}
+	for _, context := range named {
+		chains = append(chains, slices.DeleteFunc(slices.Clone(patches), func(p *Patch) bool { return !p.reaches(context) }))
+	}
+	return chains
+}
+
+// shapesChain reports whether the patch changes filters or routes of a connection manager.
+func (p *Patch) shapesChain() bool {
+	return slices.Contains([]string{HTTPFilter, RouteConfiguration, VirtualHost, HTTPRoute}, p.ApplyTo)
+}
+
+// reaches reports whether the listeners of a context get the patch, or their proxies if it is one of clusters.
+func (p *Patch) reaches(context string) bool {
+	sidecar := func(c string) bool { return c == inbound || c == outbound }
+	return p.Context == context || p.Context == anyContext || p.ApplyTo == Cluster && (context == anyContext || sidecar(p.Context) && sidecar(context))
+}
+
+// Has reports whether the chain gets the patch.
+func (c Chain) Has(p *Patch) bool { return slices.Contains(c, p) }

@@ -1,0 +1,93 @@
+package istio
+
+import (
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// Router is the name of the last HTTP filter of each connection manager.
+const Router = "envoy.filters.http.router"
+
+// generated are the names of the HTTP filters that istiod adds to a connection manager, in their
+// order. Not each chain has each of them.
+var generated = []string{
+	"istio.metadata_exchange", "envoy.filters.http.ext_authz", "envoy.filters.http.jwt_authn", "istio_authn", "envoy.filters.http.rbac",
+	"envoy.filters.http.ext_proc", "envoy.filters.http.grpc_web", "envoy.filters.http.grpc_stats", "istio.alpn", "envoy.filters.http.fault",
+	"envoy.filters.http.cors", "istio.stats", "envoy.filters.http.stateful_session", Router,
+}
+
+// Filter is an HTTP filter of a chain.
+type Filter struct {
+	*tree.Node
+	// Whole says that a patch adds the filter, so that all of it is known.
+	Whole bool
+}
+
+// HTTPFilters returns the filters of the chain after all patches. A filter that istiod adds has a name alone, and no
+// place. Where nothing in the files has the neighbour or the target that a patch names, its value is put before the
+// router, so that it is checked all the same.
+func (c Chain) HTTPFilters() (filters []Filter) {
+	for _, name := range generated {
+		filters = append(filters, Filter{Node: &tree.Node{Kind: tree.Object, Nodes: []tree.Node{{Name: "name", Kind: tree.Text, Text: name}}}})
+	}
+	for _, merges := range []bool{false, true} { // istiod merges when all filters are there
+		for _, p := range c {
+			if p.ApplyTo == HTTPFilter && p.Merges() == merges {
+				filters = p.place(filters)
+			}
+		}
+	}
+	return filters
+}
+
+// place returns the filters after a patch.
+func (p *Patch) place(filters []Filter) []Filter {
+	indexOf := func(name string) int {
+		return slices.IndexFunc(filters, func(f Filter) bool { return f.Field("name").Text == name })
+	}
+	sub, value := p.subFilter().Text, Filter{p.Value, p.Whole()}
+	at := indexOf(sub)
+	switch {
+	case p.Operation == remove:
+		return slices.DeleteFunc(filters, func(f Filter) bool { return sub != "" && f.Field("name").Text == sub })
+	case !p.Value.There():
+	case p.Operation == insertFirst, p.Operation == insertBefore && sub == "":
+		return slices.Insert(filters, 0, value)
+	case p.Operation == add, p.Operation == insertAfter && sub == "":
+		return append(filters, value)
+	case at < 0, p.Merges() && !filters[at].Field("typed_config").There():
+		return slices.Insert(filters, max(indexOf(Router), 0), value)
+	case p.Operation == insertBefore:
+		return slices.Insert(filters, at, value)
+	case p.Operation == insertAfter:
+		return slices.Insert(filters, at+1, value)
+	case p.Merges():
+		filters[at].Node = Merge(filters[at].Node, p.Value)
+	default:
+		filters[at] = value
+	}
+	return filters
+}
+
+// Merge returns the fields of two objects, as protobuf merges them: objects of one field are merged, unless they are of
+// different types. It has the place of the first, if that is there. A list of the second stands for both.
+func Merge(into, from *tree.Node) *tree.Node {
+	if !into.There() {
+		return from
+	}
+	merged := *into
+	merged.Nodes = slices.Clone(into.Nodes)
+	for f := range from.Fields() {
+		i := slices.IndexFunc(merged.Nodes, func(n tree.Node) bool { return tree.SnakeCase(n.Name) == tree.SnakeCase(f.Name) })
+		switch {
+		case i < 0:
+			merged.Nodes = append(merged.Nodes, *f)
+		case f.Kind == tree.Object && merged.Nodes[i].Kind == tree.Object && merged.Nodes[i].TypeName() == f.TypeName():
+			merged.Nodes[i] = *Merge(&merged.Nodes[i], f)
+		default:
+			merged.Nodes[i] = *f
+		}
+	}
+	return &merged
+}

@@ -1,0 +1,186 @@
+package istio
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// The targets of patches.
+const (
+	HTTPFilter         = "HTTP_FILTER"
+	NetworkFilter      = "NETWORK_FILTER"
+	RouteConfiguration = "ROUTE_CONFIGURATION"
+	VirtualHost        = "VIRTUAL_HOST"
+	HTTPRoute          = "HTTP_ROUTE"
+	Cluster            = "CLUSTER"
+	Listener           = "LISTENER"
+	ExtensionConfig    = "EXTENSION_CONFIG"
+)
+
+// The operations and the contexts of patches.
+const (
+	merge        = "MERGE"
+	mergeLists   = "MERGE_AND_REPLACE_LIST"
+	add          = "ADD"
+	remove       = "REMOVE"
+	replace      = "REPLACE"
+	insertFirst  = "INSERT_FIRST"
+	insertBefore = "INSERT_BEFORE"
+	insertAfter  = "INSERT_AFTER"
+
+	anyContext = "ANY"
+	gateway    = "GATEWAY"
+	inbound    = "SIDECAR_INBOUND"
+	outbound   = "SIDECAR_OUTBOUND"
+	waypoint   = "WAYPOINT"
+)
+
+var (
+	contexts   = []string{anyContext, inbound, outbound, gateway, waypoint}
+	additions  = []string{add, insertBefore, insertAfter, insertFirst}
+	ofFilters  = append([]string{merge, remove, replace}, additions...)
+	ofObjects  = append([]string{merge, mergeLists, remove}, additions...)
+	operations = append([]string{mergeLists}, ofFilters...)
+)
+
+// targets are those of patches: the operations that istiod carries out for each, the field of match that it looks
+// at, and the operation that they mostly have.
+var targets = map[string]struct {
+	operations   []string
+	match, usual string
+}{
+	Listener:           {ofObjects, "listener", add},
+	"FILTER_CHAIN":     {ofObjects, "listener", merge},
+	NetworkFilter:      {ofFilters, "listener", insertBefore},
+	HTTPFilter:         {ofFilters, "listener", insertBefore},
+	"LISTENER_FILTER":  {ofFilters, "listener", insertBefore},
+	RouteConfiguration: {[]string{merge, mergeLists}, "routeConfiguration", merge},
+	VirtualHost:        {append([]string{replace}, ofObjects...), "routeConfiguration", merge},
+	HTTPRoute:          {ofObjects, "routeConfiguration", merge},
+	Cluster:            {ofObjects, "cluster", add},
+	ExtensionConfig:    {additions, "", add},
+	"BOOTSTRAP":        {[]string{merge, mergeLists}, "", merge},
+}
+
+// EnvoyFilter is an object that changes the configuration of proxies.
+type EnvoyFilter struct {
+	Node    *tree.Node
+	Patches []*Patch
+
+	scope    scope
+	priority int64
+	// rank sorts those of one priority: 0 in the root namespace, 1 elsewhere. Creation times are not in files.
+	rank int
+}
+
+// Patch is an element of configPatches.
+type Patch struct {
+	Node, Value                 *tree.Node
+	ApplyTo, Operation, Context string
+	// Limits says that the value is a filter with rate limits, and Sends that it adds rate_limits to routes. The
+	// caller of Read sets them.
+	Limits, Sends bool
+
+	of    *EnvoyFilter
+	match *tree.Node
+}
+
+// Read reads an EnvoyFilter, and returns an error for each thing that Kubernetes or istiod rejects.
+func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
+	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
+	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, strange(n, "")
+	if f.scope.namespace != rootNamespace {
+		f.rank = 1
+	}
+	for patch := range n.At("spec", "config_patches").Elements() {
+		p := &Patch{
+			of: f, Node: patch, Value: patch.At("patch", "value"), match: patch.Field("match"),
+			ApplyTo: patch.Field("apply_to").Text, Operation: patch.At("patch", "operation").Text, Context: patch.At("match", "context").Text,
+		}
+		if p.Context == "" {
+			p.Context = anyContext
+		}
+		wrong = append(wrong, p.check()...)
+		f.Patches = append(f.Patches, p)
+	}
+	return f, wrong
+}
+
+// check returns the errors of a patch.
+func (p *Patch) check() (wrong []error) {
+	report := func(at *tree.Node, format string, args ...any) {
+		wrong = append(wrong, fmt.Errorf("%v: %s", at.Pos(), fmt.Sprintf(format, args...)))
+	}
+	oneOf := func(at *tree.Node, name string, names []string) {
+		if at.There() && !slices.Contains(names, at.Text) {
+			report(at, "%s: found %s, want %s%s", name, at.Shown(), strings.Join(names, " or "), rules.DidYouMean(rules.Nearest(strings.ToUpper(at.Text), names)))
+		}
+	}
+	patch, of, names := p.Node.Field("patch"), targets[p.ApplyTo], slices.Sorted(maps.Keys(targets))
+	oneOf(p.match.Field("context"), "context", contexts)
+	oneOf(p.Node.Field("apply_to"), "applyTo", names)
+	oneOf(patch.Field("operation"), "operation", operations)
+	if p.Context == waypoint {
+		return wrong // istiod validates no more
+	}
+	switch {
+	case p.ApplyTo == "":
+		report(p.Node, "the patch has no applyTo, and Istio rejects it: add one of %s", strings.Join(names, ", "))
+	case !patch.There():
+		report(p.Node, "the element has no patch, and Istio rejects it: add patch: { operation: %s, value: ... }", of.usual)
+	case p.Operation == "":
+		report(patch, "the patch has no operation, and Istio rejects it: add operation: %s", of.usual)
+	case p.Operation != remove && !p.Value.There():
+		report(patch, "%s needs a value, and Istio rejects the patch without one: add value below patch", p.Operation)
+	}
+	for _, other := range []string{"listener", "routeConfiguration", "cluster"} {
+		if at := p.match.Field(tree.SnakeCase(other)); of.match != "" && at.There() && other != of.match {
+			report(at, "Istio rejects match.%s for applyTo: %s: write match.%s, or another applyTo", other, p.ApplyTo, of.match)
+		}
+	}
+	if sub := p.subFilter(); sub.There() && p.ApplyTo != HTTPFilter && of.match == "listener" {
+		report(sub, "Istio rejects subFilter for applyTo: %s: write applyTo: HTTP_FILTER, or remove subFilter", p.ApplyTo)
+	}
+	return wrong
+}
+
+// Whole reports whether the value is the complete object, and not a part of one that it is merged into.
+func (p *Patch) Whole() bool { return p.Value.There() && !p.Merges() }
+
+// Merges reports whether the value is merged into the objects that match.
+func (p *Patch) Merges() bool { return p.Operation == merge || p.Operation == mergeLists }
+
+// Completes reports whether one of two patches has a filter, and the other one rate_limits for it.
+func (p *Patch) Completes(other *Patch) bool {
+	return p.Limits && other.Sends || p.Sends && other.Limits
+}
+
+// HostMatch is the virtual hosts that a patch is for; all of them without a name and a domain.
+type HostMatch struct{ Name, Domain string }
+
+// Takes reports whether a patch with this match applies to the hosts of another match.
+func (m HostMatch) Takes(other HostMatch) bool {
+	return (m.Name == "" || m.Name == other.Name) && (m.Domain == "" || m.Domain == other.Domain)
+}
+
+// Host returns the virtual hosts that a patch is for.
+func (p *Patch) Host() HostMatch {
+	host := p.match.At("route_configuration", "vhost")
+	return HostMatch{host.Field("name").Text, host.Field("domain_name").Text}
+}
+
+// Route returns the name of the route that a patch is for; empty for all.
+func (p *Patch) Route() string {
+	return p.match.At("route_configuration", "vhost", "route", "name").Text
+}
+
+// subFilter is the name of the HTTP filter that a patch is for.
+func (p *Patch) subFilter() *tree.Node {
+	return p.match.At("listener", "filter_chain", "filter", "sub_filter", "name")
+}

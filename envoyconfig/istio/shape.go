@@ -1,0 +1,59 @@
+package istio
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// fields are those of the objects that the CRD has, by their paths. What has no entry may have any fields.
+var fields = map[string]string{
+	"":                                   "apiVersion kind metadata spec status",
+	".spec":                              "configPatches priority targetRefs workloadSelector",
+	".spec.workloadSelector":             "labels",
+	".spec.configPatches":                "applyTo match patch",
+	".spec.configPatches.patch":          "filterClass operation value",
+	".spec.configPatches.match":          "cluster context listener proxy routeConfiguration waypoint",
+	".spec.configPatches.match.cluster":  "name portNumber service subset",
+	".spec.configPatches.match.proxy":    "metadata proxyVersion",
+	".spec.configPatches.match.listener": "filterChain listenerFilter name portName portNumber",
+	".spec.configPatches.match.listener.filterChain":                  "applicationProtocols destinationPort filter name sni transportProtocol",
+	".spec.configPatches.match.listener.filterChain.filter":           "name subFilter",
+	".spec.configPatches.match.listener.filterChain.filter.subFilter": "name",
+	".spec.configPatches.match.routeConfiguration":                    "gateway name portName portNumber vhost",
+	".spec.configPatches.match.routeConfiguration.vhost":              "domainName name route",
+	".spec.configPatches.match.routeConfiguration.vhost.route":        "action name",
+}
+
+// strange returns an error for each field below n, of a path, that the CRD does not have. Kubernetes knows camelCase alone.
+func strange(n *tree.Node, path string) (wrong []error) {
+	names, known := fields[path]
+	for below := range n.Elements() {
+		wrong = append(wrong, strange(below, path)...)
+	}
+	for below := range n.Fields() {
+		if all := strings.Fields(names); known && !slices.Contains(all, below.Name) {
+			wrong = append(wrong, fmt.Errorf("%v: an EnvoyFilter has no field %s here, and Kubernetes rejects or drops it: %s", below.Pos(), rules.Shorten(below.Name), remedy(below.Name, path, all)))
+		} else if known {
+			wrong = append(wrong, strange(below, path+"."+below.Name)...)
+		}
+	}
+	return wrong
+}
+
+// remedy returns the change that makes a field known, of an object that has the fields all.
+func remedy(name, path string, all []string) string {
+	near := rules.Nearest(name, all)
+	for _, field := range all {
+		switch {
+		case tree.SnakeCase(field) == name:
+			return "write " + field
+		case len(near) == 0 && slices.Contains(strings.Fields(fields[path+"."+field]), name):
+			return "put it into " + field
+		}
+	}
+	return "correct or remove it; the fields are " + strings.Join(all, ", ") + rules.DidYouMean(near)
+}

@@ -1,0 +1,123 @@
+package envoyconfig
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+const (
+	filterPatch = `        operation: INSERT_BEFORE
+        value:
+          name: envoy.filters.http.ratelimit
+`
+	hostPatch = `        operation: MERGE
+        value:
+          rate_limits:
+            - actions:
+                - request_headers: { header_name: x-user, descriptor_key: user }
+`
+	serviceOfFilter = `            rate_limit_service:
+              transport_api_version: V3
+              grpc_service: { envoy_grpc: { cluster_name: sluice } }
+`
+	routesContext  = "    - applyTo: VIRTUAL_HOST\n      match:\n        context: GATEWAY\n"
+	secondSelector = "name: sluice-descriptors\n  namespace: istio-system\nspec:\n  workloadSelector:\n    labels: { istio: ingressgateway }\n"
+	matchOfRoute   = `      match:
+        context: GATEWAY
+        routeConfiguration:
+          vhost:
+            name: "shop.example.com:80"
+            route: { name: reports } # of http in the VirtualService
+`
+	settingsOfRoute = `          typed_per_filter_config:
+            envoy.filters.http.rate_limit: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute }
+`
+)
+
+// istioMistakes are planted into examples/istio: each puts a text for another one, and Read or Check says why that is wrong.
+var istioMistakes = []struct{ name, old, put, want string }{
+	{"behind the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: never-asked: the filter stands behind the router, which ends the chain: put it before"},
+	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "error: never-asked: nothing sends the rate_limits of this patch: no listener has them and the filter, at envoyfilter.yaml:12:7: this is for context SIDECAR_INBOUND, that for GATEWAY: make both alike"},
+	{"one list for another context", "    - applyTo: HTTP_ROUTE\n      match:\n        context: GATEWAY\n", "    - applyTo: HTTP_ROUTE\n      match:\n        context: SIDECAR_OUTBOUND\n", "warning: never-asked: nothing sends the rate_limits of this patch: no listener has them and the filter"},
+	{"other labels", secondSelector, strings.Replace(secondSelector, "ingressgateway", "ingress-gateway", 1), "this is for proxies with istio: ingress-gateway, that for istio: ingressgateway"},
+	{"another namespace", secondSelector, strings.Replace(secondSelector, "istio-system", "shop", 1), "this is for gateways in the namespace shop alone"},
+	{"no operation", hostPatch, strings.TrimPrefix(hostPatch, "        operation: MERGE\n"), "the patch has no operation, and Istio rejects it: add operation: MERGE"},
+	{"an operation misspelt", hostPatch, strings.Replace(hostPatch, "MERGE", "MERG", 1), `operation: found "MERG", want `},
+	{"ADD of what a host sends", hostPatch, strings.Replace(hostPatch, "MERGE", "ADD", 1), "ADD adds a virtual host, which Envoy rejects without domains, and changes none: write MERGE"},
+	{"a context misspelt", routesContext, strings.Replace(routesContext, "GATEWAY", "GATEWAYS", 1), `context: found "GATEWAYS", want `},
+	{"a target misspelt", "applyTo: VIRTUAL_HOST", "applyTo: VIRTUALHOST", `applyTo: found "VIRTUALHOST", want `},
+	{"no target", "    - applyTo: VIRTUAL_HOST\n      match:\n", "    - match:\n", "the patch has no applyTo, and Istio rejects it"},
+	{"configPatches misspelt", "configPatches:", "configPatch:", `an EnvoyFilter has no field configPatch here, and Kubernetes rejects or drops it: correct or remove it; the fields are configPatches, priority, targetRefs, workloadSelector; did you mean "configPatches"?`},
+	{"configPatches as in protobuf", "configPatches:", "config_patches:", "an EnvoyFilter has no field config_patches here, and Kubernetes rejects or drops it: write configPatches"},
+	{"value beside patch", "      patch:\n" + hostPatch, "      patch: { operation: MERGE }\n      value:\n" + strings.SplitAfterN(hostPatch, "value:\n", 2)[1], "an EnvoyFilter has no field value here, and Kubernetes rejects or drops it: put it into patch"},
+	{"a virtual host with route", hostPatch, "        operation: MERGE\n        value:\n          route:\n            rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]\n", "a virtual host has no field route, and istiod drops it: put its rate_limits into value, or write applyTo: HTTP_ROUTE"},
+	{"a filter without @type", "            \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit\n", "", "Envoy rejects the filter without typed_config: add typed_config: { "},
+	{"a filter without its service", serviceOfFilter, "", "error: cluster: the filter has no rate_limit_service, without which Envoy rejects it"},
+	{"another message", "v3.RateLimit\n", "v3.Ratelimit\n", "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
+	{"a message that Envoy lacks", "v3.RateLimit\n", "v3.GlobalRateLimit\n", "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
+	{"rate_limits of a route configuration", "applyTo: VIRTUAL_HOST", "applyTo: ROUTE_CONFIGURATION", "has no field rate_limits here, and rejects it: put it into a virtual host or a route"},
+	{"a network filter", "applyTo: HTTP_FILTER", "applyTo: NETWORK_FILTER", "applyTo: HTTP_FILTER"},
+	{"no descriptor_key", "header_name: x-user, descriptor_key: user }\n    - applyTo", "header_name: x-user }\n    - applyTo", "request_headers: Envoy rejects it without descriptor_key: add it"},
+	{"a star for all hosts", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "*" }`, `istiod compares names of virtual hosts exactly, and none is "*": they are host:port, such as "*:80"; without name the patch is for all of them`},
+	{"a host without its port", `vhost: { name: "shop.example.com:80" }`, `vhost: { name: "shop.example.com" }`, `none is "shop.example.com": they are host:port, such as "shop.example.com:80"`},
+	{"the name of a filter before Istio 1.6", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: envoy.router }", `Istio adds no filter named "envoy.router", and no patch in these files does: unless something else adds it, this patch does nothing: write envoy.filters.http.router`},
+	{"a connection manager that Istio does not have", "              name: envoy.filters.network.http_connection_manager\n", "              name: envoy.http_connection_manager\n", `Istio has no connection manager named "envoy.http_connection_manager"`},
+	{"MERGE of the filter", filterPatch, strings.Replace(filterPatch, "INSERT_BEFORE", "MERGE", 1), "MERGE changes filters that are there, and adds none: write INSERT_BEFORE"},
+	{"a match of another kind", "        routeConfiguration:\n          vhost: { name: \"shop.example.com:80\" }", "        listener: {}\n        #", "Istio rejects match.listener for applyTo: VIRTUAL_HOST: write match.routeConfiguration"},
+	{"a cluster for another context", "    - applyTo: CLUSTER\n      match: { context: GATEWAY }", "    - applyTo: CLUSTER\n      match: { context: SIDECAR_OUTBOUND }", `error: cluster`},
+	{"another cluster", "cluster_name: sluice }", "cluster_name: sluce }", `did you mean "sluice"?`},
+	{"the name of another filter", hostPatch, hostPatch + settingsOfRoute, `no rate limit filter has the name "envoy.filters.http.rate_limit"`},
+	{"a filter that nothing adds", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: other }", `warning: never-asked: Istio adds no filter named "other", and no patch in these files does: unless something else adds it`},
+	{"the router misspelt", "subFilter: { name: envoy.filters.http.router }", "subFilter: { name: envoy.filters.http.route }", `error: never-asked: Istio adds no filter named "envoy.filters.http.route"`},
+	{"REPLACE of nothing", "              subFilter: { name: envoy.filters.http.router }\n      patch:\n        operation: INSERT_BEFORE", "      patch:\n        operation: REPLACE", "istiod ignores REPLACE without subFilter"},
+	{"an operation that the target lacks", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: MERGE", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: REPLACE", "istiod ignores REPLACE for applyTo: HTTP_ROUTE: write MERGE"},
+	{"a cluster that is merged", "match: { context: GATEWAY }\n      patch:\n        operation: ADD", "match: { context: GATEWAY }\n      patch:\n        operation: MERGE", `MERGE renames each cluster that it matches to "sluice", and adds none: write operation: ADD`},
+	{"a gateway without its namespace", `          vhost: { name: "shop.example.com:80" }`, `          gateway: shop` + "\n" + `          vhost: { name: "shop.example.com:80" }`, `istiod compares gateway with NAMESPACE/NAME, so that "shop" matches none`},
+	{"rate_limits beside route", "          route:\n            # Without this a route with rate limits of its own leaves out those of its\n            # host.\n            include_vh_rate_limits: true\n            rate_limits:\n", "          route: { include_vh_rate_limits: true }\n          rate_limits:\n", "has no field rate_limits here, and rejects it: put it below route"},
+	{"settings of all routes for another filter", routesContext, strings.Replace(routesContext, "VIRTUAL_HOST", "ROUTE_CONFIGURATION", 1) + "      patch:\n        operation: MERGE\n        value:\n" + settingsOfRoute + routesContext, `no rate limit filter has the name "envoy.filters.http.rate_limit"`},
+	{"settings with a field that Envoy lacks", hostPatch, "        operation: MERGE\n        value:\n" + strings.Replace(settingsOfRoute, "PerRoute }", "PerRoute, domains: x }", 1), `no field domains here, and rejects it: leave it out; did you mean "domain"?`},
+}
+
+// TestIstioMistakes plants mistakes that people make into a good EnvoyFilter, in which nothing is found.
+func TestIstioMistakes(t *testing.T) {
+	good := readText(t, "../examples/istio/envoyfilter.yaml")
+	set := ruleSet(t, readText(t, "../examples/istio/rules.yaml"))
+	check := func(text string) string {
+		c, err := Read([]File{{"envoyfilter.yaml", []byte(text)}})
+		if err != nil {
+			return err.Error()
+		}
+		var found strings.Builder
+		for _, f := range c.Check(set) {
+			if f.Severity != rules.Note {
+				found.WriteString(f.String() + "\n")
+			}
+		}
+		return found.String()
+	}
+	if found := check(good); found != "" {
+		t.Fatalf("the example: %s", found)
+	}
+	for _, m := range istioMistakes {
+		text := strings.ReplaceAll(good, m.old, m.put)
+		if text == good {
+			t.Errorf("%s: %q is not in the example", m.name, m.old)
+			continue
+		}
+		if found := check(text); !strings.Contains(found, m.want) || !strings.HasPrefix(found, "envoyfilter.yaml:") {
+			t.Errorf("%s: found %s, want %s", m.name, found, m.want)
+		}
+	}
+}
+
+func readText(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
