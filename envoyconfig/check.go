@@ -18,6 +18,9 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, onceAt: map[repeatedKey]*repeated{}, reported: map[place]bool{}, leasing: set.GivesLeases(),
 		bucketed: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, asked: map[*descriptors.Rule]asking{},
 	}
+	for _, f := range c.judge.Newer {
+		k.report(Unknown, rules.Note, f.Pos, "%s, unless it came with another release: the dump is of Envoy %v", f.Message, c.release)
+	}
 	for _, pos := range c.open {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" stands for what the rules do not say: put in the name, address or value that is yours")
 	}

@@ -48,9 +48,6 @@ func (k *checker) filter(f *filter) {
 	if name := service.At("envoy_grpc", "cluster_name"); name.There() {
 		k.cluster(name)
 	}
-	if k.config.fragments == nil && !f.config.Field("rate_limit_service").There() {
-		k.report(Cluster, rules.Error, f.node.Pos(), "the filter has no rate_limit_service, without which Envoy rejects it: add rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }")
-	}
 }
 
 // unanswered describes how the filter treats a request that the service does not answer in time.

@@ -29,8 +29,6 @@ type Config struct {
 	// allListeners and allClusters say that none comes from elsewhere; fromElsewhere is what says that listeners do.
 	allListeners, allClusters bool
 	fromElsewhere             *tree.Node
-	// running says, while files are read, that a running Envoy has what is read: it stands in a dump.
-	running bool
 	// allowances are the warnings that comments acknowledge.
 	allowances rules.Allowances
 	// release is that of the Envoy which wrote a dump; 0 where no file is one.

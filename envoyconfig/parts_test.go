@@ -74,7 +74,7 @@ func TestParts(t *testing.T) {
 		}},
 		"local limits alone":                 {[]string{local}, []string{"0:10:17: " + noteLocal}},
 		"local limits as a part":             {[]string{envoyFilter("HTTP_FILTER", localText), envoyFilter("VIRTUAL_HOST", strings.Replace(host, "user }", "other }", 1))}, []string{"0:10:13: " + noteLocal}},
-		"routes that are not given":          {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s", "route_config:\n            virtual_hosts:", "rds: { route_config_name: other }\n          x:\n            virtual_hosts:").Replace(listenerText[1:])}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: give the answer of /config_dump, or the RouteConfiguration "other", too`}},
+		"routes that are not given":          {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s").Replace(listenerText[1:strings.Index(listenerText, "route_config:")]) + "rds: { route_config_name: other, config_source: { ads: {} } }\n"}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: give the answer of /config_dump, or the RouteConfiguration "other", too`}},
 		"listeners that are not given":       {[]string{"dynamic_resources: { lds_config: { ads: {} } }\nstatic_resources: {}"}, []string{"0:1:34: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
 		"endpoints and secrets beside":       {[]string{"- { clusterName: a, endpoints: [] }", "- { name: s, tlsCertificate: {} }\n- { name: t, '@type': x/envoy.extensions.transport_sockets.tls.v3.Secret }", filterText, routesText}, []string{"2:1:1: " + noteParts}},
 		"a route behind one of another file": {[]string{filterText, "match: { prefix: / }\nroute: { cluster: a }", "match: { prefix: /x }\nroute: { cluster: a, rate_limits: " + userPolicy + " }"}, []string{"0:1:1: " + noteParts}},
@@ -175,15 +175,15 @@ func TestConnections(t *testing.T) {
 
 // TestOnceForAFile has two filters and two clusters that lack the same: each kind of warning comes once.
 func TestOnceForAFile(t *testing.T) {
-	listener := strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
+	listener := strings.Replace(strings.Replace(listenerText[1:], "          http_filters:", "          stat_prefix: a\n          http_filters:", 1), "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
 	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n    - " + indent(strings.Replace(listener, "cluster_name: a", "cluster_name: b", 1), "      ") + `
   clusters:
     - { name: a, http2_protocol_options: {} }
     - { name: b, http2_protocol_options: {}, circuit_breakers: { thresholds: [{ max_requests: 2000 }] } }
 `
 	got := checkTexts(t, text)
-	if len(got) != 2 || !strings.Contains(got[0], "; so it is with another filter of this file, at line 30") || !strings.Contains(got[1], `cluster "a": it lets 1024`) ||
-		!strings.HasSuffix(got[1], "; so it is with another cluster of this file, at line 45") {
+	if len(got) != 2 || !strings.Contains(got[0], "; so it is with another filter of this file, at line 32") || !strings.Contains(got[1], `cluster "a": it lets 1024`) ||
+		!strings.HasSuffix(got[1], "; so it is with another cluster of this file, at line 47") {
 		t.Errorf("found %q", got)
 	}
 	// The second is told of where the first is acknowledged.

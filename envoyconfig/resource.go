@@ -83,12 +83,12 @@ func (c *Config) manager(n *tree.Node, listener string) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
 		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, listener)}
 		for _, f := range m.filters {
-			f.judge(&c.judge, c.running)
+			f.judge(&c.judge)
 		}
 		for _, u := range m.upgrades {
 			if u.own != nil {
 				for _, f := range u.own.filters {
-					f.judge(&c.judge, c.running)
+					f.judge(&c.judge)
 				}
 			}
 		}
@@ -118,10 +118,10 @@ func (c *Config) bootstrap(n *tree.Node) {
 	c.allListeners = !c.fromElsewhere.There()
 	c.allClusters = !from.Field("cds_config").There()
 	for listener := range n.At("static_resources", "listeners").Elements() {
-		c.take(listener, api.Listener)
+		c.listener(listener)
 	}
 	for cluster := range n.At("static_resources", "clusters").Elements() {
-		c.take(cluster, api.Cluster)
+		c.cluster(cluster)
 	}
 }
 

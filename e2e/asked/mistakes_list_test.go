@@ -42,9 +42,9 @@ var mistakes = []mistake{
 	{name: "no typed_config", in: "envoy.yaml", old: router, put: filterBegins + router, want: "rejected", says: "rejects the filter without typed_config"},
 	{name: "the router without typed_config", in: "envoy.yaml", old: router, put: "                  - name: envoy.filters.http.router\n", want: "rejected", says: "rejects the filter envoy.filters.http.router without typed_config"},
 	{name: "another filter without typed_config, disabled", in: "envoy.yaml", old: filterBegins, put: "                  - { name: envoy.filters.http.cors, disabled: true }\n" + filterBegins, want: "rejected", says: "rejects the filter envoy.filters.http.cors without typed_config"},
-	{name: "a filter without a name", in: "envoy.yaml", old: filterBegins + "                    typed_config:", put: "                  - typed_config:", want: "rejected", says: "the filter has no name"},
-	{name: "config_discovery of nothing", in: "envoy.yaml", old: router, put: "                  - { name: later, config_discovery: { config_source: { path_config_source: { path: /dev/null } } } }\n" + router, want: "rejected", says: "config_discovery without type_urls"},
-	{name: "config_discovery beside typed_config", in: "envoy.yaml", old: filterBegins, put: filterBegins + "                    config_discovery: { config_source: { path_config_source: { path: /dev/null } }, type_urls: [type.googleapis.com/" + rateLimitType + "] }\n", want: "rejected", says: "typed_config and config_discovery"},
+	{name: "a filter without a name", in: "envoy.yaml", old: filterBegins + "                    typed_config:", put: "                  - typed_config:", want: "rejected", says: "without name"},
+	{name: "config_discovery of nothing", in: "envoy.yaml", old: router, put: "                  - { name: later, config_discovery: { config_source: { path_config_source: { path: /dev/null } } } }\n" + router, want: "rejected", says: "config_discovery: Envoy rejects it without type_urls"},
+	{name: "config_discovery beside typed_config", in: "envoy.yaml", old: filterBegins, put: filterBegins + "                    config_discovery: { config_source: { path_config_source: { path: /dev/null } }, type_urls: [type.googleapis.com/" + rateLimitType + "] }\n", want: "rejected", says: "typed_config or config_discovery alone"},
 	{name: "the message misspelt", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.extensions.filters.http.rate_limit.v3.RateLimit\n", want: "rejected", says: "write type.googleapis.com/" + rateLimitType},
 	{name: "the message of the network filter", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.extensions.filters.network.ratelimit.v3.RateLimit\n", want: "rejected", says: "write type.googleapis.com/" + rateLimitType},
 	{name: "the transport of the v2 API", in: "envoy.yaml", old: "transport_api_version: V3", put: "transport_api_version: V2", want: "rejected", says: "want AUTO or V3"},
@@ -66,7 +66,7 @@ var mistakes = []mistake{
 `, want: "error: never-asked", says: "listener https has no rate limit filter"},
 
 	{name: "no router behind the filter", in: "envoy.yaml", old: router, put: "", want: "error: never-asked", says: "the last of http_filters", refused: true},
-	{name: "no rate_limit_service", in: "envoy.yaml", old: "                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }\n", put: "", want: "error: cluster", says: "add rate_limit_service", refused: true},
+	{name: "no rate_limit_service", in: "envoy.yaml", old: "                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }\n", put: "", want: "rejected", says: "without rate_limit_service: add it, such as rate_limit_service:", refused: true},
 
 	// The cluster of the service.
 	{name: "a name in a cluster of addresses", in: "envoy.yaml", old: "address: 127.0.0.1, port_value: 8081", put: "address: sluice.default, port_value: 8081", want: "error: cluster", says: "set type: STRICT_DNS", refused: true},
