@@ -13,7 +13,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 		return "rate_limits: [{ actions: [" + text + "] }]\n" + toBackend
 	}
 	for _, tt := range []struct{ host, request, want string }{
-		{action("{ extension: { name: expr, typed_config: { '@type': t } } }"), "http://a/", "shop: unknown: extension expr"},
+		{action("{ extension: { name: expr, typed_config: { '@type': x/t } } }"), "http://a/", "shop: unknown: extension expr"},
 		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so that --service-cluster may say it"},
 		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: it is the address that connects to Envoy: give it with --remote ADDRESS"},
 		{action("{ metadata: { descriptor_key: m, metadata_key: { key: ns, path: [{ key: a }, { key: b }] } } }"), "http://a/", "shop: not sent: no filter before the rate limit filter sets the metadata ns: add the one that does, or correct the key"},
@@ -23,7 +23,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 		{action("{ remote_address_match: { descriptor_value: '%REQ(x)%', address_matcher: { invert_match: true } } }"), "http://a/", "shop: unknown: remote_address_match: it is the address that connects to Envoy: give it with --remote ADDRESS"},
 		{action("{ header_value_match: { descriptor_value: v, headers: [{ name: x, string_match: { custom: {} } }] } }"), "http://a/", "shop: unknown: header_value_match: a matcher that is not known here"},
 		// An action that has no entry settles it, whatever the others do.
-		{action("{ extension: { name: expr, typed_config: { '@type': t } } }, { request_headers: { header_name: x-no, descriptor_key: none } }"), "http://a/", `shop: not sent: no header "x-no"`},
+		{action("{ extension: { name: expr, typed_config: { '@type': x/t } } }, { request_headers: { header_name: x-no, descriptor_key: none } }"), "http://a/", `shop: not sent: no header "x-no"`},
 		{"routes: [{ match: { prefix: /, runtime_fraction: { default_value: { numerator: 50 } } }, route: { cluster: b } }]", "http://a/", "nothing: unknown: runtime_fraction, in the route at envoy.yaml:19:26"},
 		{"routes: [{ match: { path_match_policy: {} }, route: { cluster: b } }]", "http://a/", "nothing: unknown: match: how it matches the path is not known here, in the route at envoy.yaml:19:26"},
 		{"routes: [{ match: { prefix: /, headers: [{ name: x, safe_regex_match: { regex: '\\C' } }] }, route: { cluster: b } }]", "http://a/", `nothing: unknown: the regular expression "\\C", in the route at envoy.yaml:19:26`},

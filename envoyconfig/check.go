@@ -66,10 +66,7 @@ func (k *checker) all() {
 // whether there are any.
 func (k *checker) manager(m *manager) bool {
 	limiting, quotas := m.limiting(), m.quotas()
-	for i, f := range m.filters {
-		if !m.fragments && i == len(m.filters)-1 && len(k.config.clusters) > 0 && (slices.Contains(limiting, f) || slices.Contains(quotas, f)) {
-			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
-		}
+	for _, f := range m.filters {
 		if f.typeName == api.RateLimit && !slices.Contains(limiting, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotas, f) {
 			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter stands behind the router, which ends the chain: put it before")
 		}

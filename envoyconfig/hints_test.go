@@ -120,7 +120,7 @@ func TestLocalBesideGlobal(t *testing.T) {
 
 // TestFromElsewhere has a bootstrap whose clusters and listeners come by xDS, too.
 func TestFromElsewhere(t *testing.T) {
-	listener := strings.Replace(strings.Replace(listenerText[1:], "          http_filters:", "          stat_prefix: a\n          http_filters:", 1), "domain: shop", "domain: shop\n                timeout: 1s\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
+	listener := strings.Replace(wholeListener, "domain: shop", "domain: shop\n                timeout: 1s\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
 	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n  clusters: [{ name: xds }]\n"
 	for from, want := range map[string]string{
 		"": `error: cluster: the cluster "a" of the service is not in these files: add it, or correct the name`,

@@ -175,15 +175,15 @@ func TestConnections(t *testing.T) {
 
 // TestOnceForAFile has two filters and two clusters that lack the same: each kind of warning comes once.
 func TestOnceForAFile(t *testing.T) {
-	listener := strings.Replace(strings.Replace(listenerText[1:], "          http_filters:", "          stat_prefix: a\n          http_filters:", 1), "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
+	listener := strings.Replace(wholeListener, "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
 	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n    - " + indent(strings.Replace(listener, "cluster_name: a", "cluster_name: b", 1), "      ") + `
   clusters:
     - { name: a, http2_protocol_options: {} }
     - { name: b, http2_protocol_options: {}, circuit_breakers: { thresholds: [{ max_requests: 2000 }] } }
 `
 	got := checkTexts(t, text)
-	if len(got) != 2 || !strings.Contains(got[0], "; so it is with another filter of this file, at line 32") || !strings.Contains(got[1], `cluster "a": it lets 1024`) ||
-		!strings.HasSuffix(got[1], "; so it is with another cluster of this file, at line 47") {
+	if len(got) != 2 || !strings.Contains(got[0], "; so it is with another filter of this file, at line 34") || !strings.Contains(got[1], `cluster "a": it lets 1024`) ||
+		!strings.HasSuffix(got[1], "; so it is with another cluster of this file, at line 49") {
 		t.Errorf("found %q", got)
 	}
 	// The second is told of where the first is acknowledged.

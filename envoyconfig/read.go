@@ -31,6 +31,7 @@ func Read(files []File) (*Config, error) {
 		}
 	}
 	c.sources = nil
+	c.judgeClusters()
 	c.judge.Conclude(c.release, c.allowsDeprecated, len(c.clusters) > 0)
 	if len(c.judge.Wrong) > 0 {
 		return nil, errors.Join(c.judge.Wrong...)

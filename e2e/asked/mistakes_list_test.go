@@ -21,7 +21,7 @@ const (
 // stand in public repositories.
 var mistakes = []mistake{
 	// The filter.
-	{name: "the filter behind the router", in: "envoy.yaml", old: router, put: "", more: []string{filterBegins, router + filterBegins}, want: "error: never-asked", says: "the filter stands behind the router", refused: true},
+	{name: "the filter behind the router", in: "envoy.yaml", old: router, put: "", more: []string{filterBegins, router + filterBegins}, want: "rejected", says: "the router is not the last of http_filters"},
 	{name: "no filter", in: "envoy.yaml", old: "type.googleapis.com/" + rateLimitType + "\n                      domain: shop\n                      timeout: 0.25s\n                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }", put: "type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors", want: "error: domain", says: "no listener has a rate limit filter"},
 	{name: "the domain misspelt", in: "envoy.yaml", old: "domain: shop", put: "domain: shpo", want: "error: domain", says: `did you mean "shop"?`},
 	{name: "the domain in another case", in: "envoy.yaml", old: "domain: shop", put: "domain: Shop", want: "error: domain", says: `did you mean "shop"?`},
@@ -65,11 +65,11 @@ var mistakes = []mistake{
 ` + anyPath + `  clusters:
 `, want: "error: never-asked", says: "listener https has no rate limit filter"},
 
-	{name: "no router behind the filter", in: "envoy.yaml", old: router, put: "", want: "error: never-asked", says: "the last of http_filters", refused: true},
+	{name: "no router behind the filter", in: "envoy.yaml", old: router, put: "", want: "rejected", says: "the last of http_filters"},
 	{name: "no rate_limit_service", in: "envoy.yaml", old: "                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }\n", put: "", want: "rejected", says: "without rate_limit_service: add it, such as rate_limit_service:", refused: true},
 
 	// The cluster of the service.
-	{name: "a name in a cluster of addresses", in: "envoy.yaml", old: "address: 127.0.0.1, port_value: 8081", put: "address: sluice.default, port_value: 8081", want: "error: cluster", says: "set type: STRICT_DNS", refused: true},
+	{name: "a name in a cluster of addresses", in: "envoy.yaml", old: "address: 127.0.0.1, port_value: 8081", put: "address: sluice.default, port_value: 8081", want: "rejected", says: "set type: STRICT_DNS"},
 	{name: "the name of a port", in: "envoy.yaml", old: "port_value: 8081", put: "port_value: grpc", want: "rejected", says: "want a whole number up to 65535"},
 	{name: "the cluster misspelt", in: "envoy.yaml", old: "cluster_name: sluice } }", put: "cluster_name: sluice-ratelimit } }", want: "error: cluster", says: "not in these files"},
 	{name: "a cluster that speaks HTTP/1", in: "envoy.yaml", old: "explicit_http_config: { http2_protocol_options: {} }", put: "explicit_http_config: { http_protocol_options: {} }", want: "error: cluster", says: "does not speak HTTP/2", refused: true},

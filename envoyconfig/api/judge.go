@@ -77,6 +77,13 @@ func (j *Judge) Reject(n *tree.Node, format string, args ...any) {
 	}
 }
 
+// rejectWhole adds something that Envoy rejects in a whole configuration. Excerpts may leave out what makes it right.
+func (j *Judge) rejectWhole(n *tree.Node, format string, args ...any) {
+	if !j.Running {
+		j.lacking = append(j.lacking, fault(n, format, args...))
+	}
+}
+
 func fault(n *tree.Node, format string, args ...any) *FaultError {
 	return &FaultError{n.Pos(), fmt.Sprintf(format, args...)}
 }
@@ -124,8 +131,9 @@ func (j *Judge) message(n *tree.Node, name, label string) {
 			j.lack(n, m, f, label)
 		}
 	}
-	if also := semantics[m.name]; also != nil && !j.Running {
-		also(j, n)
+	j.perRoute(n)
+	if rule := semantics[m.name]; rule != nil && !j.Running {
+		rule(j, n)
 	}
 }
 
@@ -282,6 +290,9 @@ func (j *Judge) single(n *tree.Node, f *field, constraints []rule, label string)
 		j.unreadable(n, label, f.describe(constraints))
 		return
 	}
+	if len(f.values) > 0 && n.Kind == tree.Number && slices.Contains(constraints, rule{"defined_only", "true"}) && !slices.ContainsFunc(f.values, func(v enumValue) bool { return v.is(n) }) {
+		j.Reject(n, "%sfound %s, want %s", label, n.Shown(), f.wanted().one)
+	}
 	for _, v := range f.values {
 		if v.deprecated && v.is(n) {
 			j.deprecated = append(j.deprecated, fault(n, "%sfound %s, which is deprecated, and which Envoy %v rejects: want %s", label, n.Shown(), newest, f.wanted().one))
@@ -325,6 +336,8 @@ func (j *Judge) typed(n *tree.Node, label string) {
 	}
 	if typeName == "" && len(n.Nodes) > 0 {
 		j.Reject(n, `%sEnvoy rejects it without "@type", which names the message: add it`, label)
+	} else if at := n.Field("@type"); at.There() && strings.LastIndexByte(at.Text, '/') < 1 {
+		j.Reject(at, "@type: found %s, want type.googleapis.com/%s", at.Shown(), at.Text)
 	}
 	if messages.get(typeName) == nil {
 		j.unknownType(n, typeName)
@@ -333,16 +346,24 @@ func (j *Judge) typed(n *tree.Node, label string) {
 	j.message(inner, typeName, label)
 }
 
-// unknownType notes a message that is not in the schema. It may be of another maker, or newer than the schema.
+// unknownType notes a message that is not in the schema, although its package is. Others may be of another maker.
 func (j *Judge) unknownType(n *tree.Node, typeName string) {
 	const misspelt = 3 // letters
 	if j.Running || !strings.HasPrefix(typeName, "envoy.") {
 		return
 	}
+	nearest, inPackage := "", false
+	least := misspelt + 1
 	for _, name := range slices.Sorted(maps.Keys(paragraphs())) {
-		if rules.EditDistance(name, typeName) <= misspelt {
-			j.strange = append(j.strange, fault(n.Field("@type"), "Envoy %v has no message %s, and rejects it: write type.googleapis.com/%s", newest, rules.Shorten(typeName), name))
-			return
+		inPackage = inPackage || packageOf(name) == packageOf(typeName)
+		if distance := rules.EditDistance(name, typeName); distance < least {
+			least, nearest = distance, name
 		}
+	}
+	switch {
+	case nearest != "":
+		j.strange = append(j.strange, fault(n.Field("@type"), "Envoy %v has no message %s, and rejects it: write type.googleapis.com/%s", newest, rules.Shorten(typeName), nearest))
+	case inPackage:
+		j.strange = append(j.strange, fault(n.Field("@type"), "Envoy %v has no message %s, and rejects it", newest, rules.Shorten(typeName)))
 	}
 }

@@ -26,12 +26,12 @@ type kind struct {
 var kinds = map[string]kind{
 	"string": {wanted{"text", "texts"}, isText}, "StringValue": {wanted{"text", "texts"}, wrapped(isText)}, "FieldMask": {wanted{"text", "texts"}, isText},
 	"bytes": {wanted{"base64", "base64"}, isBase64}, "BytesValue": {wanted{"base64", "base64"}, wrapped(isBase64)},
-	"bool": {wanted{"true or false", "true or false"}, tidyBoolean}, "BoolValue": {wanted{"true or false", "true or false"}, tidyBoolean},
-	"int32": integer(math.MinInt32, math.MaxInt32), "Int32Value": integer(math.MinInt32, math.MaxInt32), "sint32": integer(math.MinInt32, math.MaxInt32),
-	"int64": integer(math.MinInt64, math.MaxInt64), "Int64Value": integer(math.MinInt64, math.MaxInt64), "sint64": integer(math.MinInt64, math.MaxInt64),
-	"uint32": integer(0, math.MaxUint32), "UInt32Value": integer(0, math.MaxUint32), "fixed32": integer(0, math.MaxUint32),
-	"uint64": integer(0, math.MaxUint64), "UInt64Value": integer(0, math.MaxUint64), "fixed64": integer(0, math.MaxUint64),
-	"double": {wanted{"a number", "numbers"}, wrapped(isNumber)}, "float": {wanted{"a number", "numbers"}, wrapped(isNumber)},
+	"bool": {wanted{"true or false", "true or false"}, tidyBoolean}, "BoolValue": {wanted{"true or false", "true or false"}, wrapped(tidyBoolean)},
+	"int32": integer(math.MinInt32, math.MaxInt32), "Int32Value": wrappedInteger(math.MinInt32, math.MaxInt32), "sint32": integer(math.MinInt32, math.MaxInt32),
+	"int64": integer(math.MinInt64, math.MaxInt64), "Int64Value": wrappedInteger(math.MinInt64, math.MaxInt64), "sint64": integer(math.MinInt64, math.MaxInt64),
+	"uint32": integer(0, math.MaxUint32), "UInt32Value": wrappedInteger(0, math.MaxUint32), "fixed32": integer(0, math.MaxUint32),
+	"uint64": integer(0, math.MaxUint64), "UInt64Value": wrappedInteger(0, math.MaxUint64), "fixed64": integer(0, math.MaxUint64),
+	"double": {wanted{"a number", "numbers"}, isNumber}, "float": {wanted{"a number", "numbers"}, isNumber},
 	"DoubleValue": {wanted{"a number", "numbers"}, wrapped(isNumber)}, "FloatValue": {wanted{"a number", "numbers"}, wrapped(isNumber)},
 	"Duration": {wanted{"seconds, such as 0.25s", "durations"}, tidyDuration}, "Timestamp": {wanted{"a time, such as 2026-01-02T03:04:05Z", "times"}, isTime},
 	"Any": {wanted{"an object with @type", "objects with @type"}, isObject}, "Struct": {wanted{"an object", "objects"}, isObject}, "Empty": {wanted{"an object", "objects"}, isObject},
@@ -110,7 +110,13 @@ func isNumber(n *tree.Node) bool {
 
 // integer is a whole number within bounds.
 func integer(least, most float64) kind {
-	return kind{wanted{"a whole number", "whole numbers"}, wrapped(func(n *tree.Node) bool { return isWhole(n, least, most) })}
+	return kind{wanted{"a whole number", "whole numbers"}, func(n *tree.Node) bool { return isWhole(n, least, most) }}
+}
+
+func wrappedInteger(least, most float64) kind {
+	k := integer(least, most)
+	k.takes = wrapped(k.takes)
+	return k
 }
 
 func isWhole(n *tree.Node, least, most float64) bool {
@@ -136,7 +142,6 @@ func unwrapValue(n *tree.Node) {
 }
 
 func tidyBoolean(n *tree.Node) bool {
-	unwrapValue(n)
 	if n.Kind != tree.Boolean && n.Kind != tree.Text {
 		return false
 	}
@@ -152,16 +157,21 @@ func tidyBoolean(n *tree.Node) bool {
 	return true
 }
 
-// aDuration is one of protobuf's JSON.
-var aDuration = regexp.MustCompile(`^-?[0-9]+(\.[0-9]{1,9})?s$`)
+// aDuration is one of protobuf's JSON. Envoy rejects negative ones.
+var aDuration = regexp.MustCompile(`^[0-9]+(\.[0-9]{1,9})?s$`)
 
 // tidyDuration makes 5.25s of seconds: 5, nanos: 250000000.
 func tidyDuration(n *tree.Node) bool {
 	if n.Kind == tree.Object {
+		for below := range n.Fields() {
+			if below.Name != "seconds" && below.Name != "nanos" {
+				return false
+			}
+		}
 		var parts [2]float64
 		for i, name := range []string{"seconds", "nanos"} {
 			if part := n.Field(name); part.There() {
-				if !isWhole(part, -mostSeconds, mostSeconds) {
+				if !isWhole(part, 0, mostSeconds) {
 					return false
 				}
 				parts[i], _ = strconv.ParseFloat(part.Text, 64)
@@ -170,7 +180,7 @@ func tidyDuration(n *tree.Node) bool {
 		n.Kind, n.Text, n.Nodes = tree.Text, strconv.FormatFloat(parts[0]+parts[1]/1e9, 'f', -1, 64)+"s", nil
 	}
 	seconds, err := strconv.ParseFloat(strings.TrimSuffix(n.Text, "s"), 64)
-	return n.Kind == tree.Text && aDuration.MatchString(n.Text) && err == nil && math.Abs(seconds) <= mostSeconds
+	return n.Kind == tree.Text && aDuration.MatchString(n.Text) && err == nil && seconds <= mostSeconds
 }
 
 // mostSeconds is the longest duration of protobuf.
