@@ -31,6 +31,8 @@ type Config struct {
 	fromElsewhere             *tree.Node
 	// allowances are the warnings that comments acknowledge.
 	allowances rules.Allowances
+	// dumps says that some of the files are dumps of a running Envoy.
+	dumps bool
 	// release is that of the Envoy which wrote a dump; 0 where no file is one.
 	release api.Release
 	// open are the places of what a snippet leaves open.

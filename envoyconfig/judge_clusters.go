@@ -8,7 +8,7 @@ import (
 // judgeClusters rejects routes to clusters that are not there. Envoy looks for those of a route_config only, and of
 // clusters from elsewhere, or that cannot be read, nothing is known.
 func (c *Config) judgeClusters() {
-	if len(c.clusters) == 0 || len(c.judge.Wrong) > 0 || !c.allClusters || c.release != 0 {
+	if len(c.clusters) == 0 || len(c.judge.Wrong) > 0 || !c.allClusters || c.dumps {
 		return
 	}
 	for _, m := range c.managers {

@@ -18,11 +18,15 @@ var tellingFields = []struct{ field, message string }{
 	{"lb_policy", api.Cluster},
 }
 
+// isList reports whether a telling field is a list. Others than Envoy have objects under such names.
+func isList(field string) bool { return field == "filter_chains" || field == "virtual_hosts" }
+
 // resource takes in a resource of xDS, and reports whether it is one.
 func (c *Config) resource(n *tree.Node) bool {
 	message := n.TypeName()
 	for _, t := range tellingFields {
-		if message == "" && n.Field(t.field).There() {
+		at := n.Field(t.field)
+		if message == "" && at.There() && !(at.Kind == tree.Object && isList(t.field)) {
 			message = t.message
 		}
 	}

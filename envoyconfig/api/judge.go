@@ -287,7 +287,11 @@ func (j *Judge) single(n *tree.Node, f *field, constraints []rule, label string)
 		return
 	}
 	if !f.takes(n) {
-		j.unreadable(n, label, f.describe(constraints))
+		want := f.describe(constraints)
+		if f.typeName == "Duration" {
+			want = f.wanted().one
+		}
+		j.unreadable(n, label, want)
 		return
 	}
 	if len(f.values) > 0 && n.Kind == tree.Number && slices.Contains(constraints, rule{"defined_only", "true"}) && !slices.ContainsFunc(f.values, func(v enumValue) bool { return v.is(n) }) {
