@@ -99,6 +99,13 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s", name, got, tt.want)
 		}
 	}
+	c, err := Read([]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("41")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := fmt.Sprint(findingsOf(t, c)); !strings.Contains(found, "f:18:52: note: unknown: Envoy 1.40 has no field newer here") || !strings.Contains(found, "the dump is of Envoy 1.41") {
+		t.Errorf("a field of a later one: found %s", found)
+	}
 	deprecated := list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }")
 	for key, allows := range map[string]bool{"envoy.deprecated_features:envoy.config.route.v3.RateLimit.Action.dynamic_metadata": true, "other": false} {
 		bootstrap := File{"b", []byte(`{"static_resources": {}, "layered_runtime": {"layers": [{"static_layer": {"` + key + `": true}}]}}`)}

@@ -13,11 +13,14 @@ import (
 
 // TestOneForm has values that Envoy takes in several forms written in the one that is read here.
 func TestOneForm(t *testing.T) {
-	for text, want := range map[string]string{"yes": "true", "{ value: OFF }": "false", "{ value: 7 }": "7", "'7'": "7"} {
+	for text, want := range map[string]string{"yes": "true", "{ value: OFF }": "false", "{ value: 7 }": "7", "'7'": "7", "0x10": "16"} {
 		x := valueOf(t, text)
 		if good := kinds["BoolValue"].takes(x) || kinds["UInt32Value"].takes(x); !good || x.Text != want || x.Name != "x" {
 			t.Errorf("%s is read as %q of %q, want %q", text, x.Text, x.Name, want)
 		}
+	}
+	if x := valueOf(t, "'on'"); tidyBoolean(x) {
+		t.Error("a quoted on is read as a boolean")
 	}
 	for text, want := range map[string]string{"{ seconds: 2, nanos: 500000000 }": "2.5s", "{ nanos: 1 }": "0.000000001s", "1s": "1s"} {
 		if d := valueOf(t, text); !tidyDuration(d) || d.Text != want {

@@ -89,7 +89,7 @@ func isObject(n *tree.Node) bool { return n.Kind == tree.Object }
 // isText has fractions for text, as they are in YAML for Envoy.
 func isText(n *tree.Node) bool {
 	_, err := strconv.ParseInt(n.Text, 10, 64)
-	return n.Kind == tree.Text || n.Kind == tree.Number && err != nil
+	return n.Kind == tree.Text || n.Kind == tree.Number && err != nil && !strings.HasPrefix(n.Text, "0x")
 }
 
 func isBase64(n *tree.Node) bool {
@@ -119,7 +119,11 @@ func wrappedInteger(least, most float64) kind {
 	return k
 }
 
+// isWhole reports whether n is a whole number within bounds, and writes it in decimal.
 func isWhole(n *tree.Node, least, most float64) bool {
+	if v, err := strconv.ParseUint(n.Text, 0, 64); err == nil && n.Kind == tree.Number && strings.HasPrefix(n.Text, "0x") {
+		n.Text = strconv.FormatUint(v, 10)
+	}
 	v, err := strconv.ParseFloat(n.Text, 64)
 	return (n.Kind == tree.Number || n.Kind == tree.Text) && err == nil && v == math.Trunc(v) && least <= v && v <= most
 }
@@ -146,10 +150,15 @@ func tidyBoolean(n *tree.Node) bool {
 		return false
 	}
 	switch strings.ToLower(n.Text) {
-	case "true", "t", "yes", "y", "on", "1":
+	case "true", "t", "yes", "y", "1":
 		n.Text = "true"
-	case "false", "f", "no", "n", "off", "0":
+	case "false", "f", "no", "n", "0":
 		n.Text = "false"
+	case "on", "off": // without quotes
+		if n.Kind == tree.Text {
+			return false
+		}
+		n.Text = strconv.FormatBool(strings.EqualFold(n.Text, "on"))
 	default:
 		return false
 	}
