@@ -26,7 +26,7 @@ func (c *Config) resource(n *tree.Node) bool {
 	message := n.TypeName()
 	for _, t := range tellingFields {
 		at := n.Field(t.field)
-		if message == "" && at.There() && !(at.Kind == tree.Object && isList(t.field)) {
+		if message == "" && at.There() && (at.Kind != tree.Object || !isList(t.field)) {
 			message = t.message
 		}
 	}

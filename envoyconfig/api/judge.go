@@ -203,6 +203,9 @@ var aboutLimits = []string{
 
 // noteStrange notes a field that Envoy does not have.
 func (j *Judge) noteStrange(n *tree.Node, m *message) {
+	if j.Running {
+		return
+	}
 	name := tree.SnakeCase(n.Name)
 	if elsewhere := misplaced[m.name+"."+name]; elsewhere != "" {
 		j.strange = append(j.strange, fault(n, "Envoy %v has no field %s here, and rejects it: put it %s", newest, rules.Shorten(n.Name), elsewhere))
@@ -218,9 +221,7 @@ func (j *Judge) noteStrange(n *tree.Node, m *message) {
 	}
 	slices.Sort(names)
 	hint += rules.DidYouMean(rules.Nearest(name, names))
-	if !j.Running {
-		j.strange = append(j.strange, fault(n, "Envoy %v has no field %s here, and rejects it: leave it out%s", newest, rules.Shorten(n.Name), hint))
-	}
+	j.strange = append(j.strange, fault(n, "Envoy %v has no field %s here, and rejects it: leave it out%s", newest, rules.Shorten(n.Name), hint))
 }
 
 // misplaced says for some fields that Envoy does not have where to put them.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/netip"
-	"regexp"
 	"regexp/syntax"
 	"slices"
 	"strings"
@@ -18,7 +17,7 @@ var semantics = map[string]func(j *Judge, n *tree.Node){
 	LocalRateLimit:    all(judgeLocalRateLimit, judgeHeaders),
 	"envoy.extensions.filters.http.header_to_metadata.v3.Config": judgeHeaderToMetadata,
 	"envoy.config.route.v3.RateLimit.HitsAddend": func(j *Judge, n *tree.Node) {
-		if at := n.Field("format"); at.Text != "" && len(aCommand.FindString(at.Text)) != len(at.Text) {
+		if at := n.Field("format"); at.Text != "" && len(patterns.get(aCommand).FindString(at.Text)) != len(at.Text) {
 			j.Reject(at, "%s: found %s, want one command, such as %%BYTES_RECEIVED%%", at.Name, at.Shown())
 		}
 	},
@@ -193,11 +192,11 @@ func (j *Judge) changeable(at *tree.Node) {
 	}
 }
 
-var (
+const (
 	// aCommand is a command of a format string.
-	aCommand = regexp.MustCompile(`(?s)^%[A-Z0-9_]+(\(.*?\))?(:[0-9]+)?%`)
+	aCommand = `(?s)^%[A-Z0-9_]+(\(.*?\))?(:[0-9]+)?%`
 	// needsParameter are commands that name a header or the like in brackets.
-	needsParameter = regexp.MustCompile(`^%(REQ|RESP|TRAILER|QUERY_PARAM|COMMON_DURATION|ENVIRONMENT)(:[0-9]+)?%$`)
+	needsParameter = `^%(REQ|RESP|TRAILER|QUERY_PARAM|COMMON_DURATION|ENVIRONMENT)(:[0-9]+)?%$`
 )
 
 // format rejects a text that Envoy cannot read as a format string.
@@ -208,14 +207,14 @@ func (j *Judge) format(at *tree.Node) {
 			return
 		}
 		text = text[i:]
-		command := aCommand.FindString(text)
+		command := patterns.get(aCommand).FindString(text)
 		switch {
 		case strings.HasPrefix(text, "%%"):
 			command = "%%"
 		case command == "":
 			j.Reject(at, "%s: found %s, which is no command at %s: write %%%% for a percent sign", at.Name, at.Shown(), rules.Shorten(text))
 			return
-		case needsParameter.MatchString(command):
+		case patterns.get(needsParameter).MatchString(command):
 			j.Reject(at, "%s: %s needs a parameter in brackets", at.Name, command)
 		}
 		text = text[len(command):]

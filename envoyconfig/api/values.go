@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/base64"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,7 +166,7 @@ func tidyBoolean(n *tree.Node) bool {
 }
 
 // aDuration is one of protobuf's JSON. Envoy rejects negative ones.
-var aDuration = regexp.MustCompile(`^[0-9]+(\.[0-9]{1,9})?s$`)
+const aDuration = `^[0-9]+(\.[0-9]{1,9})?s$`
 
 // tidyDuration makes 5.25s of seconds: 5, nanos: 250000000.
 func tidyDuration(n *tree.Node) bool {
@@ -189,7 +188,7 @@ func tidyDuration(n *tree.Node) bool {
 		n.Kind, n.Text, n.Nodes = tree.Text, strconv.FormatFloat(parts[0]+parts[1]/1e9, 'f', -1, 64)+"s", nil
 	}
 	seconds, err := strconv.ParseFloat(strings.TrimSuffix(n.Text, "s"), 64)
-	return n.Kind == tree.Text && aDuration.MatchString(n.Text) && err == nil && seconds <= mostSeconds
+	return n.Kind == tree.Text && matches(n, aDuration) && err == nil && seconds <= mostSeconds
 }
 
 // mostSeconds is the longest duration of protobuf.
