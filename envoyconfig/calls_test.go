@@ -14,7 +14,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 		return "rate_limits: [{ actions: [" + text + "] }]\n" + toBackend
 	}
 	for _, tt := range []struct{ host, request, want string }{
-		{action("{ extension: { name: expr, typed_config: { '@type': t } } }"), "http://a/", "shop: unknown: extension expr"},
+		{action("{ extension: { name: expr, typed_config: { '@type': x/t } } }"), "http://a/", "shop: unknown: extension expr"},
 		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so that --service-cluster may say it"},
 		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: it is the address that connects to Envoy: give it with --remote ADDRESS"},
 		{action("{ metadata: { descriptor_key: m, metadata_key: { key: ns, path: [{ key: a }, { key: b }] } } }"), "http://a/", "shop: not sent: no filter before the rate limit filter sets the metadata ns: add the one that does, or correct the key"},
@@ -24,7 +24,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 		{action("{ remote_address_match: { descriptor_value: '%REQ(x)%', address_matcher: { invert_match: true } } }"), "http://a/", "shop: unknown: remote_address_match: it is the address that connects to Envoy: give it with --remote ADDRESS"},
 		{action("{ header_value_match: { descriptor_value: v, headers: [{ name: x, string_match: { custom: {} } }] } }"), "http://a/", "shop: unknown: header_value_match: a matcher that is not known here"},
 		// An action that has no entry settles it, whatever the others do.
-		{action("{ extension: { name: expr, typed_config: { '@type': t } } }, { request_headers: { header_name: x-no, descriptor_key: none } }"), "http://a/", `shop: not sent: no header "x-no"`},
+		{action("{ extension: { name: expr, typed_config: { '@type': x/t } } }, { request_headers: { header_name: x-no, descriptor_key: none } }"), "http://a/", `shop: not sent: no header "x-no"`},
 		{"routes: [{ match: { prefix: /, runtime_fraction: { default_value: { numerator: 50 } } }, route: { cluster: b } }]", "http://a/", "nothing: unknown: runtime_fraction, in the route at envoy.yaml:19:26"},
 		{"routes: [{ match: { path_match_policy: {} }, route: { cluster: b } }]", "http://a/", "nothing: unknown: match: how it matches the path is not known here, in the route at envoy.yaml:19:26"},
 		{"routes: [{ match: { prefix: /, headers: [{ name: x, safe_regex_match: { regex: '\\C' } }] }, route: { cluster: b } }]", "http://a/", `nothing: unknown: the regular expression "\\C", in the route at envoy.yaml:19:26`},
@@ -128,13 +128,13 @@ func TestSeveralListeners(t *testing.T) {
 
 // TestCallsOfConnections has network filters, which ask when a connection begins, with and without an HTTP filter.
 func TestCallsOfConnections(t *testing.T) {
-	const network = `{ name: n, typed_config: { "@type": x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: s, domain: edge, descriptors: [{ entries: [{ key: port, value: "443" }] }, ` +
+	const network = `{ name: edge, typed_config: { "@type": x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: s, domain: edge, descriptors: [{ entries: [{ key: port, value: "443" }] }, ` +
 		`{ entries: [{ key: from, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%" }] }] } }`
 	both := strings.Replace(listenerText, "  - filters:\n", "  - filters:\n      - "+network+"\n", 1)
 	for name, tt := range map[string]struct{ text, want string }{
 		"both":          {both, "edge (port, 443) (from, ?) asked 1 "},
-		"alone":         {strings.Replace(both, "filters.http.ratelimit.v3.RateLimit", "filters.http.cors.v3.Cors", 1), "edge (port, 443) (from, ?) asked 0 " + OnlyConnections},
-		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:54: only a network filter asks here, when a connection begins, about (port, 443), (from, *) of domain "edge": explain that with --domain and --descriptor`},
+		"alone":         {strings.Replace(both, "envoy.extensions.filters.http.ratelimit.v3.RateLimit", "acme.Filter", 1), "edge (port, 443) (from, ?) asked 0 " + OnlyConnections},
+		"without hosts": {"filter_chains: [{ filters: [" + network + "] }]", `f:1:57: only a network filter asks here, when a connection begins, about (port, 443), (from, *) of domain "edge": explain that with --domain and --descriptor`},
 	} {
 		c, err := Read([]File{{"f", []byte(tt.text)}})
 		if err != nil {

@@ -18,6 +18,9 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, onceAt: map[repeatedKey]*repeated{}, reported: map[place]bool{}, routeDomains: map[*tree.Node]*tally{}, connected: map[string]bool{}, leasing: set.GivesLeases(),
 		bucketed: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, asked: map[*descriptors.Rule]asking{},
 	}
+	for _, f := range c.judge.Newer {
+		k.report(Unknown, rules.Note, f.Pos, "%s, unless it came with another release: the dump is of Envoy %v", f.Message, c.release)
+	}
 	for _, pos := range c.open {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" stands for what the rules do not say: put in the name, address or value that is yours")
 	}
@@ -67,10 +70,7 @@ func (k *checker) all() {
 // whether there are any.
 func (k *checker) manager(m *manager) bool {
 	limiting, quotas := m.limiting(), m.quotas()
-	for i, f := range m.filters {
-		if !m.fragments && i == len(m.filters)-1 && len(k.config.clusters) > 0 && (slices.Contains(limiting, f) || slices.Contains(quotas, f)) {
-			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
-		}
+	for _, f := range m.filters {
 		if f.typeName == api.RateLimit && !slices.Contains(limiting, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotas, f) {
 			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter stands behind the router, which ends the chain: put it before")
 		}

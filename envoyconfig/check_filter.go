@@ -1,7 +1,6 @@
 package envoyconfig
 
 import (
-	"net/netip"
 	"strings"
 	"time"
 
@@ -141,9 +140,6 @@ func (k *checker) cluster(name *tree.Node) {
 	if n == nil {
 		return
 	}
-	if at := k.nameOfStatic(n); at != nil {
-		k.report(Cluster, rules.Error, at.Pos(), "the cluster %s is of type STATIC, whose addresses are numbers, and Envoy rejects the name %s: set type: STRICT_DNS", name.Shown(), at.Shown())
-	}
 	most := uint64(defaultRequests)
 	for t := range n.At("circuit_breakers", "thresholds").Elements() {
 		if t.Field("priority").Enum("DEFAULT", "HIGH") == "DEFAULT" {
@@ -164,25 +160,6 @@ func (k *checker) cluster(name *tree.Node) {
 	if len(lacks) > 0 {
 		k.reportOnce(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Shown(), strings.Join(lacks, "; "))
 	}
-}
-
-// nameOfStatic returns the address of a cluster that would have to be looked up, but is not. What a part does not say may stand
-// elsewhere.
-func (k *checker) nameOfStatic(n *tree.Node) *tree.Node {
-	kind := n.Field("type")
-	if kind.Enum("STATIC") != "STATIC" || !kind.There() && k.config.fragments != nil || n.Field("cluster_type").There() {
-		return nil
-	}
-	for locality := range n.At("load_assignment", "endpoints").Elements() {
-		for endpoint := range locality.Field("lb_endpoints").Elements() {
-			socket := endpoint.At("endpoint", "address", "socket_address")
-			address := socket.Field("address")
-			if _, err := netip.ParseAddr(address.Text); err != nil && address.There() && !socket.Field("resolver_name").There() {
-				return address
-			}
-		}
-	}
-	return nil
 }
 
 // protocolOptions returns how a cluster speaks HTTP, missing if it does not say.

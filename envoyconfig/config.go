@@ -34,10 +34,10 @@ type Config struct {
 	// allListeners and allClusters say that none comes from elsewhere; fromElsewhere is what says that listeners do.
 	allListeners, allClusters bool
 	fromElsewhere             *tree.Node
-	// running says, while files are read, that a running Envoy has what is read: it stands in a dump.
-	running bool
 	// allowances are the warnings that comments acknowledge.
 	allowances rules.Allowances
+	// dumps says that some of the files are dumps of a running Envoy.
+	dumps bool
 	// release is that of the Envoy which wrote a dump; 0 where no file is one.
 	release api.Release
 	// open are the places of what a snippet leaves open.

@@ -7,11 +7,11 @@
 // A bootstrap, xDS resources, the answer of the admin page's /config_dump, and Istio's
 // EnvoyFilters, whose patches are applied as istiod applies them. Also parts of these, such as
 // routes alone, and what tools put around them. All of these are trees of fields, in YAML
-// or JSON. The package knows the fields that it needs, by their names in
-// Envoy's API or in camelCase, and the messages below typed_config by their @type. Of these
-// it takes what Envoy takes, and anything else is an error. It ignores all other fields, so
-// that a newer Envoy does not break it. It needs no generated code of Envoy's API, which
-// would know neither lines nor fields that are newer than itself.
+// or JSON. Fields are found by their names in Envoy's API or in camelCase, and the messages
+// below typed_config by their @type. Package api judges all of them by the schema of Envoy
+// 1.40, and what that Envoy rejects is an error. Messages that the schema does not have may
+// be anything, and with the dump of another release an unknown field is a note. The package
+// does not use generated code of Envoy's API, which knows no lines.
 //
 // # What is not known
 //

@@ -50,8 +50,9 @@ func (c *Config) dump(n *tree.Node) (found bool) {
 // dumped takes in the resources of a part of a dump, and reports whether it is one. Name is that of the part; without
 // one its fields tell.
 func (c *Config) dumped(part *tree.Node, name string) (found bool) {
-	c.running = true
-	defer func() { c.running = false }()
+	c.dumps = true
+	c.judge.Running = true
+	defer func() { c.judge.Running = false }()
 	for _, d := range dumpedResources {
 		if name != "" && d.part != name {
 			continue

@@ -120,7 +120,7 @@ func TestLocalBesideGlobal(t *testing.T) {
 
 // TestFromElsewhere has a bootstrap whose clusters and listeners come by xDS, too.
 func TestFromElsewhere(t *testing.T) {
-	listener := strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                timeout: 1s\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
+	listener := strings.Replace(wholeListener, "domain: shop", "domain: shop\n                timeout: 1s\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
 	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n  clusters: [{ name: xds }]\n"
 	for from, want := range map[string]string{
 		"": `error: cluster: the cluster "a" of the service is not in these files: add it, or correct the name`,
@@ -130,7 +130,7 @@ func TestFromElsewhere(t *testing.T) {
 			t.Errorf("%q: found %q, want %s", from, got, want)
 		}
 	}
-	got := checkTexts(t, strings.Replace(text, "domain: shop", "domain: mail", 1)+"dynamic_resources: { cds_config: {}, lds_config: {} }\n")
+	got := checkTexts(t, strings.Replace(text, "domain: shop", "domain: mail", 1)+"dynamic_resources: { cds_config: { ads: {} }, lds_config: { ads: {} } }\n")
 	for _, f := range got {
 		if strings.Contains(f, "no filter asks about") && !strings.Contains(f, `note: unknown: no filter asks about the domain "shop", as far as these files say`) {
 			t.Errorf("with listeners from elsewhere: found %s", f)

@@ -32,7 +32,8 @@ func (c *Config) envoyFilter(n *tree.Node) {
 // but the elements of its lists may not.
 func (c *Config) patch(p *istio.Patch) {
 	p.Limits, p.Sends = limits(p), sends(p)
-	if message, ok := patchedMessages[p.ApplyTo]; ok && p.Whole() {
+	hosts := p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute // where another operation than MERGE is found later
+	if message, ok := patchedMessages[p.ApplyTo]; ok && p.Whole() && !hosts {
 		c.judge.Expect(p.Value, message)
 	} else if ok {
 		c.judge.ExpectPart(p.Value, message)
@@ -42,7 +43,7 @@ func (c *Config) patch(p *istio.Patch) {
 	}
 	switch {
 	case p.ApplyTo == istio.HTTPFilter && p.Whole():
-		newFilter(p.Value).judge(&c.judge, false)
+		newFilter(p.Value).judge(&c.judge)
 	case p.ApplyTo == istio.VirtualHost:
 		if at := p.Value.Field("route"); at.There() {
 			wrong(at, "a virtual host has no field route, and istiod drops it: put its rate_limits into value, or write applyTo: HTTP_ROUTE")

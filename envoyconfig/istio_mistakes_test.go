@@ -55,7 +55,7 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"value beside patch", "      patch:\n" + hostPatch, "      patch: { operation: MERGE }\n      value:\n" + strings.SplitAfterN(hostPatch, "value:\n", 2)[1], "an EnvoyFilter has no field value here, and Kubernetes rejects or drops it: put it into patch"},
 	{"a virtual host with route", hostPatch, "        operation: MERGE\n        value:\n          route:\n            rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]\n", "a virtual host has no field route, and istiod drops it: put its rate_limits into value, or write applyTo: HTTP_ROUTE"},
 	{"a filter without @type", "            \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit\n", "", "Envoy rejects the filter without typed_config: add typed_config: { "},
-	{"a filter without its service", serviceOfFilter, "", "error: cluster: the filter has no rate_limit_service, without which Envoy rejects it"},
+	{"a filter without its service", serviceOfFilter, "", "Envoy rejects it without rate_limit_service: add it"},
 	{"another message", "v3.RateLimit\n", "v3.Ratelimit\n", "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
 	{"a message that Envoy lacks", "v3.RateLimit\n", "v3.GlobalRateLimit\n", "write type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit"},
 	{"rate_limits of a route configuration", "applyTo: VIRTUAL_HOST", "applyTo: ROUTE_CONFIGURATION", "has no field rate_limits here, and rejects it: put it into a virtual host or a route"},

@@ -102,25 +102,22 @@ func findingsOf(t *testing.T, c *Config) []string {
 	return got
 }
 
-// TestClusterPatches has patches of the service's cluster. One without a type may change one that has it.
+// TestClusterPatches has patches that add the service's cluster.
 func TestClusterPatches(t *testing.T) {
-	const endpoint = "http2_protocol_options: {}, load_assignment: { endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: sluice.default, port_value: 8081 } } } }] }] }"
+	const endpoint = "http2_protocol_options: {}, load_assignment: { cluster_name: sluice, endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: sluice.default, port_value: 8081 } } } }] }] }"
 	for fields, want := range map[string]bool{
-		"":                     false,
-		"type: STRICT_DNS, ":   false,
-		"type: STATIC, ":       true,
-		"type: 0, ":            true,
-		"cluster_type: {}, ":   false,
-		"type: LOGICAL_DNS, ":  false,
-		"type: ORIGINAL_DST, ": false,
+		"":                              true, // STATIC
+		"type: STRICT_DNS, ":            false,
+		"type: STATIC, ":                true,
+		"type: 0, ":                     true,
+		"cluster_type: { name: own }, ": false,
+		"type: LOGICAL_DNS, ":           false,
+		"type: ORIGINAL_DST, ":          false,
 	} {
 		text := strings.Replace(envoyFilters, "value: { name: other }", `value: { name: "outbound|8081||sluice", `+fields+endpoint+" }", 1)
-		c, err := Read([]File{{"i.yaml", []byte(text)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Contains(strings.Join(findingsOf(t, c), "\n"), "set type: STRICT_DNS"); got != want {
-			t.Errorf("%q: told of a name in it: %t, want %t", fields, got, want)
+		_, err := Read([]File{{"i.yaml", []byte(text)}})
+		if got := err != nil && strings.Contains(err.Error(), "set type: STRICT_DNS"); got != want || !want && err != nil {
+			t.Errorf("%q: Read says %v, want an error about the name in it: %t", fields, err, want)
 		}
 	}
 }

@@ -13,22 +13,15 @@ import (
 // judge finds a filter of a connection manager that Envoy rejects: its @type says which one it is, so that each needs
 // typed_config, or config_discovery, which brings that later. One that is_optional may lack both, and is left out then.
 // Being disabled excuses nothing. Earlier Envoys knew filters by their names: what the dump of a running one has, it took.
-func (f *filter) judge(j *api.Judge, running bool) {
+func (f *filter) judge(j *api.Judge) {
 	wrong := func(format string, args ...any) { j.Wrong = append(j.Wrong, fmt.Errorf(format, args...)) }
-	if f.name == "" {
-		wrong("%v: the filter has no name: Envoy rejects it", f.node.Pos())
-	}
 	named := slices.Contains([]string{"envoy.rate_limit", "envoy.filters.http.ratelimit"}, f.name)
 	const misspelt = 3 // letters
 	distance := rules.EditDistance(f.typeName, api.RateLimit)
 	typed := f.node.Field("typed_config")
-	switch discovery := f.node.Field("config_discovery"); {
-	case discovery.There() && typed.There():
-		wrong("%v: the filter has typed_config and config_discovery: Envoy takes one of them", discovery.Pos())
-	case discovery.There() && len(discovery.Field("type_urls").Nodes) == 0:
-		wrong(`%v: config_discovery without type_urls: name those that may come, such as [type.googleapis.com/%s]`, discovery.Pos(), api.RateLimit)
-	case discovery.There():
-	case f.typeName == "" && (running || f.node.Field("is_optional").Yes(false) || typed.There() && typed.Kind != tree.Object): // the latter is an error already
+	switch {
+	case f.node.Field("config_discovery").There():
+	case f.typeName == "" && (j.Running || f.node.Field("is_optional").Yes(false) || typed.There() && typed.Kind != tree.Object): // the latter is an error already
 	case f.typeName == "" && named:
 		wrong(`%v: Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, f.node.Pos(), api.RateLimit)
 	case f.typeName == "":

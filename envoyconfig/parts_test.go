@@ -76,13 +76,13 @@ func TestParts(t *testing.T) {
 		}},
 		"local limits alone":                 {[]string{local}, []string{"0:10:17: " + noteLocal}},
 		"local limits as a part":             {[]string{envoyFilter("HTTP_FILTER", localText), envoyFilter("VIRTUAL_HOST", strings.Replace(host, "user }", "other }", 1))}, []string{"0:10:13: " + noteLocal}},
-		"routes that are not given":          {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s", "route_config:\n            virtual_hosts:", "rds: { route_config_name: other }\n          x:\n            virtual_hosts:").Replace(listenerText[1:])}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: give the answer of /config_dump, or the RouteConfiguration "other", too`}},
+		"routes that are not given":          {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s").Replace(listenerText[1:strings.Index(listenerText, "route_config:")]) + "rds: { route_config_name: other, config_source: { ads: {} } }\n"}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: give the answer of /config_dump, or the RouteConfiguration "other", too`}},
 		"listeners that are not given":       {[]string{"dynamic_resources: { lds_config: { ads: {} } }\nstatic_resources: {}"}, []string{"0:1:34: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
 		"endpoints and secrets beside":       {[]string{"- { clusterName: a, endpoints: [] }", "- { name: s, tlsCertificate: {} }\n- { name: t, '@type': x/envoy.extensions.transport_sockets.tls.v3.Secret }", filterText, routesText}, []string{"2:1:1: " + noteParts}},
 		"a route behind one of another file": {[]string{filterText, "match: { prefix: / }\nroute: { cluster: a }", "match: { prefix: /x }\nroute: { cluster: a, rate_limits: " + userPolicy + " }"}, []string{"0:1:1: " + noteParts}},
 		"clusters alone":                     {[]string{"name: a\nload_assignment: { cluster_name: a }"}, []string{"0:1:1: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
-		"a filter that is not looked at": {[]string{"filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy, thrift_filters: [{ typed_config: " +
-			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:153: note: unknown: this filter is not looked at, and there is no other: only those in http_filters of a connection manager are"}},
+		"a filter that is not looked at": {[]string{"filter_chains: [{ filters: [{ name: edge, typed_config: { '@type': x/envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy, thrift_filters: [{ typed_config: " +
+			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:165: note: unknown: this filter is not looked at, and there is no other: only those in http_filters of a connection manager are"}},
 	} {
 		if diff := cmp.Diff(tt.want, checkTexts(t, tt.files...)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -165,7 +165,7 @@ func TestRulesOfSeveralEnvoys(t *testing.T) {
 
 // TestConnections has a filter that asks when a connection begins.
 func TestConnections(t *testing.T) {
-	const text = "filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: a, domain: shop, timeout: 0.25s, descriptors: [{ entries: [{ key: user, value: al }] }] } }] }]"
+	const text = "filter_chains: [{ filters: [{ name: edge, typed_config: { '@type': x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: a, domain: shop, timeout: 0.25s, descriptors: [{ entries: [{ key: user, value: al }] }] } }] }]"
 	if got := checkTexts(t, text); len(got) > 0 {
 		t.Errorf("found %q", got)
 	}
@@ -174,11 +174,11 @@ func TestConnections(t *testing.T) {
 		t.Errorf("found %q, want %s", got, want)
 	}
 	// It asks the service as the filter of requests does.
-	const bootstrap = "layered_runtime: { layers: [{ static_layer: { ratelimit: { tcp_filter_enabled: 0 } } }] }\nstatic_resources:\n  listeners: [{ "
+	const bootstrap = "layered_runtime: { layers: [{ name: a, static_layer: { ratelimit: { tcp_filter_enabled: 0 } } }] }\nstatic_resources:\n  listeners: [{ address: { pipe: { path: a } }, "
 	service := ", failure_mode_deny: true, rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: %s } } }, stat_prefix: a"
 	const clusters = " }]\n  clusters: [{ name: old }, { name: new, http2_protocol_options: {} }]\n"
 	for from, wants := range map[string][]string{
-		"old":  {"the runtime has ratelimit.tcp_filter_enabled: 0, at 0:1:80, so that the filter never asks", `cluster "old" does not speak HTTP/2`},
+		"old":  {"the runtime has ratelimit.tcp_filter_enabled: 0, at 0:1:89, so that the filter never asks", `cluster "old" does not speak HTTP/2`},
 		"new":  {`cluster "new": it lets 1024 calls be in flight`, "it has no gRPC health check", "waits 20 ms, which is short for a busy node, and then closes the connection"},
 		"gone": {`cluster "gone" of the service is not in these files`},
 	} {
@@ -194,15 +194,15 @@ func TestConnections(t *testing.T) {
 
 // TestOnceForAFile has two filters and two clusters that lack the same: each kind of warning comes once.
 func TestOnceForAFile(t *testing.T) {
-	listener := strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
+	listener := strings.Replace(wholeListener, "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
 	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n    - " + indent(strings.Replace(listener, "cluster_name: a", "cluster_name: b", 1), "      ") + `
   clusters:
     - { name: a, http2_protocol_options: {} }
     - { name: b, http2_protocol_options: {}, circuit_breakers: { thresholds: [{ max_requests: 2000 }] } }
 `
 	got := checkTexts(t, text)
-	if len(got) != 2 || !strings.Contains(got[0], "; so it is with another filter of this file, at line 30") || !strings.Contains(got[1], `cluster "a": it lets 1024`) ||
-		!strings.HasSuffix(got[1], "; so it is with another cluster of this file, at line 45") {
+	if len(got) != 2 || !strings.Contains(got[0], "; so it is with another filter of this file, at line 34") || !strings.Contains(got[1], `cluster "a": it lets 1024`) ||
+		!strings.HasSuffix(got[1], "; so it is with another cluster of this file, at line 49") {
 		t.Errorf("found %q", got)
 	}
 	// The second is told of where the first is acknowledged.

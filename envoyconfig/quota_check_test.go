@@ -88,13 +88,14 @@ func TestQuotaFilterOutOfPlace(t *testing.T) {
 	good := strings.Replace(quotaFilterText, "ID\n", "{ sluice: { string_value: user }, user: { string_value: al } }\n", 1)
 	router := "http_filters:\n  - { name: r, typed_config: { \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }"
 	beforeMatch, _, _ := strings.Cut(good, "        on_no_match")
+	beforeSettings, _, _ := strings.Cut(good, "RateLimitQuotaBucketSettings")
 	beforeMatchers, _, _ := strings.Cut(good, "      bucket_matchers")
 	for text, want := range map[string]string{
 		good: "",
 		strings.Replace(good, "http_filters:", router, 1):                                                                 "the filter stands behind the router",
 		beforeMatch + "        matcher_list: { matchers: [] }\n":                                                          "without matchers",
 		beforeMatchers + "      bucket_matchers: {}\n":                                                                    "bucket_matchers leads to no bucket",
-		strings.Replace(good, "RateLimitQuotaBucketSettings", "RateLimitQuotaOverride", 1):                                "the action is no envoy.extensions",
+		beforeSettings + "RateLimitQuotaOverride\n":                                                                       "the action is no envoy.extensions",
 		strings.Replace(good, "bucket_id_builder:\n                bucket_id_builder", "deny_response_settings: {} #", 1): "the bucket has no bucket_id_builder",
 		strings.Replace(good, "domain: shop", "domain: ship", 1):                                                          `no rules are for the domain "ship"`,
 		strings.Replace(good, "domain: shop", "domains: shop", 1):                                                         `did you mean "domain"?`,

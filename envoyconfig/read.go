@@ -31,7 +31,8 @@ func Read(files []File) (*Config, error) {
 		}
 	}
 	c.sources = nil
-	c.judge.Conclude(c.release, c.allowsDeprecated)
+	c.judgeClusters()
+	c.judge.Conclude(c.release, c.allowsDeprecated, len(c.clusters) > 0)
 	c.judge.Wrong = distinct(c.judge.Wrong)
 	if len(c.judge.Wrong) > 0 {
 		return nil, errors.Join(c.judge.Wrong...)

@@ -30,6 +30,9 @@ filter_chains:
                 routes: [{ match: { prefix: / }, route: { cluster: backend } }]
 `
 
+// wholeListener is the listener with all that Envoy needs.
+var wholeListener = strings.NewReplacer("\nfilter_chains:", "\naddress: { pipe: { path: a } }\nfilter_chains:", "          http_filters:", "          stat_prefix: a\n          http_filters:", "cluster: backend", "cluster_header: x-backend").Replace(listenerText)[1:]
+
 // indent puts text below a key of YAML.
 func indent(text, by string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+by)

@@ -18,11 +18,15 @@ var tellingFields = []struct{ field, message string }{
 	{"lb_policy", api.Cluster},
 }
 
+// isList reports whether a telling field is a list. Others than Envoy have objects under such names.
+func isList(field string) bool { return field == "filter_chains" || field == "virtual_hosts" }
+
 // resource takes in a resource of xDS, and reports whether it is one.
 func (c *Config) resource(n *tree.Node) bool {
 	message := n.TypeName()
 	for _, t := range tellingFields {
-		if message == "" && n.Field(t.field).There() {
+		at := n.Field(t.field)
+		if message == "" && at.There() && (at.Kind != tree.Object || !isList(t.field)) {
 			message = t.message
 		}
 	}
@@ -88,12 +92,12 @@ func (c *Config) manager(n *tree.Node, listener string, connections []*filter) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
 		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, listener), connections: connections}
 		for _, f := range m.filters {
-			f.judge(&c.judge, c.running)
+			f.judge(&c.judge)
 		}
 		for _, u := range m.upgrades {
 			if u.own != nil {
 				for _, f := range u.own.filters {
-					f.judge(&c.judge, c.running)
+					f.judge(&c.judge)
 				}
 			}
 		}
@@ -123,10 +127,10 @@ func (c *Config) bootstrap(n *tree.Node) {
 	c.allListeners = !c.fromElsewhere.There()
 	c.allClusters = !from.Field("cds_config").There()
 	for listener := range n.At("static_resources", "listeners").Elements() {
-		c.take(listener, api.Listener)
+		c.listener(listener)
 	}
 	for cluster := range n.At("static_resources", "clusters").Elements() {
-		c.take(cluster, api.Cluster)
+		c.cluster(cluster)
 	}
 }
 

@@ -17,7 +17,7 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 		toMeta  = "{ name: to, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config, metadata: [{ metadata_namespace: ns, value: { a: b } }] } }"
 		mutate  = "{ name: mutate, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation, mutations: { request_mutations: [{ append: { header: { key: X-Tenant, value: v } } }] } } }"
 		lua     = "{ name: lua, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, default_source_code: { inline_string: 'function envoy_on_request(h) h:headers():add(\"x-tenant\", \"v\") end' } } }"
-		reads   = "{ name: reads, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC, rules: { policies: { p: { permissions: [{ any: true }], principals: [{ metadata: { filter: ns, path: [{ key: a }] } }] } } } } }"
+		reads   = "{ name: reads, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC, rules: { policies: { p: { permissions: [{ any: true }], principals: [{ metadata: { filter: ns, path: [{ key: a }], value: { present_match: true } } }] } } } } }"
 		fault   = "{ name: faults, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault, filter_metadata: { a: b } } }"
 		headers = "{ name: headers, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config, request_rules: [{ header: x, on_header_present: { key: a } }] } }"
 

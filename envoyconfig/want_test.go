@@ -26,8 +26,11 @@ typed_per_filter_config:
 		`{"configs": [{"@type": "x/envoy.admin.v3.SecretsConfigDump"}, 7]}`:                                              "f:1:63: configs: found 7, want an object",
 		`{"configs": [{"@type": "x/envoy.admin.v3.ListenersConfigDump", "dynamic_listeners": 5}]}`:                       "f:1:85: dynamic_listeners: found 5, want a list of objects",
 		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: HTTP_FILTER, patch: { value: 5, operation: ADD } }] }":    "f:2:65: value: found 5, want an object",
-		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: CLUSTER, patch: { value: {name: []}, operation: ADD}}] }": "f:2:68: name: found a list of 0, want text",
-		"http_filters: [5]\nrate_limits: []\nclusters: x":                                                                `f:1:16: http_filters: found 5, want an object` + "\n" + `f:3:11: clusters: found "x", want a list of objects`,
+		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: CLUSTER, patch: { value: {name: [x]}, operation: ADD}}] }": "f:2:68: name: found a list of 1, want text",
+		"static_resources: { secrets: 5, listeners: [{ new: 5 }] }\nadmin: 5": "f:1:30: secrets: found 5, want a list of objects\nf:2:8: admin: found 5, want an object\n" +
+			`f:1:52: Envoy 1.40 has no field new here, and rejects it: leave it out; did you mean "name"?`,
+		"virtual_hosts: [{ routes: [{ match: { prefix: / , cookies: 5 }, redirect: 5 }] }]\nvhds: 5": "f:1:60: cookies: found 5, want a list of objects\nf:1:75: redirect: found 5, want an object\nf:2:7: vhds: found 5, want an object",
+		"http_filters: [5]\nrate_limits: []\nclusters: x":                                            `f:1:16: http_filters: found 5, want an object` + "\n" + `f:3:11: clusters: found "x", want a list of objects`,
 	} {
 		_, err := Read([]File{{"f", []byte(text)}})
 		if err == nil || err.Error() != want {
@@ -35,10 +38,9 @@ typed_per_filter_config:
 		}
 	}
 	for _, text := range []string{
-		// What is not read is not judged, so that a newer Envoy does not break it.
-		"static_resources: { secrets: 5, listeners: [{ filter_chains: [{ filters: [{ typed_config: { \"@type\": x/a.b.New, http_filters: 5 } }] }], new: 5 }] }\nadmin: 5",
+		// Messages of other makers are not known, and may be anything.
+		"static_resources: { listeners: [{ filter_chains: [{ filters: [{ typed_config: { \"@type\": x/a.b.New, http_filters: 5 } }] }] }] }",
 		`{"configs": [{"@type": "x/envoy.admin.v3.SecretsConfigDump", "listeners": 5}]}`,
-		"virtual_hosts: [{ routes: [{ match: { prefix: / , cookies: 5 }, redirect: 5 }] }]\nvhds: 5",
 		"virtual_hosts: []\nname:",
 	} {
 		if _, err := Read([]File{{"f", []byte(text)}}); err != nil {
@@ -80,7 +82,7 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 	}{
 		"an action":             {[]File{{"f", []byte(list("{ newer: {} }"))}}, "f:18:52: Envoy 1.40 has no field newer here, and rejects it: leave it out"},
 		"no action":             {[]File{{"f", []byte(list("{}"))}}, "f:18:43: actions: Envoy needs one of "},
-		"two actions":           {[]File{{"f", []byte(list("{ remote_address: {}, source_cluster: {} }"))}}, "f:18:43: actions: Envoy takes remote_address or source_cluster alone: leave out all but one"},
+		"two actions":           {[]File{{"f", []byte(list("{ remote_address: {}, source_cluster: {} }"))}}, "f:18:43: actions: Envoy takes source_cluster or remote_address alone: leave out all but one"},
 		"a multiplier":          {[]File{{"f", []byte(list("{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } }, hits_addend: { number: 1 } }, { actions: [{ remote_address: {} }"))}}, "f:18:120: Envoy 1.40 has no field unit_multiplier here, and rejects it: leave it out, or write the limit into the rules, which have it"},
 		"misspelt":              {[]File{{"f", []byte(list("{ remote_addr: {} }"))}}, `f:18:58: Envoy 1.40 has no field remote_addr here, and rejects it: leave it out; did you mean "remote_address", `},
 		"without its key":       {[]File{{"f", []byte(list("{ request_headers: { header_name: x-user } }"))}}, "f:18:62: request_headers: Envoy rejects it without descriptor_key: add it"},
@@ -96,6 +98,13 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 		if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s: %s\nwant %s", name, got, tt.want)
 		}
+	}
+	c, err := Read([]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("41")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := fmt.Sprint(findingsOf(t, c)); !strings.Contains(found, "f:18:52: note: unknown: Envoy 1.40 has no field newer here") || !strings.Contains(found, "the dump is of Envoy 1.41") {
+		t.Errorf("a field of a later one: found %s", found)
 	}
 	deprecated := list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }")
 	for key, allows := range map[string]bool{"envoy.deprecated_features:envoy.config.route.v3.RateLimit.Action.dynamic_metadata": true, "other": false} {

@@ -21,7 +21,7 @@ const (
 // stand in public repositories.
 var mistakes = []mistake{
 	// The filter.
-	{name: "the filter behind the router", in: "envoy.yaml", old: router, put: "", more: []string{filterBegins, router + filterBegins}, want: "error: never-asked", says: "the filter stands behind the router", refused: true},
+	{name: "the filter behind the router", in: "envoy.yaml", old: router, put: "", more: []string{filterBegins, router + filterBegins}, want: "rejected", says: "the router is not the last of http_filters"},
 	{name: "no filter", in: "envoy.yaml", old: "type.googleapis.com/" + rateLimitType + "\n                      domain: shop\n                      timeout: 0.25s\n                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }", put: "type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors", want: "error: domain", says: "no listener has a rate limit filter"},
 	{name: "the domain misspelt", in: "envoy.yaml", old: "domain: shop", put: "domain: shpo", want: "error: domain", says: `did you mean "shop"?`},
 	{name: "the domain in another case", in: "envoy.yaml", old: "domain: shop", put: "domain: Shop", want: "error: domain", says: `did you mean "shop"?`},
@@ -42,9 +42,9 @@ var mistakes = []mistake{
 	{name: "no typed_config", in: "envoy.yaml", old: router, put: filterBegins + router, want: "rejected", says: "rejects the filter without typed_config"},
 	{name: "the router without typed_config", in: "envoy.yaml", old: router, put: "                  - name: envoy.filters.http.router\n", want: "rejected", says: "rejects the filter envoy.filters.http.router without typed_config"},
 	{name: "another filter without typed_config, disabled", in: "envoy.yaml", old: filterBegins, put: "                  - { name: envoy.filters.http.cors, disabled: true }\n" + filterBegins, want: "rejected", says: "rejects the filter envoy.filters.http.cors without typed_config"},
-	{name: "a filter without a name", in: "envoy.yaml", old: filterBegins + "                    typed_config:", put: "                  - typed_config:", want: "rejected", says: "the filter has no name"},
-	{name: "config_discovery of nothing", in: "envoy.yaml", old: router, put: "                  - { name: later, config_discovery: { config_source: { path_config_source: { path: /dev/null } } } }\n" + router, want: "rejected", says: "config_discovery without type_urls"},
-	{name: "config_discovery beside typed_config", in: "envoy.yaml", old: filterBegins, put: filterBegins + "                    config_discovery: { config_source: { path_config_source: { path: /dev/null } }, type_urls: [type.googleapis.com/" + rateLimitType + "] }\n", want: "rejected", says: "typed_config and config_discovery"},
+	{name: "a filter without a name", in: "envoy.yaml", old: filterBegins + "                    typed_config:", put: "                  - typed_config:", want: "rejected", says: "without name"},
+	{name: "config_discovery of nothing", in: "envoy.yaml", old: router, put: "                  - { name: later, config_discovery: { config_source: { path_config_source: { path: /dev/null } } } }\n" + router, want: "rejected", says: "config_discovery: Envoy rejects it without type_urls"},
+	{name: "config_discovery beside typed_config", in: "envoy.yaml", old: filterBegins, put: filterBegins + "                    config_discovery: { config_source: { path_config_source: { path: /dev/null } }, type_urls: [type.googleapis.com/" + rateLimitType + "] }\n", want: "rejected", says: "typed_config or config_discovery alone"},
 	{name: "the message misspelt", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.extensions.filters.http.rate_limit.v3.RateLimit\n", want: "rejected", says: "write type.googleapis.com/" + rateLimitType},
 	{name: "the message of the network filter", in: "envoy.yaml", old: rateLimitType + "\n", put: "envoy.extensions.filters.network.ratelimit.v3.RateLimit\n", want: "rejected", says: "write type.googleapis.com/" + rateLimitType},
 	{name: "the transport of the v2 API", in: "envoy.yaml", old: "transport_api_version: V3", put: "transport_api_version: V2", want: "rejected", says: "want AUTO or V3"},
@@ -65,11 +65,11 @@ var mistakes = []mistake{
 ` + anyPath + `  clusters:
 `, want: "error: never-asked", says: "listener https has no rate limit filter"},
 
-	{name: "no router behind the filter", in: "envoy.yaml", old: router, put: "", want: "error: never-asked", says: "the last of http_filters", refused: true},
-	{name: "no rate_limit_service", in: "envoy.yaml", old: "                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }\n", put: "", want: "error: cluster", says: "add rate_limit_service", refused: true},
+	{name: "no router behind the filter", in: "envoy.yaml", old: router, put: "", want: "rejected", says: "the last of http_filters"},
+	{name: "no rate_limit_service", in: "envoy.yaml", old: "                      rate_limit_service:\n                        transport_api_version: V3\n                        grpc_service: { envoy_grpc: { cluster_name: sluice } }\n", put: "", want: "rejected", says: "without rate_limit_service: add it, such as rate_limit_service:", refused: true},
 
 	// The cluster of the service.
-	{name: "a name in a cluster of addresses", in: "envoy.yaml", old: "address: 127.0.0.1, port_value: 8081", put: "address: sluice.default, port_value: 8081", want: "error: cluster", says: "set type: STRICT_DNS", refused: true},
+	{name: "a name in a cluster of addresses", in: "envoy.yaml", old: "address: 127.0.0.1, port_value: 8081", put: "address: sluice.default, port_value: 8081", want: "rejected", says: "set type: STRICT_DNS"},
 	{name: "the name of a port", in: "envoy.yaml", old: "port_value: 8081", put: "port_value: grpc", want: "rejected", says: "want a whole number up to 65535"},
 	{name: "the cluster misspelt", in: "envoy.yaml", old: "cluster_name: sluice } }", put: "cluster_name: sluice-ratelimit } }", want: "error: cluster", says: "not in these files"},
 	{name: "a cluster that speaks HTTP/1", in: "envoy.yaml", old: "explicit_http_config: { http2_protocol_options: {} }", put: "explicit_http_config: { http_protocol_options: {} }", want: "error: cluster", says: "does not speak HTTP/2", refused: true},

@@ -90,7 +90,7 @@ func TestEnvoyJudgesShapesAlike(t *testing.T) {
 		{"timeout: 0.25s", "timeout: 5", "timeout: found 5, want seconds, such as 0.25s"},
 		// A name.
 		{"require_tls: NONE", "require_tls: 0", ""},
-		{"require_tls: NONE", "require_tls: true", "require_tls: found true, want a name"},
+		{"require_tls: NONE", "require_tls: true", "require_tls: found true, want NONE or EXTERNAL_ONLY or ALL"},
 	} {
 		text := strings.Replace(shapes, tt.old, tt.put, 1)
 		file := filepath.Join(t.TempDir(), "envoy.yaml")

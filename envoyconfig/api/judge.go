@@ -10,42 +10,34 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// newest is the release whose fields the messages have.
-const newest Release = 40
-
-// Release is a version of Envoy without its patch: 40 is 1.40.
-type Release uint64
-
-// String returns the release as Envoy writes it.
-func (r Release) String() string { return fmt.Sprintf("1.%d", uint64(r)) }
-
-// ReleaseOf returns the release of the Envoy that describes itself in a node, or 0.
-func ReleaseOf(n *tree.Node) Release {
-	version := n.At("user_agent_build_version", "version")
-	if version.Field("major_number").Uint(0) != 1 {
-		return 0
-	}
-	return Release(version.Field("minor_number").Uint(0))
+// A FaultError is a place at which a configuration differs from Envoy's API.
+type FaultError struct {
+	Pos     rules.Pos
+	Message string
 }
 
-// Judge finds what is not as Envoy's API has it. Its zero value is ready to use.
+// Error returns the fault as file:line:column: message.
+func (f *FaultError) Error() string { return fmt.Sprintf("%v: %s", f.Pos, f.Message) }
+
+// Judge finds what Envoy rejects. Its zero value is ready to use.
 type Judge struct {
-	// Wrong is what is no configuration of Envoy's.
+	// Wrong is what Envoy rejects. It is complete after Conclude.
 	Wrong []error
+	// Newer are the fields and types that are not in the schema, but may be known to the Envoy that wrote a dump.
+	Newer []*FaultError
+	// Running is set while the dump of a running Envoy is judged. That Envoy has accepted it, so only values that cannot
+	// be read are wrong.
+	Running bool
 	// strange are fields that the newest release does not have, deprecated those that it
-	// rejects unless the runtime allows them.
-	strange, deprecated []error
-	// part says that a part of a message is looked at.
+	// rejects unless the runtime allows them, and lacking those that are missing outside of rate limits.
+	strange, deprecated, lacking []*FaultError
+	// part is true while a part of a message is judged.
 	part bool
 }
 
-// Expect judges a message, by its name, before it is read: what is no such message is wrong.
+// Expect judges a message, by its name, before it is read. A message that is not known may be any object.
 func (j *Judge) Expect(n *tree.Node, message string) {
-	w, ok := messages[message]
-	if !ok {
-		w = anObject
-	}
-	j.value(n, w, "")
+	j.message(n, message, "")
 }
 
 // ExpectPart judges a part of a message, which may lack what Envoy needs.
@@ -55,151 +47,328 @@ func (j *Judge) ExpectPart(n *tree.Node, message string) {
 	j.part = false
 }
 
-// Conclude adds to what is wrong the fields that Envoy rejects: strange ones, unless a later one
-// wrote the dump, and deprecated ones, unless a running one wrote it or the runtime allows them.
-func (j *Judge) Conclude(dump Release, allowsDeprecated bool) {
-	if dump <= newest {
-		j.Wrong = append(j.Wrong, j.strange...)
+// Conclude completes Wrong and Newer. An unknown field is wrong unless an Envoy of another release wrote the dump; a
+// deprecated one is unless a running Envoy wrote it or the runtime allows it. A field that is missing outside of rate
+// limits is wrong in a whole configuration only: excerpts leave out what does not matter.
+func (j *Judge) Conclude(dump Release, allowsDeprecated, whole bool) {
+	if dump == 0 || dump == newest {
+		j.add(j.strange)
+	} else {
+		j.Newer = append(j.Newer, j.strange...)
 	}
 	if dump == 0 && !allowsDeprecated {
-		j.Wrong = append(j.Wrong, j.deprecated...)
+		j.add(j.deprecated)
+	}
+	if whole {
+		j.add(j.lacking)
 	}
 }
 
-func (j *Judge) wrong(n *tree.Node, name, format string, args ...any) {
-	j.Wrong = append(j.Wrong, fmt.Errorf("%v: %s%s", n.Pos(), name, fmt.Sprintf(format, args...)))
+func (j *Judge) add(faults []*FaultError) {
+	for _, f := range faults {
+		j.Wrong = append(j.Wrong, f)
+	}
 }
 
-// value reports whether a value and all below is what is wanted, and calls the value by a name.
-func (j *Judge) value(n *tree.Node, w want, name string) bool {
+// Reject adds something that Envoy rejects, unless a running one has accepted it.
+func (j *Judge) Reject(n *tree.Node, format string, args ...any) {
+	if !j.Running {
+		j.Wrong = append(j.Wrong, fault(n, format, args...))
+	}
+}
+
+// rejectWhole adds something that Envoy rejects in a whole configuration. Excerpts may leave out what makes it right.
+func (j *Judge) rejectWhole(n *tree.Node, format string, args ...any) {
+	if !j.Running {
+		j.lacking = append(j.lacking, fault(n, format, args...))
+	}
+}
+
+func fault(n *tree.Node, format string, args ...any) *FaultError {
+	return &FaultError{n.Pos(), fmt.Sprintf(format, args...)}
+}
+
+// unreadable adds a value that is of another kind than its field, which no Envoy takes.
+func (j *Judge) unreadable(n *tree.Node, label, want string) {
+	hint := ""
+	if n.Kind == tree.Boolean && tree.SaysYesOrNo(n.Text) {
+		hint = ": put it in quotes, without which it is true or false"
+	}
+	j.Wrong = append(j.Wrong, fault(n, "%sfound %s, want %s%s", label, n.Shown(), want, hint))
+}
+
+// message judges an object. The label precedes what is said of the object itself.
+func (j *Judge) message(n *tree.Node, name, label string) {
 	if n.Kind == tree.Absent || n.Kind == tree.Null {
-		return true
+		return
 	}
-	if w.list {
-		return j.list(n, w, name)
+	if n.Kind != tree.Object {
+		j.unreadable(n, label, "an object")
+		return
 	}
-	if !w.tidy(n) {
-		hint := ""
-		if n.Kind == tree.Boolean && tree.SaysYesOrNo(n.Text) {
-			hint = ": put it in quotes, without which it is true or false"
-		}
-		j.wrong(n, name, "found %s, want %s%s", n.Shown(), w.one, hint)
-		return false
+	m := messages.get(name)
+	if m == nil {
+		return
 	}
-	if w.named != "" {
-		w = messages[w.named]
-	}
-	if w.any {
-		typeName, inner := n.Typed()
-		if inner != n && !j.value(inner, anObject, "value: ") {
-			return false
-		}
-		n, w = inner, messages[typeName]
-	}
-	good := true
+	set := map[*field]*tree.Node{}
+	strangers := false
 	for below := range n.Fields() {
-		of, ok := w.fields[tree.SnakeCase(below.Name)]
-		if w.values != nil {
-			of, ok = *w.values, true
-		}
+		f := m.byName[below.Name]
 		switch {
-		case of.elsewhere != "":
-			j.strange = append(j.strange, fmt.Errorf("%v: Envoy %v has no field %s here, and rejects it: put it %s", below.Pos(), newest, rules.Shorten(below.Name), of.elsewhere))
-		case ok:
-			good = j.value(below, of, below.Name+": ") && good
-			j.noteDeprecated(below, of.instead)
-		case w.closed && below.Name != "@type", misspelt(below.Name, w.fields):
-			j.noteStrange(below, w.fields)
+		case f == nil && !m.open && below.Name != "@type":
+			strangers = true
+			j.noteStrange(below, m)
+		case f != nil:
+			if below.Kind != tree.Null {
+				set[f] = below
+			}
+			j.field(below, f)
 		}
 	}
-	return j.set(n, w, name) && good
+	j.oneofs(n, m, set, label, strangers)
+	for _, f := range m.fields {
+		if at := set[f]; f.needed && isEmpty(at) && (at != nil || f.oneof == "") {
+			j.lack(n, m, f, label)
+		}
+	}
+	j.perRoute(n)
+	if rule := semantics[m.name]; rule != nil && !j.Running {
+		rule(j, n)
+	}
 }
 
-// list is value for a list.
-func (j *Judge) list(n *tree.Node, w want, name string) bool {
-	w.list = false
+// oneofs judges how many fields of each oneof are set.
+func (j *Judge) oneofs(n *tree.Node, m *message, set map[*field]*tree.Node, label string, strangers bool) {
+	members := map[string][]string{}
+	for _, f := range m.fields {
+		if f.oneof != "" && set[f] != nil {
+			members[f.oneof] = append(members[f.oneof], f.name)
+		}
+	}
+	for _, oneof := range slices.Sorted(maps.Keys(members)) {
+		if there := members[oneof]; len(there) > 1 {
+			j.Reject(n, "%sEnvoy takes %s alone: leave out all but one", label, strings.Join(there, " or "))
+		}
+	}
+	for _, oneof := range m.oneofs {
+		if len(members[oneof]) > 0 || j.part || strangers {
+			continue
+		}
+		var names []string
+		for _, f := range m.fields {
+			if f.oneof == oneof && !f.deprecated {
+				names = append(names, f.name)
+			}
+		}
+		if len(names) == 1 {
+			j.missing(n, m, fmt.Sprintf("%sEnvoy rejects it without %s: add it", label, names[0]))
+			continue
+		}
+		j.missing(n, m, fmt.Sprintf("%sEnvoy needs one of %s", label, strings.Join(names, ", ")))
+	}
+}
+
+// lack adds a field that is missing or empty.
+func (j *Judge) lack(n *tree.Node, m *message, f *field, label string) {
+	if j.part {
+		return
+	}
+	text := fmt.Sprintf("%sEnvoy rejects it without %s: add it", label, f.name)
+	if f.name == "rate_limit_service" {
+		text += ", such as rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }"
+		m = messages.get(Bootstrap)
+	}
+	j.missing(n, m, text)
+}
+
+// missing adds what a message needs.
+func (j *Judge) missing(n *tree.Node, m *message, text string) {
+	switch {
+	case j.Running:
+	case slices.ContainsFunc(aboutLimits, func(prefix string) bool { return strings.HasPrefix(m.name, prefix) }):
+		j.Reject(n, "%s", text)
+	default:
+		j.lacking = append(j.lacking, &FaultError{n.Pos(), text})
+	}
+}
+
+// aboutLimits are the beginnings of the names of messages that are about rate limits. An excerpt of a configuration has
+// these whole.
+var aboutLimits = []string{
+	"envoy.config.route.v3.RateLimit", "envoy.config.route.v3.HeaderMatcher", "envoy.config.route.v3.QueryParameterMatcher", "envoy.type.matcher.", "envoy.type.metadata.",
+	"envoy.extensions.filters.http.ratelimit.", "envoy.extensions.filters.network.ratelimit.", "envoy.extensions.filters.http.rate_limit_quota.", "envoy.config.ratelimit.",
+	"envoy.config.core.v3.GrpcService", "envoy.config.core.v3.RuntimeFractionalPercent", "envoy.config.core.v3.CidrRange", "xds.type.matcher.",
+	httpFilter, "envoy.config.core.v3.ExtensionConfigSource",
+}
+
+// noteStrange notes a field that Envoy does not have.
+func (j *Judge) noteStrange(n *tree.Node, m *message) {
+	if j.Running {
+		return
+	}
+	name := tree.SnakeCase(n.Name)
+	if elsewhere := misplaced[m.name+"."+name]; elsewhere != "" {
+		j.strange = append(j.strange, fault(n, "Envoy %v has no field %s here, and rejects it: put it %s", newest, rules.Shorten(n.Name), elsewhere))
+		return
+	}
+	hint := ""
+	if name == "unit_multiplier" {
+		hint = ", or write the limit into the rules, which have it"
+	}
+	var names []string
+	for _, f := range m.fields {
+		names = append(names, f.name)
+	}
+	slices.Sort(names)
+	hint += rules.DidYouMean(rules.Nearest(name, names))
+	j.strange = append(j.strange, fault(n, "Envoy %v has no field %s here, and rejects it: leave it out%s", newest, rules.Shorten(n.Name), hint))
+}
+
+// misplaced says for some fields that Envoy does not have where to put them.
+var misplaced = map[string]string{
+	Bootstrap + ".rate_limit_service": "into the rate limit filter: here it was of the v2 API",
+	RouteTable + ".rate_limits":       "into a virtual host or a route",
+	Route + ".rate_limits":            "below route, beside cluster",
+	Cluster + ".hosts":                "into load_assignment, as endpoints: hosts was of the v2 API",
+}
+
+// field judges the value of a field.
+func (j *Judge) field(n *tree.Node, f *field) {
+	label := n.Name + ": "
+	if f.deprecated {
+		instead := ""
+		if f.name == "dynamic_metadata" {
+			instead = ": write metadata"
+		}
+		j.deprecated = append(j.deprecated, fault(n, "Envoy %v rejects %s, which is deprecated%s", newest, n.Name, instead))
+	}
+	switch {
+	case n.Kind == tree.Null:
+	case f.list:
+		j.list(n, f, label)
+	case f.keyed && n.Kind != tree.Object:
+		j.unreadable(n, label, "an object")
+	case f.keyed:
+		for below := range n.Fields() {
+			j.single(below, f, f.itemRules, below.Name+": ")
+			if unmet, ok := firstUnmet(&tree.Node{Kind: tree.Text, Text: below.Name}, f.keyRules); ok {
+				j.Reject(below, "%skey %q: want %s", label, rules.Shorten(below.Name), unmet.describe("text"))
+			}
+		}
+		j.constrain(n, f, f.rules, label)
+	case isEmpty(n): // judged with the fields that are missing
+		j.single(n, f, nil, label)
+	default:
+		j.single(n, f, f.rules, label)
+	}
+}
+
+// list judges a list.
+func (j *Judge) list(n *tree.Node, f *field, label string) {
 	if n.Kind != tree.List {
 		// Envoy takes a single value for a list of it.
-		if !w.tidy(n) {
-			w.one = "a list of " + w.many
-			return j.value(n, w, name)
+		if !f.takes(n) {
+			j.unreadable(n, label, "a list of "+f.wanted().many)
+			return
 		}
 		one := *n
 		n.Kind, n.Text, n.Nodes = tree.List, "", []tree.Node{one}
 	}
-	good := true
 	for i := range n.Nodes {
-		good = j.value(&n.Nodes[i], w, name) && good
+		j.single(&n.Nodes[i], f, f.itemRules, label)
 	}
-	return good
+	if len(n.Nodes) > 0 {
+		j.constrain(n, f, f.rules, label)
+	}
 }
 
-// set reports whether a message has the fields that Envoy needs there, and none of two that exclude
-// each other.
-func (j *Judge) set(n *tree.Node, w want, name string) bool {
-	good := true
-	for _, field := range w.needed {
-		if at := n.Field(field); !j.part && (at.Kind == tree.Absent || at.Kind == tree.Text && at.Text == "" || at.Kind == tree.List && len(at.Nodes) == 0) {
-			j.wrong(n, name, "Envoy rejects it without %s: add it", field)
-			good = false
+// single judges one value of a field.
+func (j *Judge) single(n *tree.Node, f *field, constraints []rule, label string) {
+	if n.Kind == tree.Null {
+		return
+	}
+	if !f.takes(n) {
+		want := f.describe(constraints)
+		if f.typeName == "Duration" {
+			want = f.wanted().one
+		}
+		j.unreadable(n, label, want)
+		return
+	}
+	if len(f.values) > 0 && n.Kind == tree.Number && slices.Contains(constraints, rule{"defined_only", "true"}) && !slices.ContainsFunc(f.values, func(v enumValue) bool { return v.is(n) }) {
+		j.Reject(n, "%sfound %s, want %s", label, n.Shown(), f.wanted().one)
+	}
+	for _, v := range f.values {
+		if v.deprecated && v.is(n) {
+			j.deprecated = append(j.deprecated, fault(n, "%sfound %s, which is deprecated, and which Envoy %v rejects: want %s", label, n.Shown(), newest, f.wanted().one))
 		}
 	}
-	for _, group := range [][]string{w.oneOf, w.mostOne} {
-		var there []string
-		for _, field := range group {
-			if n.Field(field).There() {
-				there = append(there, field)
-			}
+	switch {
+	case f.typeName == "Any":
+		j.typed(n, label)
+	case f.isMessage():
+		j.message(n, f.typeName, label)
+	default:
+		j.constrain(n, f, constraints, label)
+	}
+}
+
+// constrain judges whether a value meets the rules of its field.
+func (j *Judge) constrain(n *tree.Node, f *field, constraints []rule, label string) {
+	unmet, ok := firstUnmet(n, constraints)
+	if !ok {
+		return
+	}
+	want := f.describe(constraints)
+	switch {
+	case slices.Contains([]string{"in", "lt", "lte", "gt", "gte"}, unmet.name):
+	case f.list:
+		want = unmet.describe("a list")
+	case f.keyed:
+		want = unmet.describe("an object")
+	default:
+		want = unmet.describe(want)
+	}
+	j.Reject(n, "%sfound %s, want %s", label, n.Shown(), want)
+}
+
+// typed judges an object whose @type names its message.
+func (j *Judge) typed(n *tree.Node, label string) {
+	typeName, inner := n.Typed()
+	if inner != n && inner.There() && inner.Kind != tree.Object {
+		j.unreadable(inner, "value: ", "an object")
+		return
+	}
+	if typeName == "" && len(n.Nodes) > 0 {
+		j.Reject(n, `%sEnvoy rejects it without "@type", which names the message: add it`, label)
+	} else if at := n.Field("@type"); at.There() && strings.LastIndexByte(at.Text, '/') < 1 {
+		j.Reject(at, "@type: found %s, want type.googleapis.com/%s", at.Shown(), at.Text)
+	}
+	if messages.get(typeName) == nil {
+		j.unknownType(n, typeName)
+		return
+	}
+	j.message(inner, typeName, label)
+}
+
+// unknownType notes a message that is not in the schema, although its package is. Others may be of another maker.
+func (j *Judge) unknownType(n *tree.Node, typeName string) {
+	const misspelt = 3 // letters
+	if j.Running || !strings.HasPrefix(typeName, "envoy.") {
+		return
+	}
+	nearest, inPackage := "", false
+	least := misspelt + 1
+	for _, name := range slices.Sorted(maps.Keys(paragraphs())) {
+		inPackage = inPackage || packageOf(name) == packageOf(typeName)
+		if distance := rules.EditDistance(name, typeName); distance < least {
+			least, nearest = distance, name
 		}
-		if len(there) > 1 {
-			j.wrong(n, name, "Envoy takes %s alone: leave out all but one", strings.Join(there, " or "))
-			good = false
-		}
 	}
-	known := slices.ContainsFunc(w.oneOf, func(field string) bool { return n.Field(field).There() })
-	if len(w.oneOf) > 0 && !known && !j.part && !w.strangers(n) {
-		j.wrong(n, name, "Envoy needs one of %s", strings.Join(w.oneOf, ", "))
-		good = false
-	}
-	return good
-}
-
-// slips are the fields about rate limits of messages that may have other fields, too.
-var slips = []string{"rate_limits", "include_vh_rate_limits", "typed_per_filter_config"}
-
-// misspelt reports whether a field that a message does not have is meant for one about rate limits that it has.
-func misspelt(name string, fields message) bool {
-	const letters = 2
-	name = tree.SnakeCase(name)
-	return slices.ContainsFunc(slips, func(field string) bool {
-		of, ok := fields[field]
-		return ok && of.elsewhere == "" && len(field)-letters <= len(name) && len(name) <= len(field)+letters && rules.EditDistance(name, field) <= letters
-	})
-}
-
-// strangers reports whether a message has fields that are not known here.
-func (w want) strangers(n *tree.Node) bool {
-	for below := range n.Fields() {
-		if _, ok := w.fields[tree.SnakeCase(below.Name)]; w.closed && !ok {
-			return true
-		}
-	}
-	return false
-}
-
-// noteStrange notes a field that Envoy does not have.
-func (j *Judge) noteStrange(n *tree.Node, fields message) {
-	near := ""
-	if tree.SnakeCase(n.Name) == "unit_multiplier" {
-		near = ", or write the limit into the rules, which have it"
-	}
-	near += rules.DidYouMean(rules.Nearest(tree.SnakeCase(n.Name), slices.Sorted(maps.Keys(fields))))
-	j.strange = append(j.strange, fmt.Errorf("%v: Envoy %v has no field %s here, and rejects it: leave it out%s", n.Pos(), newest, rules.Shorten(n.Name), near))
-}
-
-// noteDeprecated notes a field that Envoy rejects as deprecated.
-func (j *Judge) noteDeprecated(n *tree.Node, instead string) {
-	if instead != "" {
-		j.deprecated = append(j.deprecated, fmt.Errorf("%v: Envoy %v rejects %s, which is deprecated: write %s", n.Pos(), newest, n.Name, instead))
+	switch {
+	case nearest != "":
+		j.strange = append(j.strange, fault(n.Field("@type"), "Envoy %v has no message %s, and rejects it: write type.googleapis.com/%s", newest, rules.Shorten(typeName), nearest))
+	case inPackage:
+		j.strange = append(j.strange, fault(n.Field("@type"), "Envoy %v has no message %s, and rejects it", newest, rules.Shorten(typeName)))
 	}
 }

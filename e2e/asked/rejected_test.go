@@ -1,0 +1,99 @@
+package asked_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+// mutation is one change of the bootstrap in testdata/rejected.
+type mutation struct {
+	line string // of mutations.txt, without the verdict
+	text string // of the bootstrap with the change
+	// rejected says that Envoy rejects the bootstrap with the change, and missed that envoyconfig does not judge as Envoy.
+	rejected, missed bool
+}
+
+// mutations reads testdata/rejected.
+func mutations(t *testing.T) (all []mutation) {
+	t.Helper()
+	base, err := os.ReadFile(filepath.Join("testdata", "rejected", "envoy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadFile(filepath.Join("testdata", "rejected", "mutations.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unescape := strings.NewReplacer(`\\`, `\`, `\n`, "\n")
+	for line := range strings.SplitSeq(string(list), "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		verdict, change, _ := strings.Cut(line, " ")
+		old, put, ok := strings.Cut(change, " =>")
+		old, put = unescape.Replace(old), unescape.Replace(strings.TrimPrefix(put, " "))
+		m := mutation{line: change, text: strings.Replace(string(base), old, put, 1), rejected: strings.HasPrefix(verdict, "rejected"), missed: strings.HasSuffix(verdict, "!")}
+		if !ok || m.text == string(base) || !m.rejected && !strings.HasPrefix(verdict, "accepted") {
+			t.Fatalf("mutations.txt: %s", line)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// TestMutationsAreJudgedAsByEnvoy judges each mutation as mutations.txt says that Envoy does. Those that are missed have an
+// exclamation mark there.
+func TestMutationsAreJudgedAsByEnvoy(t *testing.T) {
+	alike := 0
+	all := mutations(t)
+	for _, m := range all {
+		_, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.yaml", Content: []byte(m.text)}})
+		if (err != nil) == m.rejected {
+			alike++
+		}
+		if ((err != nil) == m.rejected) == m.missed {
+			t.Errorf("%s: rejected by Envoy: %v, marked as missed: %v, Read says %v", m.line, m.rejected, m.missed, err)
+		}
+	}
+	t.Logf("%d of %d mutations are judged as by Envoy", alike, len(all))
+}
+
+// TestEnvoyRejectsMutations asks the real Envoy for the verdicts of mutations.txt, with SLUICE_LONG for all, else for one in
+// four. Several run at once, since each one waits for its threads most of the time.
+func TestEnvoyRejectsMutations(t *testing.T) {
+	binary := suite.Envoy(t, root)
+	dir := t.TempDir()
+	var g errgroup.Group
+	g.SetLimit(8)
+	step := 4
+	if os.Getenv("SLUICE_LONG") != "" {
+		step = 1
+	}
+	for i, m := range mutations(t) {
+		if i%step != 0 {
+			continue
+		}
+		g.Go(func() error {
+			file := filepath.Join(dir, strconv.Itoa(i)+".yaml")
+			if err := os.WriteFile(file, []byte(m.text), 0o600); err != nil {
+				return err
+			}
+			if err := envoy.Validate(t.Context(), binary, file); (err != nil) != m.rejected {
+				t.Errorf("%s: want rejected %v, Envoy says %v", m.line, m.rejected, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}

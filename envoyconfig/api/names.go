@@ -1,0 +1,110 @@
+package api
+
+// The names of the messages, which a configuration has in its @type.
+const (
+	Bootstrap         = "envoy.config.bootstrap.v3.Bootstrap"
+	Listener          = "envoy.config.listener.v3.Listener"
+	RouteTable        = "envoy.config.route.v3.RouteConfiguration"
+	Cluster           = "envoy.config.cluster.v3.Cluster"
+	Extension         = "envoy.config.core.v3.TypedExtensionConfig"
+	ConnectionManager = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+	RateLimit         = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
+	RateLimitPerRoute = "envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute"
+	Router            = "envoy.extensions.filters.http.router.v3.Router"
+	VirtualHost       = "envoy.config.route.v3.VirtualHost"
+	Route             = "envoy.config.route.v3.Route"
+
+	// LocalRateLimit is the filter that decides by itself, and asks no service. NetworkRateLimit asks about connections.
+	LocalRateLimit   = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+	NetworkRateLimit = "envoy.extensions.filters.network.ratelimit.v3.RateLimit"
+	FilterConfig     = "envoy.config.route.v3.FilterConfig"
+
+	RateLimitQuota = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig"
+	// QuotaBucket is an action of the quota filter's tree, QuotaOverride a configuration for a route.
+	QuotaBucket   = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings"
+	QuotaOverride = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride"
+
+	// HeaderInput and QueryInput are what trees of matchers look at, and what ids are made of. Clients choose them.
+	HeaderInput = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
+	QueryInput  = "envoy.type.matcher.v3.HttpRequestQueryParamMatchInput"
+	// AddressInput is the address of the client, and DirectInput that of the peer that connects.
+	AddressInput = "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput"
+	DirectInput  = "envoy.extensions.matching.common_inputs.network.v3.DirectSourceIPInput"
+
+	// Discovery is the answer of a management server, and Dump that of /config_dump, whose parts'
+	// names begin with DumpPart.
+	Discovery = "envoy.service.discovery.v3.DiscoveryResponse"
+	Dump      = "envoy.admin.v3.ConfigDump"
+	DumpPart  = "envoy.admin.v3."
+
+	// EnvoyFilter is Istio's. The messages of its patches' values have the name of its applyTo
+	// behind Patch.
+	EnvoyFilter = "networking.istio.io/v1alpha3.EnvoyFilter"
+	Patch       = EnvoyFilter + "."
+
+	// Snippet is what sluice prints for people to copy.
+	Snippet = "sluice.Snippet"
+)
+
+// httpFilter is an element of http_filters.
+const httpFilter = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter"
+
+// containers are the messages around those of Envoy's API, in the format of schema.txt. They may have more fields, and
+// what stands in them as a Struct is judged by itself.
+const containers = `
+` + Discovery + ` ...
+resources []Struct
+
+` + Dump + ` ...
+configs []Struct
+
+envoy.admin.v3.BootstrapConfigDump ...
+bootstrap .Running
+
+envoy.admin.v3.Running ...
+node envoy.config.core.v3.Node
+layered_runtime envoy.config.bootstrap.v3.LayeredRuntime
+
+envoy.admin.v3.ListenersConfigDump ...
+static_listeners []Struct
+dynamic_listeners []Struct
+
+envoy.admin.v3.ClustersConfigDump ...
+static_clusters []Struct
+dynamic_active_clusters []Struct
+
+envoy.admin.v3.RoutesConfigDump ...
+dynamic_route_configs []Struct
+
+envoy.admin.v3.EcdsConfigDump ...
+ecds_filters []Struct
+
+` + EnvoyFilter + ` ...
+spec sluice.EnvoyFilterSpec
+
+sluice.EnvoyFilterSpec ...
+config_patches []sluice.EnvoyFilterPatch
+
+sluice.EnvoyFilterPatch ...
+match Struct
+patch sluice.EnvoyFilterValue
+
+sluice.EnvoyFilterValue ...
+value Struct
+
+` + Snippet + ` ...
+http_filters []` + httpFilter + `
+rate_limits []envoy.config.route.v3.RateLimit
+typed_per_filter_config {}Any
+clusters []Struct
+`
+
+// patched are the messages of the values of patches, by applyTo.
+var patched = map[string]string{
+	Patch + "HTTP_FILTER":      httpFilter,
+	Patch + "VIRTUAL_HOST":     VirtualHost,
+	Patch + "HTTP_ROUTE":       Route,
+	Patch + "CLUSTER":          Cluster,
+	Patch + "LISTENER":         Listener,
+	Patch + "EXTENSION_CONFIG": Extension,
+}

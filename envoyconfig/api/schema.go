@@ -1,0 +1,215 @@
+package api
+
+import (
+	_ "embed" // for schema.txt
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// schema has a paragraph for each message and each enum of Envoy's API. The first line of a message is its name, and the
+// oneofs of which one field must be set; that of an enum begins with "enum". Then there is a line for each field: its name,
+// its type behind [] for a list and {} for a map, |oneof, deprecated if Envoy rejects it unless the runtime allows it,
+// and the rules of protoc-gen-validate as name=value. The name of a type of the same package begins with a dot. A value of
+// an enum has its number. Messages of protobuf itself have their name alone.
+//
+//go:embed schema.txt
+var schema string
+
+// paragraphs are those of the schema, by the names of messages and enums.
+var paragraphs = sync.OnceValue(func() map[string]string {
+	all := map[string]string{}
+	for _, text := range []string{schema, containers} {
+		for p := range strings.SplitSeq(text, "\n\n") {
+			p = strings.TrimSpace(p)
+			head, _, _ := strings.Cut(p, "\n")
+			name, _, _ := strings.Cut(strings.TrimPrefix(head, "enum "), " ")
+			all[name] = p
+		}
+	}
+	return all
+})
+
+// message is a message of Envoy's API.
+type message struct {
+	name   string
+	fields []*field
+	// byName has the fields by their names in protobuf and in JSON.
+	byName map[string]*field
+	// oneofs are those of which one field must be set.
+	oneofs []string
+	// open says that there may be other fields.
+	open bool
+}
+
+// field is a field of a message.
+type field struct {
+	name string
+	// typeName is a scalar of protobuf, or the name of a message or an enum.
+	typeName    string
+	list, keyed bool
+	oneof       string
+	deprecated  bool
+	// needed says that Envoy rejects a message without it.
+	needed bool
+	// values are those of an enum.
+	values []enumValue
+	// itemRules are those of each value of a list or a map, and keyRules those of a map's keys.
+	rules, itemRules, keyRules []rule
+}
+
+// enumValue is a value of an enum.
+type enumValue struct {
+	name, number string
+	deprecated   bool
+}
+
+// messages are the messages of the schema by their names, nil for others.
+var messages = cache[*message]{compute: func(name string) *message {
+	if actual, ok := patched[name]; ok {
+		name = actual
+	}
+	if text, ok := paragraphs()[name]; ok && name != "" {
+		return parseMessage(text)
+	}
+	return nil
+}}
+
+// cache has computed values. Any number of goroutines may use it.
+type cache[T any] struct {
+	compute func(key string) T
+
+	mu  sync.Mutex
+	all map[string]T
+}
+
+func (c *cache[T]) get(key string) T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	value, ok := c.all[key]
+	if !ok {
+		value = c.compute(key)
+		if c.all == nil {
+			c.all = map[string]T{}
+		}
+		c.all[key] = value
+	}
+	return value
+}
+
+func parseMessage(text string) *message {
+	head, lines, _ := strings.Cut(text, "\n")
+	words := strings.Fields(head)
+	m := &message{name: words[0], byName: map[string]*field{}}
+	for _, word := range words[1:] {
+		if word == "..." {
+			m.open = true
+		} else {
+			m.oneofs = append(m.oneofs, word)
+		}
+	}
+	for line := range strings.SplitSeq(lines, "\n") {
+		if line == "" {
+			continue
+		}
+		f := parseField(line, packageOf(m.name))
+		m.fields = append(m.fields, f)
+		m.byName[f.name], m.byName[camelCase(f.name)] = f, f
+	}
+	return m
+}
+
+func parseField(line, pkg string) *field {
+	words := strings.Fields(line)
+	f := &field{name: words[0], typeName: words[1]}
+	if rest, ok := strings.CutPrefix(f.typeName, "[]"); ok {
+		f.list, f.typeName = true, rest
+	} else if rest, ok := strings.CutPrefix(f.typeName, "{}"); ok {
+		f.keyed, f.typeName = true, rest
+	}
+	if strings.HasPrefix(f.typeName, ".") {
+		f.typeName = pkg + f.typeName
+	}
+	if strings.HasPrefix(paragraphs()[f.typeName], "enum ") {
+		f.values = enumOf(f.typeName)
+	}
+	for _, word := range words[2:] {
+		name, value, isRule := strings.Cut(word, "=")
+		switch {
+		case !isRule && word == "deprecated":
+			f.deprecated = true
+		case !isRule:
+			f.oneof = strings.TrimPrefix(word, "|")
+		default:
+			if unquoted, err := strconv.Unquote(value); err == nil {
+				value = unquoted
+			}
+			f.addRule(name, value)
+		}
+	}
+	f.needed = !f.allowsEmpty()
+	return f
+}
+
+// addRule adds a rule to those of the field, or of its items, values or keys.
+func (f *field) addRule(name, value string) {
+	for prefix, to := range map[string]*[]rule{"items.": &f.itemRules, "values.": &f.itemRules, "keys.": &f.keyRules} {
+		if below, ok := strings.CutPrefix(name, prefix); ok {
+			*to = append(*to, rule{below, value})
+			return
+		}
+	}
+	f.rules = append(f.rules, rule{name, value})
+}
+
+// enumOf returns the values of an enum.
+func enumOf(name string) (values []enumValue) {
+	_, lines, _ := strings.Cut(paragraphs()[name], "\n")
+	for line := range strings.SplitSeq(lines, "\n") {
+		words := strings.Fields(line)
+		values = append(values, enumValue{words[0], words[1], len(words) > 2})
+	}
+	return values
+}
+
+// packageOf returns the package of a message: what stands before the first word with a capital letter.
+func packageOf(name string) string {
+	for i := range len(name) - 1 {
+		if name[i] == '.' && 'A' <= name[i+1] && name[i+1] <= 'Z' {
+			return name[:i]
+		}
+	}
+	return ""
+}
+
+// camelCase returns the name in JSON of a field.
+func camelCase(name string) string {
+	var b strings.Builder
+	for part := range strings.SplitSeq(name, "_") {
+		if b.Len() > 0 && part != "" {
+			part = strings.ToUpper(part[:1]) + part[1:]
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}
+
+// Release is a version of Envoy without its patch: 40 is 1.40.
+type Release uint64
+
+// newest is the release whose API schema.txt has.
+const newest Release = 40
+
+// String returns the release as Envoy writes it.
+func (r Release) String() string { return "1." + strconv.FormatUint(uint64(r), 10) }
+
+// ReleaseOf returns the release of the Envoy that describes itself in a node, or 0.
+func ReleaseOf(n *tree.Node) Release {
+	version := n.At("user_agent_build_version", "version")
+	if version.Field("major_number").Uint(0) != 1 {
+		return 0
+	}
+	return Release(version.Field("minor_number").Uint(0))
+}

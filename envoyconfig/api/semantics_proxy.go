@@ -1,0 +1,174 @@
+package api
+
+import (
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// judgeManager judges what a connection manager has together, and the order of its filters.
+func judgeManager(j *Judge, n *tree.Node) {
+	if n.Field("use_remote_address").Yes(false) && len(n.Field("original_ip_detection_extensions").Nodes) > 0 {
+		j.Reject(n, "Envoy takes use_remote_address or original_ip_detection_extensions alone: leave out all but one")
+	}
+	if n.Field("strip_any_host_port").Yes(false) && n.Field("strip_matching_host_port").Yes(false) {
+		j.Reject(n, "Envoy takes strip_any_host_port or strip_matching_host_port alone: leave out all but one")
+	}
+	j.unique(n.Field("upgrade_configs"), strings.ToLower, "upgrade_type")
+	j.filters(n.Field("http_filters"))
+	for upgrade := range n.Field("upgrade_configs").Elements() {
+		j.filters(upgrade.Field("filters"))
+	}
+}
+
+const httpFilters = "envoy.extensions.filters.http."
+
+// terminal are the beginnings of the names of messages of filters that can be the last one.
+var terminal = []string{httpFilters + "router.", httpFilters + "dynamic_modules.", httpFilters + "mcp_router.", httpFilters + "file_server.", httpFilters + "composite.", httpFilters + "match_delegate."}
+
+// filters judges the types and the order of a list of HTTP filters: the router is the last one. Excerpts may leave it out.
+func (j *Judge) filters(list *tree.Node) {
+	for i := range list.Nodes {
+		if typeName, _ := list.Nodes[i].Field("typed_config").Typed(); typeName == Router && i < len(list.Nodes)-1 {
+			j.rejectWhole(&list.Nodes[i], "the router is not the last of http_filters, and Envoy rejects that: put it behind the others")
+			return
+		}
+	}
+	for i := range list.Nodes {
+		typed := list.Nodes[i].Field("typed_config")
+		typeName, _ := typed.Typed()
+		last := i == len(list.Nodes)-1
+		switch known := messages.get(typeName) != nil && !list.Nodes[i].Field("is_optional").Yes(false); {
+		case known && strings.HasPrefix(typeName, "envoy.") && !strings.HasPrefix(typeName, httpFilters) && !strings.HasPrefix(typeName, "envoy.extensions.common.matching."):
+			j.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it", typeName)
+		case last && known && strings.HasPrefix(typeName, httpFilters) && !slices.ContainsFunc(terminal, func(prefix string) bool { return strings.HasPrefix(typeName, prefix) }):
+			j.rejectWhole(&list.Nodes[i], "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
+		}
+	}
+}
+
+// perRoute rejects the message of a filter for a route where the filter has another message for that.
+func (j *Judge) perRoute(n *tree.Node) {
+	for f := range n.Field("typed_per_filter_config").Fields() {
+		if typeName, _ := f.Typed(); messages.get(typeName+"PerRoute") != nil {
+			j.Reject(f.Field("@type"), "Envoy does not take the message of the filter for a route: write type.googleapis.com/%sPerRoute", typeName)
+		}
+	}
+}
+
+// judgeListener judges the address and the chains of a listener.
+func judgeListener(j *Judge, n *tree.Node) {
+	socket := n.At("address", "socket_address")
+	if at := socket.Field("address"); at.There() && at.Text != "" && !isAddress(at) && !socket.Field("resolver_name").There() {
+		j.Reject(at, "%s: found %s, want an IP address", at.Name, at.Shown())
+	}
+	if !n.Field("address").There() && !n.Field("api_listener").There() && !n.Field("internal_listener").There() && !j.part {
+		j.rejectWhole(n, "Envoy rejects the listener without address: add it")
+	}
+	seen := map[uint64]bool{}
+	seed := maphash.MakeSeed()
+	for chain := range n.Field("filter_chains").Elements() {
+		var h maphash.Hash
+		h.SetSeed(seed)
+		match := chain.Field("filter_chain_match")
+		if len(match.Nodes) == 0 {
+			match = &tree.Missing
+		}
+		match.Hash(&h)
+		if seen[h.Sum64()] && !n.Field("filter_chain_matcher").There() {
+			j.Reject(chain, "an earlier filter chain has the same filter_chain_match, and Envoy rejects that: leave one out")
+		}
+		seen[h.Sum64()] = true
+	}
+}
+
+// judgeServerNames rejects names with an asterisk in other places than the beginning.
+func judgeServerNames(j *Judge, n *tree.Node) {
+	for at := range n.Field("server_names").Elements() {
+		if strings.Contains(strings.TrimPrefix(at.Text, "*."), "*") && at.Text != "*" {
+			j.Reject(at, "server_names: found %s, want a name, or one that begins with *.", at.Shown())
+		}
+	}
+}
+
+// judgeBootstrap rejects clusters and layers of one name.
+func judgeBootstrap(j *Judge, n *tree.Node) {
+	j.unique(n.At("static_resources", "clusters"), asItIs, "name")
+	layers := n.At("layered_runtime", "layers")
+	j.unique(layers, asItIs, "name")
+	admins := 0
+	for layer := range layers.Elements() {
+		if at := layer.Field("admin_layer"); at.There() {
+			if admins++; admins > 1 {
+				j.Reject(at, "%s: a second one, and Envoy rejects that: leave one out", at.Name)
+			}
+		}
+	}
+}
+
+// judgeCluster judges what the type of a cluster needs.
+func judgeCluster(j *Judge, n *tree.Node) {
+	kind := n.Field("type").Enum("STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST")
+	if typed := n.Field("type").There(); !n.Field("cluster_type").There() && (typed || !j.part) {
+		j.addresses(n, kind)
+		policy := n.Field("lb_policy")
+		provided := policy.Enum("ROUND_ROBIN", "LEAST_REQUEST", "RING_HASH", "RANDOM", "", "MAGLEV", "CLUSTER_PROVIDED") == "CLUSTER_PROVIDED"
+		switch {
+		case kind == "EDS" && !n.At("eds_cluster_config", "eds_config").There() && !j.part:
+			j.rejectWhole(n, "a cluster of type EDS needs eds_cluster_config with eds_config: add it")
+		case provided && kind != "ORIGINAL_DST":
+			j.Reject(policy, "%s: CLUSTER_PROVIDED is not for a cluster of type %s, and Envoy rejects it: leave it out", policy.Name, kind)
+		case kind == "ORIGINAL_DST" && policy.There() && !provided:
+			j.Reject(policy, "%s: found %s, and a cluster of type ORIGINAL_DST needs CLUSTER_PROVIDED", policy.Name, policy.Shown())
+		}
+	}
+	ring := n.Field("ring_hash_lb_config")
+	if most := ring.Field("maximum_ring_size"); most.There() && most.Uint(0) < ring.Field("minimum_ring_size").Uint(1024) {
+		j.Reject(most, "%s: found %s, want no less than minimum_ring_size", most.Name, most.Shown())
+	}
+}
+
+// addresses rejects the names of hosts in a cluster that does not look them up.
+func (j *Judge) addresses(n *tree.Node, kind string) {
+	if kind != "STATIC" {
+		return
+	}
+	for locality := range n.At("load_assignment", "endpoints").Elements() {
+		for endpoint := range locality.Field("lb_endpoints").Elements() {
+			socket := endpoint.At("endpoint", "address", "socket_address")
+			switch at := socket.Field("address"); {
+			case socket.Field("resolver_name").There():
+			case at.There() && at.Text != "" && !isAddress(at):
+				j.rejectWhole(at, "the cluster %s is of type STATIC, whose addresses are numbers, and Envoy rejects the name %s: set type: STRICT_DNS", n.Field("name").Shown(), at.Shown())
+			case socket.Field("named_port").There():
+				j.Reject(socket.Field("named_port"), "a cluster of type STATIC takes port_value alone")
+			}
+		}
+	}
+}
+
+// judgeStatuses judges ranges of statuses.
+func judgeStatuses(j *Judge, n *tree.Node) {
+	for _, list := range []string{"expected_statuses", "retriable_statuses"} {
+		for at := range n.Field(list).Elements() {
+			if start, end := amount(at.Field("start").Text), amount(at.Field("end").Text); start >= end || start < 100 || end > 600 {
+				j.Reject(at, "%s: want a range from 100 to 600, whose end is beyond its start", list)
+			}
+		}
+	}
+}
+
+// judgeConfigSource judges how resources are asked for.
+func judgeConfigSource(j *Judge, n *tree.Node) {
+	source := n.Field("api_config_source")
+	kind := source.Field("api_type").Enum("DEPRECATED_AND_UNAVAILABLE_DO_NOT_USE", "REST", "GRPC")
+	switch {
+	case !source.There() || j.part:
+	case kind == "GRPC" && len(source.Field("grpc_services").Nodes) == 0:
+		j.Reject(source, "api_type GRPC needs grpc_services: add one")
+	case kind == "REST" && !source.Field("refresh_delay").There():
+		j.Reject(source, "api_type REST needs refresh_delay: add it")
+	}
+}
