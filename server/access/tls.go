@@ -111,14 +111,15 @@ func (t *TLS) Run(ctx context.Context) {
 	}, t.take)
 }
 
-// take puts in force what was read, or logs why not.
+// take puts in force what was read, or logs why not. Metrics come before the log, so that they are current for
+// whoever has read it.
 func (t *TLS) take(f files) {
 	m, log := t.options.Metrics, t.options.Logger
 	if f.sum == t.inForce.Load().sum {
-		log.Info("the TLS files are back at what is in use", telemetry.Clear(t.subject(), telemetry.TLSFilesRejected))
 		if m != nil {
 			m.LastOK.Set(1)
 		}
+		log.Info("the TLS files are back at what is in use", telemetry.Clear(t.subject(), telemetry.TLSFilesRejected))
 		return
 	}
 	k, err := t.load(f)
@@ -126,30 +127,30 @@ func (t *TLS) take(f files) {
 		err = fmt.Errorf("%s: the certificate expired at %s", t.options.Cert, k.expires.Format(time.RFC3339))
 	}
 	if err != nil {
-		telemetry.Raise(log, telemetry.TLSFilesRejected, t.subject(), zap.Error(err))
 		if m != nil {
 			m.ReloadErrors.Inc()
 			m.LastOK.Set(0)
 		}
+		telemetry.Raise(log, telemetry.TLSFilesRejected, t.subject(), zap.Error(err))
 		return
 	}
-	t.use(k)
 	if m != nil {
 		m.Reloads.Inc()
 	}
+	t.use(k)
 }
 
 func (t *TLS) use(k *keyring) {
 	t.inForce.Store(k)
-	t.options.Logger.Info("TLS files loaded", zap.String("cert", t.options.Cert), zap.String("ca", t.options.CA), zap.Time("expires", k.expires),
-		telemetry.Clear(t.subject(), telemetry.TLSFilesRejected, telemetry.CertificateExpired))
-	t.reportExpiry(k)
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)
 		if !k.expires.IsZero() {
 			m.Expiry.Set(float64(k.expires.Unix()))
 		}
 	}
+	t.options.Logger.Info("TLS files loaded", zap.String("cert", t.options.Cert), zap.String("ca", t.options.CA), zap.Time("expires", k.expires),
+		telemetry.Clear(t.subject(), telemetry.TLSFilesRejected, telemetry.CertificateExpired))
+	t.reportExpiry(k)
 }
 
 // subject tells the conditions of these files from those of others.

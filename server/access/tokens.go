@@ -105,23 +105,24 @@ func (t *Tokens) Run(ctx context.Context) {
 	}, t.take)
 }
 
-// take puts in force what was read, or logs why not.
+// take puts in force what was read, or logs why not. Metrics come before the log, so that they are current for
+// whoever has read it.
 func (t *Tokens) take(f tokenFile) {
 	m, log := t.options.Metrics, t.options.Logger
 	if f.sum == t.inForce.Load().sum {
-		log.Info("the token file is back at what is in use", telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 		if m != nil {
 			m.LastOK.Set(1)
 		}
+		log.Info("the token file is back at what is in use", telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 		return
 	}
 	set, err := t.parse(f)
 	if err != nil {
-		telemetry.Raise(log, telemetry.TokenFileRejected, t.options.File, zap.Error(err))
 		if m != nil {
 			m.ReloadErrors.Inc()
 			m.LastOK.Set(0)
 		}
+		telemetry.Raise(log, telemetry.TokenFileRejected, t.options.File, zap.Error(err))
 		return
 	}
 	t.use(set)
@@ -129,11 +130,11 @@ func (t *Tokens) take(f tokenFile) {
 
 func (t *Tokens) use(set *tokenSet) {
 	t.inForce.Store(set)
-	t.options.Logger.Info("token file loaded", zap.String("file", t.options.File), zap.Int("tokens", len(set.all)),
-		telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)
 	}
+	t.options.Logger.Info("token file loaded", zap.String("file", t.options.File), zap.Int("tokens", len(set.all)),
+		telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 }
 
 // tokenFile is the content of the file, or the error of reading it.
