@@ -159,7 +159,7 @@ func TestNothingIsLeftOut(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(string(all), base) {
-			t.Errorf("%s is in neither the dashboard nor an alert", base)
+			t.Errorf("%s is in neither the dashboard nor an alert: add a panel or a target to grafana.json", base)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestParseGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(wanted), got); diff != "" {
-				t.Errorf("Parse differs from %s (-want +got):\n%s", want, diff)
+				t.Errorf("Parse differs from %s; if that is intended, run `go test ./descriptors/rulefile -run TestParseGolden -update` (-want +got):\n%s", want, diff)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func TestSchemaHasTheWordsOfParse(t *testing.T) {
 	} {
 		got := slices.Sorted(maps.Keys(tt.got))
 		if diff := cmp.Diff(slices.Sorted(slices.Values(tt.want.words)), got); diff != "" {
-			t.Errorf("words %s (-parser +schema):\n%s", tt.want.where, diff)
+			t.Errorf("words.go and schema.json have different fields %s (-words.go +schema.json):\n%s", tt.want.where, diff)
 		}
 	}
 	if diff := cmp.Diff(rules.AlgorithmNames(), decode(limit.Properties["algorithm"]).Enum); diff != "" {

@@ -1,0 +1,41 @@
+package rulefile
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestPageHasTheNewFields compares the list of docs/rules.md with the fields that envoyproxy/ratelimit lacks.
+func TestPageHasTheNewFields(t *testing.T) {
+	page, err := os.ReadFile("../../docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, ok := strings.Cut(string(page), "\n## What is new here\n")
+	if !ok {
+		t.Fatal("docs/rules.md has no section What is new here")
+	}
+	list, _, _ = strings.Cut(list, ". ")
+	got := []string{}
+	for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(list, -1) {
+		got = append(got, m[1])
+	}
+	var want []string
+	for _, v := range []vocabulary{rootWords, descriptorWords, limitWords} {
+		for _, word := range v.words {
+			if !slices.Contains(referenceWords, word) {
+				want = append(want, word)
+			}
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("docs/rules.md, What is new here, does not list the fields of words.go (-words.go +page):\n%s", diff)
+	}
+}
