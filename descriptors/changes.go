@@ -122,7 +122,11 @@ func (r *Rule) grants() string {
 	for _, l := range r.Candidates() {
 		all = append(all, l.told()+", a candidate")
 	}
-	return strings.Join(all, " and ") + r.flags()
+	text := strings.Join(all, " and ") + r.flags()
+	if q := r.Divided(); q != nil {
+		text += ", " + q.String()
+	}
+	return text
 }
 
 // told is String with the name, and with count_refused where that is not the default.
