@@ -74,9 +74,11 @@ func (f *Format) NewReader(now int64, use func(*Line) error) *Reader {
 var (
 	newline, carriageReturn = []byte("\n"), []byte("\r")
 
-	errFuture  = errors.New("is in the future")
-	errTooLong = errors.New("is longer than 1 MiB")
+	errFuture = errors.New("is in the future")
 )
+
+// errTooLong returns the error of a line that is longer than the longest one.
+func errTooLong(longest int) error { return fmt.Errorf("is longer than %d MiB", longest>>20) }
 
 // Chunks reads a log in chunks, to each of which it gives memory of its own, and calls yield
 // with them. It returns an error of the log itself, or that of yield.
@@ -92,7 +94,7 @@ func (r *Reader) Read(c Chunk) Counts {
 	r.counts = Counts{}
 	if c.tooLong {
 		r.counts.Rows, r.counts.Read, r.text = 1, 1, nil
-		r.bad(&LineError{0, errTooLong})
+		r.bad(&LineError{0, errTooLong(r.longest)})
 		return r.counts
 	}
 	r.line.part, r.line.day = nil, nil
@@ -117,7 +119,7 @@ func (r *Reader) one(line []byte) {
 	r.text = line
 	if len(line) > r.longest {
 		r.counts.Read++
-		r.bad(&LineError{0, errTooLong})
+		r.bad(&LineError{0, errTooLong(r.longest)})
 		return
 	}
 	r.line.clear()
