@@ -169,11 +169,16 @@ func (l *Line) Recorded() Recorded {
 	switch {
 	case isTooMany(status), hasFlag(flags):
 		return Denied
-	case status == nil && flags == nil:
+	case !isCode(status) && flags == nil:
 		return NotRecorded
 	default:
 		return Admitted
 	}
+}
+
+// isCode reports whether a status is a number, and not a word such as "ok".
+func isCode(status []byte) bool {
+	return len(status) > 0 && len(bytes.Trim(status, "-.0123456789")) == 0
 }
 
 // isTooMany reports whether a status is 429, which some programs write as 429.0.

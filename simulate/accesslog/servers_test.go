@@ -16,9 +16,8 @@ func logOf(text string) Log {
 	return Log{Name: "log", Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
 }
 
-// valuesOf reads a log as simulate does: of each line the fields, "-" if one is absent and "?" if
-// it is not certain.
-func valuesOf(t *testing.T, text, format string, fields ...string) (lines []string, counts Counts) {
+// readAll reads a log as simulate does, and calls use with each of its lines and the slots of the fields.
+func readAll(t *testing.T, text, format string, fields []string, use func(l *Line, slots []int)) (counts Counts) {
 	t.Helper()
 	f, err := Recognise([]Log{logOf(text)}, format)
 	if err != nil {
@@ -32,6 +31,26 @@ func valuesOf(t *testing.T, text, format string, fields ...string) (lines []stri
 		t.Fatal(err)
 	}
 	r := f.NewReader(math.MaxInt64, func(l *Line) error {
+		use(l, slots)
+		return nil
+	})
+	err = f.Chunks(strings.NewReader(text), func(c Chunk) error {
+		of := r.Read(c)
+		counts.Add(&of, "log", counts.Rows)
+		c.Free()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counts
+}
+
+// valuesOf returns the fields of each line of a log, "-" if one is absent and "?" if it is not
+// certain.
+func valuesOf(t *testing.T, text, format string, fields ...string) (lines []string, counts Counts) {
+	t.Helper()
+	counts = readAll(t, text, format, fields, func(l *Line, slots []int) {
 		values := []string{time.Unix(0, l.At).UTC().Format("15:04:05.999")}
 		for _, slot := range slots {
 			switch {
@@ -44,17 +63,7 @@ func valuesOf(t *testing.T, text, format string, fields ...string) (lines []stri
 			}
 		}
 		lines = append(lines, strings.Join(values, " | "))
-		return nil
 	})
-	err = f.Chunks(strings.NewReader(text), func(c Chunk) error {
-		of := r.Read(c)
-		counts.Add(&of, "log", counts.Rows)
-		c.Free()
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return lines, counts
 }
 

@@ -96,7 +96,7 @@ func (r *Report) comparedWithLog() string {
 	case r.StatusHint != "":
 		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no field is known as the status: %s", denied, r.StatusHint)
 	default:
-		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no line has a status", denied)
+		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no line has a status code", denied)
 	}
 }
 
