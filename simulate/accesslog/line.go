@@ -14,6 +14,9 @@ type layout struct {
 	clock *clock
 	// parts are the values that are parts of others.
 	parts []requestPart
+	// request has the slots of the method and the path, or of what they are parts of. It is empty if
+	// lines have neither.
+	request []int
 }
 
 // requestPart is a value that is cut out of another.
@@ -99,6 +102,15 @@ func (l *Line) cut(parts []requestPart) {
 			l.of[p.slot], l.columns[p.slot] = value, l.columns[p.of]
 		}
 	}
+}
+
+// hasRequest reports whether the line is about a request. Servers write lines about connections, and
+// other messages, into the same log: those have neither method nor path nor the status of a response.
+func (l *Line) hasRequest(slots []int) bool {
+	if status := l.of[slotStatus]; len(slots) == 0 || isCode(status) && string(status) != "0" {
+		return true
+	}
+	return slices.ContainsFunc(slots, func(slot int) bool { return l.of[slot] != nil || l.IsUnsure(slot) })
 }
 
 // Value returns the value of a slot, nil if it is absent.

@@ -28,6 +28,8 @@ type Counts struct {
 	// Rows counts all lines, and Read those of them that are not empty. Of a line with
 	// several requests Read counts these.
 	Rows, Read int
+	// NoRequest counts the lines about something else than a request.
+	NoRequest int
 	// Bad counts the lines that cannot be read, and Worst has the first of them.
 	Bad   int
 	Worst []BadLine
@@ -40,6 +42,7 @@ const shownBad = 5
 func (c *Counts) Add(of *Counts, log string, row int) {
 	c.Rows += of.Rows
 	c.Read += of.Read
+	c.NoRequest += of.NoRequest
 	c.Bad += of.Bad
 	for _, bad := range of.Worst[:min(len(of.Worst), shownBad-len(c.Worst))] {
 		bad.Log, bad.Line = log, row+bad.Line
@@ -136,7 +139,10 @@ func (r *Reader) request(err error) error {
 	if err == nil {
 		err = r.deliver()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoRequest):
+		r.counts.NoRequest++
+	case err != nil:
 		r.bad(err)
 	}
 	return nil
@@ -144,6 +150,9 @@ func (r *Reader) request(err error) error {
 
 // deliver passes on the request whose values are in r.line.
 func (r *Reader) deliver() error {
+	if !r.line.hasRequest(r.format.layout.request) {
+		return errNoRequest
+	}
 	r.line.cut(r.format.layout.parts)
 	err := r.line.readTime(r.format.layout.clock)
 	if err == nil && r.line.At > r.now {

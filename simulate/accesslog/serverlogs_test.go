@@ -73,7 +73,6 @@ var serverLogs = []struct{ name, log, want string }{
 {"level":"info","ts":1795251602,"request":{"client_ip":"192.0.2.8","method":"GET","host":"shop.example","uri":"/","headers":{}},"status":429}
 `, `
 09:00:00.5 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200
-09:00:01 | - | - | - | - | - | -
 09:00:02 | 192.0.2.8 | GET | / | shop.example | - | 429`,
 	},
 	{
