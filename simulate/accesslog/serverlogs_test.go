@@ -304,8 +304,10 @@ shop.example 2001:db8::1 - - [21/Nov/2026:10:00:01 +0100] (1500000 us) "GET / HT
 	{
 		"Zeek", "#separator \\x09\n#set_separator\t,\n#empty_field\t(empty)\n#unset_field\t-\n#path\thttp\n#open\t2026-11-21-09-00-00\n#fields\tts\tuid\tid.orig_h\tid.orig_p\tmethod\thost\turi\tuser_agent\tstatus_code\n#types\ttime\tstring\taddr\tport\tstring\tstring\tstring\tstring\tcount\n" +
 			"1795251600.250000\tCh1\t192.0.2.7\t5000\tGET\tshop.example\t/a b\tcurl/8\t200\n" +
+			"1795251602.000000\tCh3\t192.0.2.9\t5001\tGET\t(empty)\t/a\\x09b\\\\c\\xc3\\xbc\\xzz\tcurl/8\t200\n" +
 			"1795251601.000000\tCh2\t192.0.2.8\t5001\tGET\t-\t/\t-\t-\n#close\t2026-11-21-10-00-00\n", `
 09:00:00.25 | 192.0.2.7 | GET | /a b | shop.example | curl/8 | 200
+09:00:02 | 192.0.2.9 | GET | /a` + "\tb\\cü\\xzz" + ` | - | curl/8 | 200
 09:00:01 | 192.0.2.8 | GET | / | - | - | -`,
 	},
 	{
