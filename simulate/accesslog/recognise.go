@@ -28,7 +28,7 @@ func Recognise(logs []Log, format string) (*Format, error) {
 				return nil, err
 			}
 			if found.calledIn(fieldTime) == "" {
-				return nil, fmt.Errorf("%v: no field is known as the time: say which one is: %s; the first line has %s",
+				return nil, fmt.Errorf("%v: no field is known as the time: say which one is: %s; the first lines have %s",
 					&s, found.about().timeHint, list(found.fields()))
 			}
 			first = s
@@ -117,6 +117,9 @@ func recognise(sample [][]byte) (lineFormat, error) {
 	}
 	if f, err := newCSVFormat(nil, sample); err == nil && f.calledIn(fieldTime) != "" {
 		return f, nil
+	}
+	if !slices.ContainsFunc(sample, func(line []byte) bool { return line[0] != '#' }) {
+		return nil, fmt.Errorf("the first lines are comments, and none is a #Fields:, which names values: name a log with requests: %q", shorten(sample[0]))
 	}
 	return nil, errUnrecognised(sample[0])
 }

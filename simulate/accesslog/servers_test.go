@@ -225,7 +225,8 @@ func TestNearestFormat(t *testing.T) {
 		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                           "the nearest is Envoy's format, [%START_TIME%]",
 		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`: "the nearest is APISIX's format, ",
 		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:      "the nearest is Squid's format, ",
-		"once upon a time": "no format that is known: give",
+		"once upon a time":    "no format that is known: give",
+		"#Software: IIS 10.0": "the first lines are comments, and none is a #Fields:",
 	} {
 		_, err := Recognise([]Log{logOf(line + "\n")}, "auto")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), line[:10]) || !strings.HasPrefix(err.Error(), "log:1: ") {

@@ -69,7 +69,7 @@ func (r *Report) notes() []string {
 		{r.Strange, "call is to a domain without rules, so that nothing limits it", "calls are to domains without rules, so that nothing limits them"},
 		{r.Outside, "line is of another time", "lines are of another time"},
 		{r.NoRequest, "line is not about a request, and is left out", "lines are not about requests, and are left out"},
-		{r.Late, "line came too late to be put into order, and is left out: raise --reorder", "lines came too late to be put into order, and are left out: raise --reorder"},
+		{r.Late, "line came too late to be put into order, and is left out: sort the log by time, or raise --reorder", "lines came too late to be put into order, and are left out: sort the log by time, or raise --reorder"},
 		{r.Bad, "line cannot be read, and is left out:", "lines cannot be read, and are left out:"},
 	} {
 		switch n := asUint(note.n); {
