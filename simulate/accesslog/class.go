@@ -79,13 +79,10 @@ func objectLength(b []byte) int {
 }
 
 func isNumber(b []byte) bool {
-	if isNone(b) {
-		return true
-	}
 	for _, c := range bytes.TrimPrefix(b, []byte("-")) {
 		if c-'0' > 9 {
 			return false
 		}
 	}
-	return true
+	return len(b) > 0
 }
