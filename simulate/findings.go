@@ -23,7 +23,7 @@ func ReportSchema() []byte { return report.Schema() }
 
 func newReport(r *run, rd *reader) *report.Report {
 	out := &report.Report{
-		Version: 1, Lines: r.Read, Requests: r.requests, Silent: r.silent, Outside: r.outside, Bad: r.Bad, Late: r.late,
+		Version: 1, Lines: r.Read, Requests: r.requests, Silent: r.silent, Outside: r.outside, NoRequest: r.NoRequest, Bad: r.Bad, Late: r.late,
 		FirstBad: r.Worst, OtherDomain: r.otherDomain, Strange: r.rules.strange,
 		From: time.Unix(0, r.from).UTC(), To: time.Unix(0, r.to).UTC(),
 		Source: sourceName(rd.source), Computed: r.computed, Unknown: sortUnknown(r.unknown), Replicas: r.options.Replicas,

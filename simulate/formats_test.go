@@ -107,7 +107,7 @@ func TestLogsThatSayTooLittle(t *testing.T) {
 	for _, test := range []struct{ name, log, format, descriptor, want string }{
 		{"nothing", "", "auto", "user={x}", "log: no lines"},
 		{"prose", "once upon a time\n", "auto", "user={x}", "in no format that is known"},
-		{"no time", `{"status":200}` + "\n", "auto", "user={x}", "no field is known as the time: say which one is: --format 'json time=FIELD'; the first line has status"},
+		{"no time", `{"status":200}` + "\n", "auto", "user={x}", "no field is known as the time: say which one is: --format 'json time=FIELD'; the first lines have status"},
 		{"no such time", `{"status":200}` + "\n", "json time=ts", "user={x}", "time=ts: the first lines have no such field: they have status"},
 		{"no such field", `{"time":1}` + "\n", "auto", "user={x}", "{x}: the log has no such field: it has time"},
 		{"a slip in a field", `{"time":1,"request":{"client_ip":"a"}}` + "\n", "auto", "user={request.client_id}", `it has time, request, request.client_ip; did you mean "request.client_ip"?`},

@@ -28,8 +28,8 @@ func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...
 		for _, n := range b.unknown {
 			unknown += n
 		}
-		if got := len(b.lines) + b.Bad + b.silent + b.outside + unknown; got != b.Read {
-			t.Errorf("%d decided, %d bad, %d silent, %d outside, %d unknown of %d lines of %q", len(b.lines), b.Bad, b.silent, b.outside, unknown, b.Read, text)
+		if got := len(b.lines) + b.Bad + b.NoRequest + b.silent + b.outside + unknown; got != b.Read {
+			t.Errorf("%d decided, %d bad, %d without a request, %d silent, %d outside, %d unknown of %d lines of %q", len(b.lines), b.Bad, b.NoRequest, b.silent, b.outside, unknown, b.Read, text)
 		}
 		var rec record
 		run := run{}

@@ -319,12 +319,14 @@ func (r *run) finish() error {
 		return accesslog.NoLines(r.options.Logs)
 	case r.requests > 0:
 		return nil
+	case r.NoRequest == r.Read:
+		return errors.New("no line is about a request")
 	case r.Bad > 0 && r.Bad == r.Read:
 		return fmt.Errorf("no line can be read:\n%w", r.firstBad())
 	case r.computed == 0 && len(r.unknown) > 0:
 		return fmt.Errorf("no descriptor can be computed:\n%s", strings.Join(r.reasons(), "\n"))
-	case r.outside == r.Read:
-		return fmt.Errorf("all lines are of another time than --from and --to say: from %s to %s", showTime(r.first), showTime(r.last))
+	case r.outside+r.NoRequest == r.Read:
+		return fmt.Errorf("all requests are of another time than --from and --to say: from %s to %s", showTime(r.first), showTime(r.last))
 	default:
 		return errors.New("no line leads to a descriptor, so that nothing would be asked")
 	}

@@ -157,7 +157,7 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	}
 	if left := report.Bad + report.Late; left*100 > report.Lines && !k.Lenient {
 		remedy := "mend --format"
-		if report.Late > report.Bad {
+		if report.Late >= report.Bad {
 			remedy = "sort them by time, or raise --reorder"
 		}
 		return fmt.Errorf("%d of %d lines are left out, more than one of a hundred: %s, or accept it with --lenient", left, report.Lines, remedy)

@@ -14,7 +14,7 @@ const (
 	free class = iota
 	// tight has neither spaces nor quotes.
 	tight
-	// digits is a number, or - for none.
+	// digits is a number, or - for none, for which HAProxy writes -1.
 	digits
 	// object is JSON.
 	object
@@ -79,13 +79,10 @@ func objectLength(b []byte) int {
 }
 
 func isNumber(b []byte) bool {
-	if isNone(b) {
-		return true
-	}
-	for _, c := range b {
+	for _, c := range bytes.TrimPrefix(b, []byte("-")) {
 		if c-'0' > 9 {
 			return false
 		}
 	}
-	return true
+	return len(b) > 0
 }

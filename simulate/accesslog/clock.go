@@ -31,6 +31,7 @@ var anyClock = &clock{
 	layouts: []string{
 		time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05Z07:00",
 		"02/Jan/2006:15:04:05 -0700", "02/Jan/2006:15:04:05", "2006-01-02\t15:04:05", "2006-01-02 15:04:05", "2006/01/02 15:04:05",
+		"2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 MST", // as Ruby and BigQuery write them
 		"1/2/06, 15:04:05", "1/2/2006, 15:04:05",
 	},
 	isNumber: true,
@@ -58,9 +59,9 @@ func (c *clock) read(b []byte, last *second) (int64, error) {
 	if from < 0 {
 		return 0, c.err
 	}
-	at, unit, ok := c.parse(string(b[:from]) + string(b[to:]))
-	if !ok {
-		return 0, c.err
+	at, unit, err := c.parse(string(b[:from]) + string(b[to:]))
+	if err != nil {
+		return 0, err
 	}
 	last.before, last.after = append(last.before[:0], b[:digits]...), append(last.after[:0], b[to:]...)
 	last.fractional, last.at, last.unit = digits < to, at, unit
@@ -101,14 +102,14 @@ func (c *clock) cut(b []byte) (from, digits, to int) {
 	}
 	for to = from + 1; to < len(b) && b[to]-'0' <= 9; to++ {
 	}
-	if to == from+1 || to < len(b) && from != len("2006-01-02T15:04:05") {
+	if to == from+1 || to < len(b) && from != len("2006-01-02T15:04:05") && from != len("02/Jan/2006:15:04:05") {
 		return -1, 0, 0
 	}
 	return from, from + 1, to
 }
 
 // parse reads a time without a fraction.
-func (c *clock) parse(text string) (at, unit int64, ok bool) {
+func (c *clock) parse(text string) (at, unit int64, err error) {
 	if number, ok := c.number(text); ok {
 		n, err := strconv.ParseInt(number, 10, 64)
 		// No time between 1973 and 5138 can be mistaken: seconds of it have at most 11
@@ -123,19 +124,26 @@ func (c *clock) parse(text string) (at, unit int64, ok bool) {
 		default:
 			unit = 1
 		}
-		return n * unit, unit, err == nil && n < math.MaxInt64/unit
+		if err != nil || n >= math.MaxInt64/unit {
+			return 0, 0, errRange
+		}
+		return n * unit, unit, nil
 	}
+	err = c.err
 	for _, layout := range c.layouts {
-		t, err := time.ParseInLocation(layout, text, time.UTC) // so that the zone of this machine changes nothing
-		if err != nil || strings.Contains(layout, zoneName) && !namesUTC(t) {
+		t, bad := time.ParseInLocation(layout, text, time.UTC) // so that the zone of this machine changes nothing
+		if bad != nil || strings.Contains(layout, zoneName) && !namesUTC(t) {
 			continue
 		}
 		if t.Unix() >= 0 && t.Unix() < math.MaxInt64/int64(time.Second) {
-			return t.UnixNano(), 1e9, true
+			return t.UnixNano(), 1e9, nil
 		}
+		err = errRange
 	}
-	return 0, 0, false
+	return 0, 0, err
 }
+
+var errRange = errors.New("is before 1970 or after 2261")
 
 // zoneName is how layouts write the abbreviation of a time zone, strftime's %Z.
 const zoneName = "MST"

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -68,6 +69,10 @@ func TestClocks(t *testing.T) {
 		{"", "2026-11-21T10:00:00.5+01:00", whole*1e9 + 5e8},
 		{"", "2026-11-21T10:00:00+0100", whole * 1e9},
 		{"", "2026-11-21 09:00:00.25Z", whole*1e9 + 25e7},
+		{"", "21/Nov/2026:10:00:00.25 +0100", whole*1e9 + 25e7},
+		{"", "2026-11-21 10:00:00.25 +0100", whole*1e9 + 25e7},
+		{"", "2026-11-21 09:00:00.25 UTC", whole*1e9 + 25e7},
+		{"", "2026-11-21 09:00:00 EST", -1},
 		{"", "1795251600", whole * 1e9},
 		{"", "1795251600.123", whole*1e9 + 123e6},
 		{"", "1795251600123", whole*1e9 + 123e6},
@@ -123,6 +128,15 @@ func TestClocks(t *testing.T) {
 	for _, format := range []string{"", "%H:%M", "%Q", "%", "%3", "%3Y", "%s %s", "%s %H", "%3f %s.%3f", "%F %T 2006"} {
 		if _, err := newClock(format); err == nil {
 			t.Errorf("newClock(%q) = nil, want an error", format)
+		}
+	}
+}
+
+// TestTimesOutOfRange holds that a time that cannot be counted is not called something else.
+func TestTimesOutOfRange(t *testing.T) {
+	for _, text := range []string{"31/Dec/1969:23:59:59 +0000", "10/Apr/9999:03:49:35 +0000", "99999999999"} {
+		if _, err := anyClock.read([]byte(text), &second{}); !errors.Is(err, errRange) {
+			t.Errorf("%s: %v, want %v", text, err, errRange)
 		}
 	}
 }

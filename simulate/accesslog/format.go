@@ -43,7 +43,10 @@ func fieldKind(format, name string, longest int) kind {
 	return kind{name, hint(fieldTime), hint(fieldStatus), longest}
 }
 
-var errHeader = errors.New("is the header") // of another log
+var (
+	errHeader    = errors.New("is the header") // of another log
+	errNoRequest = errors.New("has no request")
+)
 
 func newFormat(lines lineFormat) *Format {
 	return &Format{lines: lines, layout: newLayout()}
@@ -105,6 +108,11 @@ func (f *Format) Want(name string) int {
 
 // Settle makes the format ready for readers. Nothing may be wanted after it.
 func (f *Format) Settle() error {
+	for _, name := range []string{":method", ":path"} {
+		if called := f.lines.calledIn(name); called != "" {
+			f.layout.request = append(f.layout.request, f.Want(called))
+		}
+	}
 	if len(f.layout.names) > mostSlots {
 		return fmt.Errorf("%d fields are wanted: at most %d can be", len(f.layout.names), mostSlots)
 	}

@@ -47,8 +47,8 @@ func FuzzRecognise(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if counts.Bad+requests != counts.Read {
-			t.Errorf("%d bad and %d requests of %d lines", counts.Bad, requests, counts.Read)
+		if counts.Bad+counts.NoRequest+requests != counts.Read {
+			t.Errorf("%d bad, %d without and %d with a request of %d lines", counts.Bad, counts.NoRequest, requests, counts.Read)
 		}
 	})
 }

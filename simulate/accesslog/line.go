@@ -14,6 +14,9 @@ type layout struct {
 	clock *clock
 	// parts are the values that are parts of others.
 	parts []requestPart
+	// request has the slots of the method and the path, or of what they are parts of. It is empty if
+	// lines have neither.
+	request []int
 }
 
 // requestPart is a value that is cut out of another.
@@ -101,6 +104,15 @@ func (l *Line) cut(parts []requestPart) {
 	}
 }
 
+// hasRequest reports whether the line is about a request. Servers write lines about connections, and
+// other messages, into the same log: those have neither method nor path nor the status of a response.
+func (l *Line) hasRequest(slots []int) bool {
+	if status := l.of[slotStatus]; len(slots) == 0 || isCode(status) && string(status) != "0" {
+		return true
+	}
+	return slices.ContainsFunc(slots, func(slot int) bool { return l.of[slot] != nil || l.IsUnsure(slot) })
+}
+
 // Value returns the value of a slot, nil if it is absent.
 func (l *Line) Value(slot int) []byte {
 	if slot < 0 {
@@ -169,11 +181,16 @@ func (l *Line) Recorded() Recorded {
 	switch {
 	case isTooMany(status), hasFlag(flags):
 		return Denied
-	case status == nil && flags == nil:
+	case !isCode(status) && flags == nil:
 		return NotRecorded
 	default:
 		return Admitted
 	}
+}
+
+// isCode reports whether a status is a number, and not a word such as "ok".
+func isCode(status []byte) bool {
+	return len(status) > 0 && len(bytes.Trim(status, "-.0123456789")) == 0
 }
 
 // isTooMany reports whether a status is 429, which some programs write as 429.0.

@@ -16,6 +16,8 @@ type named struct {
 	// first are the fields of the log's first lines, and known says how often each of them came.
 	first []string
 	known map[string]int
+	// words says how often each of those that may be the status was not a number.
+	words map[string]int
 	// objects has those of them that are objects.
 	objects map[string]bool
 	// metadata is the one of them that holds what the filter keeps of a reply.
@@ -41,6 +43,11 @@ func (f *named) see(name string, value []byte) {
 		f.metadata = cmp.Or(f.metadata, name)
 	case name == FieldMetadata && !isNone(value):
 		f.otherMetadata = true
+	case slices.Contains(otherNames[fieldStatus], name) && !isNone(value) && !isCode(value):
+		if f.words == nil {
+			f.words = map[string]int{}
+		}
+		f.words[name]++
 	}
 }
 
@@ -60,14 +67,18 @@ func (f *named) calledIn(name string) string {
 	// The best name counts, but for one that few of those lines have that have another.
 	called, most := "", 0
 	for _, other := range namesOf(name) {
-		if n := f.known[other]; n > 2*most && (other == name || !f.objects[other]) {
+		if n := f.known[other] - f.words[other]; n > 2*most && (other == name || !f.objects[other]) {
 			called, most = other, n
 		}
 	}
-	if called != "" {
+	switch {
+	case called != "":
 		return called
+	case f.words[name] > 0:
+		return name
+	default:
+		return f.header(name)
 	}
-	return f.header(name)
 }
 
 // header returns what a header of the request is called, "" if it is not there.

@@ -28,6 +28,8 @@ type Counts struct {
 	// Rows counts all lines, and Read those of them that are not empty. Of a line with
 	// several requests Read counts these.
 	Rows, Read int
+	// NoRequest counts the lines about something else than a request.
+	NoRequest int
 	// Bad counts the lines that cannot be read, and Worst has the first of them.
 	Bad   int
 	Worst []BadLine
@@ -40,6 +42,7 @@ const shownBad = 5
 func (c *Counts) Add(of *Counts, log string, row int) {
 	c.Rows += of.Rows
 	c.Read += of.Read
+	c.NoRequest += of.NoRequest
 	c.Bad += of.Bad
 	for _, bad := range of.Worst[:min(len(of.Worst), shownBad-len(c.Worst))] {
 		bad.Log, bad.Line = log, row+bad.Line
@@ -74,9 +77,11 @@ func (f *Format) NewReader(now int64, use func(*Line) error) *Reader {
 var (
 	newline, carriageReturn = []byte("\n"), []byte("\r")
 
-	errFuture  = errors.New("is in the future")
-	errTooLong = errors.New("is longer than 1 MiB")
+	errFuture = errors.New("is in the future")
 )
+
+// errTooLong returns the error of a line that is longer than the longest one.
+func errTooLong(longest int) error { return fmt.Errorf("is longer than %d MiB", longest>>20) }
 
 // Chunks reads a log in chunks, to each of which it gives memory of its own, and calls yield
 // with them. It returns an error of the log itself, or that of yield.
@@ -92,7 +97,7 @@ func (r *Reader) Read(c Chunk) Counts {
 	r.counts = Counts{}
 	if c.tooLong {
 		r.counts.Rows, r.counts.Read, r.text = 1, 1, nil
-		r.bad(&LineError{0, errTooLong})
+		r.bad(&LineError{0, errTooLong(r.longest)})
 		return r.counts
 	}
 	r.line.part, r.line.day = nil, nil
@@ -117,7 +122,7 @@ func (r *Reader) one(line []byte) {
 	r.text = line
 	if len(line) > r.longest {
 		r.counts.Read++
-		r.bad(&LineError{0, errTooLong})
+		r.bad(&LineError{0, errTooLong(r.longest)})
 		return
 	}
 	r.line.clear()
@@ -134,7 +139,10 @@ func (r *Reader) request(err error) error {
 	if err == nil {
 		err = r.deliver()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoRequest):
+		r.counts.NoRequest++
+	case err != nil:
 		r.bad(err)
 	}
 	return nil
@@ -142,6 +150,9 @@ func (r *Reader) request(err error) error {
 
 // deliver passes on the request whose values are in r.line.
 func (r *Reader) deliver() error {
+	if !r.line.hasRequest(r.format.layout.request) {
+		return errNoRequest
+	}
 	r.line.cut(r.format.layout.parts)
 	err := r.line.readTime(r.format.layout.clock)
 	if err == nil && r.line.At > r.now {

@@ -28,7 +28,7 @@ func Recognise(logs []Log, format string) (*Format, error) {
 				return nil, err
 			}
 			if found.calledIn(fieldTime) == "" {
-				return nil, fmt.Errorf("%v: no field is known as the time: say which one is: %s; the first line has %s",
+				return nil, fmt.Errorf("%v: no field is known as the time: say which one is: %s; the first lines have %s",
 					&s, found.about().timeHint, list(found.fields()))
 			}
 			first = s
@@ -117,6 +117,9 @@ func recognise(sample [][]byte) (lineFormat, error) {
 	}
 	if f, err := newCSVFormat(nil, sample); err == nil && f.calledIn(fieldTime) != "" {
 		return f, nil
+	}
+	if !slices.ContainsFunc(sample, func(line []byte) bool { return line[0] != '#' }) {
+		return nil, fmt.Errorf("the first lines are comments, and none is a #Fields:, which names values: name a log with requests: %q", shorten(sample[0]))
 	}
 	return nil, errUnrecognised(sample[0])
 }
@@ -232,19 +235,46 @@ var otherFiles = []struct{ begin, is, command string }{
 	{"\xfe\xff", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
 }
 
-// nearest says which text format a line has the most of, "" if it has little of any.
+// nearest says which text format a line has the most of, from its begin or behind one of prefixes, "" if
+// it has little of any.
 func nearest(line []byte) string {
+	begins := []int{0}
+	for _, prefix := range prefixes {
+		if at := behind(prefix, line); at > 0 {
+			begins = append(begins, at)
+		}
+	}
 	best, said := 0.05, ""
 	for _, t := range textFormats {
 		f, err := newTextFormat(t.format)
 		if err != nil {
 			continue // a test holds that there is none
 		}
-		if share, at := f.likeness(line); share > best {
-			best, said = share, fmt.Sprintf("; the nearest is %s, %s, from which it differs at column %d", t.server, t.format, at+1)
+		for _, begin := range begins {
+			if share, at := f.likeness(line[begin:]); share > best {
+				best, said = share, fmt.Sprintf("; the nearest is %s, %s, from which it differs at column %d", t.server, t.format, begin+at+1)
+			}
 		}
 	}
 	return said
+}
+
+// behind returns where a line begins behind a prefix, 0 if it does not have that.
+func behind(prefix string, line []byte) int {
+	f, err := newTextFormat(prefix)
+	if err != nil {
+		return 0 // a test holds that there is none
+	}
+	starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
+	if _, bad := f.fencedIn(line, starts, ends); bad >= 0 {
+		return 0
+	}
+	for i := range f.ops {
+		if f.unlikely(i, line[starts[i]:ends[i]]) {
+			return 0
+		}
+	}
+	return starts[len(f.ops)-1]
 }
 
 // likeness returns how much a line has of a format, up to 1, and the column where it differs: the part of
@@ -286,6 +316,6 @@ func (f *textFormat) unlikely(i int, value []byte) bool {
 	if !slices.Contains(otherNames[fieldTime], op.name) {
 		return false
 	}
-	_, err := anyClock.read(value, &second{})
-	return err != nil
+	at, err := anyClock.read(value, &second{})
+	return err != nil || at < 1e17 // a number of other things, as of a day, is a time in 1970
 }

@@ -22,7 +22,8 @@ const (
 
 func (s *sample) String() string { return fmt.Sprintf("%s:%d", s.log, s.row) }
 
-// take reads the sample of a log.
+// take reads the sample of a log. It ends before a line that is longer than any format has, of which
+// there may be more than memory holds.
 func (s *sample) take(in Log) error {
 	f, err := in.Open()
 	if err != nil {
@@ -30,8 +31,12 @@ func (s *sample) take(in Log) error {
 	}
 	defer f.Close()
 	enough := errors.New("enough")
-	read, empty := 0, 0
+	read, empty, tooLong := 0, 0, false
 	err = chunks(f, mostOTLPLine, func(c Chunk) error {
+		if c.tooLong {
+			tooLong = true
+			return enough
+		}
 		for line := range bytes.Lines(c.Bytes) {
 			if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
 				s.lines = append(s.lines, line)
@@ -48,5 +53,8 @@ func (s *sample) take(in Log) error {
 		return fmt.Errorf("%s: %w", in.Name, err)
 	}
 	s.log, s.row, s.lines = in.Name, empty+1, s.lines[:min(len(s.lines), sampleLines)]
+	if tooLong && len(s.lines) == 0 {
+		return fmt.Errorf("%v: the line %w", s, errTooLong(mostOTLPLine))
+	}
 	return nil
 }

@@ -73,7 +73,6 @@ var serverLogs = []struct{ name, log, want string }{
 {"level":"info","ts":1795251602,"request":{"client_ip":"192.0.2.8","method":"GET","host":"shop.example","uri":"/","headers":{}},"status":429}
 `, `
 09:00:00.5 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200
-09:00:01 | - | - | - | - | - | -
 09:00:02 | 192.0.2.8 | GET | / | shop.example | - | 429`,
 	},
 	{
@@ -303,10 +302,19 @@ shop.example 2001:db8::1 - - [21/Nov/2026:10:00:01 +0100] (1500000 us) "GET / HT
 09:00:00.25 | 192.0.2.7 | GET | /a | shop.example | - | 200`,
 	},
 	{
+		"BunnyCDN", `HIT|200|1795251600250|412|390|192.0.2.7|-|https://shop.example/a?b|WA|curl/8 (a b)|322b688b|DE
+MISS|429|1795251601000|412|390|192.0.2.8|https://shop.example/|https://shop.example/|WA|-|322b688c|DE
+`, `
+09:00:00.25 | 192.0.2.7 | - | /a?b | shop.example | - | 200
+09:00:01 | 192.0.2.8 | - | / | shop.example | - | 429`,
+	},
+	{
 		"Zeek", "#separator \\x09\n#set_separator\t,\n#empty_field\t(empty)\n#unset_field\t-\n#path\thttp\n#open\t2026-11-21-09-00-00\n#fields\tts\tuid\tid.orig_h\tid.orig_p\tmethod\thost\turi\tuser_agent\tstatus_code\n#types\ttime\tstring\taddr\tport\tstring\tstring\tstring\tstring\tcount\n" +
 			"1795251600.250000\tCh1\t192.0.2.7\t5000\tGET\tshop.example\t/a b\tcurl/8\t200\n" +
+			"1795251602.000000\tCh3\t192.0.2.9\t5001\tGET\t(empty)\t/a\\x09b\\\\c\\xc3\\xbc\\xzz\tcurl/8\t200\n" +
 			"1795251601.000000\tCh2\t192.0.2.8\t5001\tGET\t-\t/\t-\t-\n#close\t2026-11-21-10-00-00\n", `
 09:00:00.25 | 192.0.2.7 | GET | /a b | shop.example | curl/8 | 200
+09:00:02 | 192.0.2.9 | GET | /a` + "\tb\\cü\\xzz" + ` | - | curl/8 | 200
 09:00:01 | 192.0.2.8 | GET | / | - | - | -`,
 	},
 	{

@@ -16,9 +16,8 @@ func logOf(text string) Log {
 	return Log{Name: "log", Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
 }
 
-// valuesOf reads a log as simulate does: of each line the fields, "-" if one is absent and "?" if
-// it is not certain.
-func valuesOf(t *testing.T, text, format string, fields ...string) (lines []string, counts Counts) {
+// readAll reads a log as simulate does, and calls use with each of its lines and the slots of the fields.
+func readAll(t *testing.T, text, format string, fields []string, use func(l *Line, slots []int)) (counts Counts) {
 	t.Helper()
 	f, err := Recognise([]Log{logOf(text)}, format)
 	if err != nil {
@@ -32,6 +31,26 @@ func valuesOf(t *testing.T, text, format string, fields ...string) (lines []stri
 		t.Fatal(err)
 	}
 	r := f.NewReader(math.MaxInt64, func(l *Line) error {
+		use(l, slots)
+		return nil
+	})
+	err = f.Chunks(strings.NewReader(text), func(c Chunk) error {
+		of := r.Read(c)
+		counts.Add(&of, "log", counts.Rows)
+		c.Free()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counts
+}
+
+// valuesOf returns the fields of each line of a log, "-" if one is absent and "?" if it is not
+// certain.
+func valuesOf(t *testing.T, text, format string, fields ...string) (lines []string, counts Counts) {
+	t.Helper()
+	counts = readAll(t, text, format, fields, func(l *Line, slots []int) {
 		values := []string{time.Unix(0, l.At).UTC().Format("15:04:05.999")}
 		for _, slot := range slots {
 			switch {
@@ -44,17 +63,7 @@ func valuesOf(t *testing.T, text, format string, fields ...string) (lines []stri
 			}
 		}
 		lines = append(lines, strings.Join(values, " | "))
-		return nil
 	})
-	err = f.Chunks(strings.NewReader(text), func(c Chunk) error {
-		of := r.Read(c)
-		counts.Add(&of, "log", counts.Rows)
-		c.Free()
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return lines, counts
 }
 
@@ -212,11 +221,13 @@ func TestAPartIsWantedOnce(t *testing.T) {
 // TestNearestFormat holds what is said of a line that no format has.
 func TestNearestFormat(t *testing.T) {
 	for line, want := range map[string]string{
-		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:                            `the nearest is the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent, from which it differs at column 65: `,
-		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                           "the nearest is Envoy's format, [%START_TIME%]",
-		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`: "the nearest is APISIX's format, ",
-		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:      "the nearest is Squid's format, ",
-		"once upon a time": "no format that is known: give",
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`:                                                                         `the nearest is the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent, from which it differs at column 65: `,
+		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                                                                                        "the nearest is Envoy's format, [%START_TIME%]",
+		`192.0.2.1 - - [21/Nov/2026:10:00:00 +0100] shop.example "GET /a HTTP/1.1" 200 5 0.003 - "curl/8" 10.0.0.1:80`:                                              "the nearest is APISIX's format, ",
+		`1795251600.250    921 192.0.2.7 TCP_MISS 507 GET http://shop.example/a - HIER_DIRECT/10.0.0.1 text/html`:                                                   "the nearest is Squid's format, ",
+		`Nov 21 09:00:00 lb haproxy[7]: 192.0.2.7:5000 [21/Nov/2026:09:00:00.000] web~ shop/a shop.example 0/0/1/2/3 200 0 - - ---- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`: "the nearest is HAProxy's format, ",
+		"once upon a time":    "no format that is known: give",
+		"#Software: IIS 10.0": "the first lines are comments, and none is a #Fields:",
 	} {
 		_, err := Recognise([]Log{logOf(line + "\n")}, "auto")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), line[:10]) || !strings.HasPrefix(err.Error(), "log:1: ") {

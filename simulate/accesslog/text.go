@@ -218,7 +218,7 @@ func (f *textFormat) read(line []byte, l *Line, request func(error) error) error
 	if f.none != "" {
 		starts, ends := l.edges(len(f.ops))
 		if string(line[starts[f.requestOp]:ends[f.requestOp]]) == f.none {
-			return errHeader
+			return request(errNoRequest)
 		}
 	}
 	if f.line == nil {

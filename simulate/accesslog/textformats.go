@@ -44,6 +44,7 @@ var textFormats = []serverFormat{
 	{"Zoraxy's format", zoraxyFormat + `[useragent: $http_user_agent] $request_method $target $status`, ""},
 	{"Zoraxy's format", zoraxyFormat + `$request_method $target $status`, ""},
 	{"APISIX's format", `$remote_addr - $remote_user [$time_local] $host "$request" $status $body_bytes_sent $request_time "$http_referer" "$http_user_agent"$rest`, ""},
+	{"BunnyCDN's format", `$cache_status|$status|$msec|$bytes_sent|$zone|$remote_addr|$referer|$absolute_url|$edge|$rest`, ""},
 	{"CloudFront's format", "$date\t$time\t${x-edge-location}\t${sc-bytes}\t${c-ip}\t${cs-method}\t${cs(Host)}\t${cs-uri-stem}\t${sc-status}\t" +
 		"${cs(Referer)}\t${cs(User-Agent)}\t${cs-uri-query}\t${cs(Cookie)}\t${x-edge-result-type}\t${x-edge-request-id}\t${x-host-header}\t" +
 		"${cs-protocol}\t${cs-bytes}\t${time-taken}\t${x-forwarded-for}\t$rest", ""},

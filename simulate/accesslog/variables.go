@@ -39,7 +39,7 @@ func (f *textFormat) readVariables(format string) {
 
 // The variables whose values are known to be more than free text, or less than one word.
 var (
-	numberVariables   = strings.Fields("status body_bytes_sent bytes_sent request_length request_count")
+	numberVariables   = strings.Fields("body_bytes_sent bytes_sent request_length request_count")
 	addressVariables  = strings.Fields("remote_addr http_x_forwarded_for")
 	shortestVariables = strings.Fields("remote_user time_local generation_time captured container pod syslog")
 	freeVariables     = strings.Fields("rest request request_uri uri document_uri args query_string line")
@@ -52,7 +52,7 @@ func variableClass(name string, before, after []byte) class {
 	switch {
 	case bytes.HasSuffix(before, []byte(`"`)) && bytes.HasPrefix(after, []byte(`"`)):
 		return escaped
-	case slices.Contains(numberVariables, name):
+	case slices.Contains(numberVariables, name), slices.Contains(otherNames[fieldStatus], name):
 		return digits
 	case string(after) == "\t", string(before) == "\t" && name != "rest":
 		return cell

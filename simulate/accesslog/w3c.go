@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -22,6 +23,8 @@ type w3cFormat struct {
 type w3cPart struct {
 	names string
 	slots []int // by column, -1 for a value that is not wanted
+	// zeek says that values are escaped as Zeek does.
+	zeek bool
 	// date and time are the columns of the two parts of the time, -1 where it is one value.
 	date, time int
 }
@@ -106,7 +109,7 @@ func newW3CFormat(fields map[string]string, sample [][]byte) (lineFormat, error)
 
 // newW3CPart finds where the values of the fields go that a #Fields: names.
 func newW3CPart(renamed map[string]string, names []byte, l *layout) *w3cPart {
-	p := &w3cPart{names: string(names), date: -1, time: -1}
+	p := &w3cPart{names: string(names), zeek: bytes.Contains(names, []byte("\tid.orig_h\t")), date: -1, time: -1}
 	f, columns := named{names: renamed}, strings.Fields(p.names)
 	for _, name := range columns {
 		f.learn(name)
@@ -194,9 +197,14 @@ func (p *w3cPart) read(line []byte, l *Line) error {
 		case p.time:
 			time, timeAt = value, from
 		default:
-			if slot := p.slots[n]; slot >= 0 && !isNone(value) {
-				l.set(slot, from, value)
+			slot := p.slots[n]
+			if slot < 0 || isNone(value) || p.zeek && string(value) == "(empty)" {
+				break
 			}
+			if p.zeek {
+				value = l.zeekValue(value)
+			}
+			l.set(slot, from, value)
 		}
 		at = next
 	}
@@ -262,6 +270,28 @@ func (l *Line) w3cQuoted(line []byte, at int) (value []byte, next int, ok bool) 
 		}
 		return slices.Clip(l.Scratch[start:]), afterSeparator(line, i), true
 	}
+}
+
+// zeekValue returns what a value of Zeek's stands for, in which \xHH is a byte and two backslashes are
+// one.
+func (l *Line) zeekValue(value []byte) []byte {
+	if bytes.IndexByte(value, '\\') < 0 {
+		return value
+	}
+	start := len(l.Scratch)
+	for len(value) > 0 {
+		c, length := value[0], 1
+		switch {
+		case bytes.HasPrefix(value, []byte(`\\`)):
+			length = 2
+		case bytes.HasPrefix(value, []byte(`\x`)) && len(value) >= 4:
+			if n, err := strconv.ParseUint(string(value[2:4]), 16, 8); err == nil {
+				c, length = byte(n), 4
+			}
+		}
+		l.Scratch, value = append(l.Scratch, c), value[length:]
+	}
+	return slices.Clip(l.Scratch[start:])
 }
 
 // afterSeparator returns where the value after the separator at a column begins: several spaces are

@@ -23,6 +23,8 @@ type Report struct {
 	Silent int `json:"asked_nothing"`
 	// Outside counts the lines of another time than was wanted.
 	Outside int `json:"outside_of_time,omitempty"`
+	// NoRequest counts the lines about connections and other messages of the server. They are left out.
+	NoRequest int `json:"without_request,omitempty"`
 	// Bad counts the lines that could not be read, and Late those that came too late to be
 	// put into order. Both are left out.
 	Bad      int                 `json:"unreadable"`

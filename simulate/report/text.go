@@ -68,7 +68,8 @@ func (r *Report) notes() []string {
 		{r.OtherDomain, "call to another domain is left out", "calls to other domains are left out"},
 		{r.Strange, "call is to a domain without rules, so that nothing limits it", "calls are to domains without rules, so that nothing limits them"},
 		{r.Outside, "line is of another time", "lines are of another time"},
-		{r.Late, "line came too late to be put into order, and is left out: raise --reorder", "lines came too late to be put into order, and are left out: raise --reorder"},
+		{r.NoRequest, "line is not about a request, and is left out", "lines are not about requests, and are left out"},
+		{r.Late, "line came too late to be put into order, and is left out: sort the log by time, or raise --reorder", "lines came too late to be put into order, and are left out: sort the log by time, or raise --reorder"},
 		{r.Bad, "line cannot be read, and is left out:", "lines cannot be read, and are left out:"},
 	} {
 		switch n := asUint(note.n); {
@@ -96,7 +97,7 @@ func (r *Report) comparedWithLog() string {
 	case r.StatusHint != "":
 		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no field is known as the status: %s", denied, r.StatusHint)
 	default:
-		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no line has a status", denied)
+		return fmt.Sprintf("these rules deny %s; what was denied then is unknown, since no line has a status code", denied)
 	}
 }
 

@@ -1,0 +1,39 @@
+package accesslog
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+// endless is a line without an end. It counts the bytes that are read.
+type endless struct{ read int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'a'
+	}
+	e.read += len(p)
+	if e.read > 8*mostOTLPLine {
+		return 0, io.ErrClosedPipe
+	}
+	return len(p), nil
+}
+
+// TestSamplesEndBeforeALineThatIsTooLong holds that a format is recognised, or not, without reading a
+// line that is longer than any format has.
+func TestSamplesEndBeforeALineThatIsTooLong(t *testing.T) {
+	for begin, want := range map[string]string{"": "log:1: the line is longer than 64 MiB", serverLogs[0].log: ""} {
+		line := &endless{}
+		in := Log{Name: "log", Open: func() (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(strings.NewReader(begin), line)), nil
+		}}
+		_, err := Recognise([]Log{in}, "auto")
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("after %q: %v, want %q", begin, err, want)
+		}
+		if line.read > 3*mostOTLPLine {
+			t.Errorf("after %q: %d bytes were read", begin, line.read)
+		}
+	}
+}
