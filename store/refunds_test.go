@@ -90,6 +90,9 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 					if d := c.b.Decisions; !c.b.Denied || d[at].Charged != want || d[1-at].Charged != 0 {
 						t.Errorf("%s: %+v, want that a refund of %d gives back %d", what, d, refund, want)
 					}
+					if d := c.b.Decisions[at]; d.Before-c.b.Stored().Gave(at) != used || used > 0 && d.Reset < time.Hour {
+						t.Errorf("%s: %+v and %d given back, want that %d hits are left, for hours", what, d, c.b.Stored().Gave(at), used)
+					}
 					storetest.Eventually(t, what, func() bool { return c.used(t, tt.s, before) == int(used) })
 				}
 			}
