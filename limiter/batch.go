@@ -70,7 +70,8 @@ type Decision struct {
 	Began bool
 	// Before is what was used of the [Policy.Capacity] when the charge was
 	// decided, earlier charges of the same batch on the same counter included. It
-	// may exceed the capacity where denied hits count.
+	// may exceed the capacity where denied hits count. For a refund it is what
+	// was used when the last part was given back, and the parts before that.
 	Before uint64
 	// Charged is what the counter took (for a refund: gave back), so what a refund
 	// may give back. It is less than the hits where a count saturates, debt is at

@@ -120,13 +120,14 @@ func (b *Batch) refundUncounted(at Time, s *SetOff) {
 	}
 	i := s.Refund
 	d, left := &b.Decisions[i], &b.left[i]
-	first, rest := *d, *left
-	if b.table == nil {
-		b.kept[i].told.Stamp = b.kept[i].told.Rest
+	first, rest, gave := *d, *left, b.gave(i)
+	if b.table == nil { // a store tells no Rest if it has not made the refund yet
+		told := &b.kept[i].told
+		told.Stamp = cmp.Or(told.Rest, b.kept[b.kept[i].first].newest, told.Time)
 	}
 	*left = s.Hits
 	b.chargeCounter(at, i)
-	d.Before, d.Denied = first.Before, first.Denied
+	d.Before, d.Denied = d.Before+gave, first.Denied
 	d.Charged += first.Charged - b.Charges[i].Hits // both have what was set off
 	*left, s.Hits = rest+s.Hits, 0
 }

@@ -77,6 +77,7 @@ func (m model) decide(now Time, b *Batch) {
 	}
 	refunds := false
 	offs := map[[2]int]uint64{} // by refund and charge
+	given := make([]uint64, n)  // that refunds took off their counters
 	for i, c := range b.Charges {
 		left[i], refunds = c.Hits, refunds || c.Refund
 	}
@@ -120,7 +121,8 @@ func (m model) decide(now Time, b *Batch) {
 			switch {
 			case c.Refund:
 				after.used -= min(after.used, left[i])
-				d.Charged = c.Hits - left[i] + now0.used - after.used
+				given[i] = now0.used - after.used
+				d.Charged = c.Hits - left[i] + given[i]
 			case hasRoom(now0.used, i):
 				after.used += left[i]
 				d.Charged = left[i]
@@ -184,6 +186,7 @@ func (m model) decide(now Time, b *Batch) {
 			}
 			n, limit := m.at(now, r), uint64(r.Policy.Limit)
 			gave := min(off, n.used)
+			d.Before, given[i] = n.used+given[i], given[i]+gave
 			if n.used -= gave; gave > 0 {
 				m.put(r, n)
 			}

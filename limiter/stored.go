@@ -114,12 +114,16 @@ func (s Stored) Resize() {
 	s.b.resize(len(s.b.Charges))
 	clear(s.b.Decisions)
 	clear(s.b.marks)
-	s.b.extra, s.b.offset = false, false
+	s.b.left = slices.Grow(s.b.left[:0], len(s.b.Charges))[:len(s.b.Charges)]
+	for i := range s.b.Charges {
+		s.b.left[i] = s.b.Charges[i].Hits
+	}
+	s.b.extra, s.b.setOffs, s.b.offset = false, s.b.setOffs[:0], true
 }
 
-// Copy makes decision i that of charge k of part, which was decided with some of the charges.
+// Copy makes decision i that of charge k of part, which was decided with some of the charges, and what is left of its hits.
 func (s Stored) Copy(i int, part *Batch, k int) {
-	s.b.Decisions[i], s.b.marks[i] = part.Decisions[k], part.marks[k]
+	s.b.Decisions[i], s.b.marks[i], s.b.left[i] = part.Decisions[k], part.marks[k], part.hits(k)
 }
 
 // Find makes found, parallel to the charges, the states of their counters in a table, before they are

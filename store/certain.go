@@ -85,8 +85,7 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		p := c.Policy
-		changes := p.Algorithm == limiter.SlidingLog || p.CountRefused // but under a penalty
-		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Leases() || changes && !c.Penalises() ||
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Leases() || changesDenied(p) && !c.Penalises() ||
 			s.fleetOf(p) != s.fleetOf(b.Charges[0].Policy) { // two stores have two clocks
 			return false
 		}
@@ -112,8 +111,8 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 			}
 			refused = false
 		}
-		if c.Penalises() && d.Over && (d.Penalty == 0 || d.Began) { // that is for the store to say
-			return false
+		if c.Penalises() && (d.Over || changesDenied(c.Policy)) && (d.Penalty == 0 || d.Began || isShort(c.Policy, d.Penalty)) {
+			return false // that is for the store to say
 		}
 		refused = refused || c.Mode == limiter.Enforce && d.Over && s.full.knows(now, c)
 	}
@@ -125,4 +124,17 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 	}
 	s.options.observe().Decided(byMemory, len(b.Charges))
 	return true
+}
+
+// changesDenied reports whether the mirror cannot decide hits on a counter of p that are denied, unless a penalty denies them:
+// they count, or their retry-after depends on times that only the store has.
+func changesDenied(p *limiter.Policy) bool {
+	return p.CountRefused || p.Algorithm == limiter.SlidingLog
+}
+
+// isShort reports whether hits on a log, of which the mirror does not know all, may be denied for longer than by a penalty of
+// the given level. The newest are not newer than the beginning of the penalty.
+func isShort(p *limiter.Policy, level uint8) bool {
+	steps := p.Penalty.Steps()
+	return p.Algorithm == limiter.SlidingLog && steps[min(int(level), len(steps))-1] < p.Window
 }

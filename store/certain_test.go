@@ -167,6 +167,13 @@ func TestCertainGroups(t *testing.T) {
 	if got := ask(group...); got[0].Charged != 1 || !got[1].Over || c.b.Denied {
 		t.Errorf("decided %+v, want the group to be admitted, since one in shadow denies nothing", got)
 	}
+	counts := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow, CountRefused: true, Penalty: limiter.NewPenalty(time.Hour)}
+	group = []limiter.Charge{hit(3, counts), hit(1, small)}
+	for used := range uint64(3) {
+		if got := ask(group...); got[0].Before != used || got[0].Charged != 1 || !got[0].Denied {
+			t.Errorf("decided %+v, want the first to be charged although it is denied: its limit counts denied hits, and no penalty has begun", got)
+		}
+	}
 }
 
 // Of many that ask when the second is over one asks the store.

@@ -133,34 +133,40 @@ func TestForgottenDebts(t *testing.T) {
 	}
 }
 
-// A refund without the store takes from what is owed, alone or alongside hits that are denied.
+// A refund without the store takes from what is owed, alone or alongside hits.
 func TestRefundOfWhatIsOwed(t *testing.T) {
 	t.Parallel()
-	for _, p := range refundable {
-		srv := storetest.Start(t)
-		r := newRelay(t, srv.Addr, nil, false)
-		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}})
-		storetest.Eventually(t, "up", s.Up)
-		r.cut(true)
-		var c caller
-		storetest.Eventually(t, "away", func() bool {
-			_ = c.used(t, s, hit(1, p))
-			return !s.Up()
-		})
-		charge := hit(1, p)
-		charge.Hits = 9
-		both := withRefund(1, p, 3)
-		denied := withRefund(1, p, 2)
-		denied[0].Hits = 6
-		for _, charges := range [][]limiter.Charge{{charge}, both[1:], denied} {
-			if err := c.ask(s, charges...); err != nil {
-				t.Fatal(err)
+	for by, want := range map[Fallback]int{Local: 4, Allow: 10} { // which admits the 6 hits
+		for _, p := range refundable {
+			srv := storetest.Start(t)
+			r := newRelay(t, srv.Addr, nil, false)
+			s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: by})
+			storetest.Eventually(t, "up", s.Up)
+			r.cut(true)
+			var c caller
+			storetest.Eventually(t, "away", func() bool {
+				_ = c.ask(s, hit(2, p))
+				return !s.Up()
+			})
+			charge := hit(1, p)
+			charge.Hits = 9
+			both := withRefund(1, p, 3)
+			denied := withRefund(1, p, 2)
+			denied[0].Hits = 6
+			for _, charges := range [][]limiter.Charge{{charge}, both[1:], denied} {
+				if err := c.ask(s, charges...); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		r.cut(false)
-		storetest.Eventually(t, "up again", s.Up)
-		if got := c.used(t, s, charge); got != 4 {
-			t.Errorf("algorithm %d: the store has %d hits, want 4", p.Algorithm, got)
+			r.cut(false)
+			storetest.Eventually(t, "up again", s.Up)
+			want := want
+			if p.Algorithm == limiter.SlidingLog {
+				want = min(want, int(p.Limit)) // it keeps no more
+			}
+			if got := c.used(t, s, charge); got != want {
+				t.Errorf("fallback %s, algorithm %d: the store has %d hits, want %d", by, p.Algorithm, got, want)
+			}
 		}
 	}
 }

@@ -35,7 +35,11 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 		return
 	}
 	if c.Refund {
-		if gave := b.Stored().Gave(i); gave > 0 {
+		gave := b.Stored().Gave(i)
+		if by == Allow { // which has no counters
+			gave = b.Stored().Hits(i)
+		}
+		if gave > 0 {
 			f.owed.less(name, gave)
 		}
 		return
@@ -157,7 +161,7 @@ func (a *ask) lost(by Fallback, i int) uint64 {
 	case by == Local:
 		return a.batch.Decisions[i].Charged
 	default:
-		return c.Hits
+		return a.batch.Stored().Hits(i)
 	}
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -90,6 +91,9 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 					if d := c.b.Decisions; !c.b.Denied || d[at].Charged != want || d[1-at].Charged != 0 {
 						t.Errorf("%s: %+v, want that a refund of %d gives back %d", what, d, refund, want)
 					}
+					if d := c.b.Decisions[at]; d.Before-c.b.Stored().Gave(at) != used || used > 0 && d.Reset < time.Hour {
+						t.Errorf("%s: %+v and %d given back, want that %d hits are left, for hours", what, d, c.b.Stored().Gave(at), used)
+					}
 					storetest.Eventually(t, what, func() bool { return c.used(t, tt.s, before) == int(used) })
 				}
 			}
@@ -126,6 +130,76 @@ func TestLateRefunds(t *testing.T) {
 			if got := c.used(t, s, before); got != want || used() != want {
 				t.Errorf("%s, algorithm %d: %d hits are used, want %d", how, p.Algorithm, got, want)
 			}
+		}
+	}
+}
+
+// Requests with refunds whose counters are in two stores are decided as in memory, and leave the same. Of the hits on a counter
+// one charge has all, since a store decides later ones before it knows what the other store denies. The clocks stand still.
+func TestSplitRefundsDecideAsMemory(t *testing.T) {
+	t.Parallel()
+	seed := fromEnvironment(t, "STORE_SEED", 31)
+	random := rand.New(rand.NewPCG(seed, 1))
+	var policies []*limiter.Policy
+	for _, p := range refundable {
+		for _, limit := range []uint32{0, 1, 3, 9} {
+			for _, each := range []time.Duration{p.Window, time.Second} {
+				own := *p
+				own.Limit, own.Window, own.CountRefused = limit, each, random.IntN(3) == 0
+				if own.Burst > 0 {
+					own.Burst = 1 + limit
+				}
+				if random.IntN(4) == 0 {
+					own.Penalty = limiter.NewPenalty(time.Hour)
+				}
+				own.Prepare()
+				policies = append(policies, &own)
+			}
+		}
+	}
+	first, second := at(storetest.Start(t)), at(storetest.Start(t))
+	now := limiter.Time(1_900_000_000_500_000_000)
+	clock := func() time.Time { return time.Unix(0, int64(now)) }
+	s := runStore(t, Options{Server: first, PerSecond: &second, Clock: clock, at: func() limiter.Time { return now }})
+	storetest.Eventually(t, "up", s.Up)
+	memory, c := newTable(t), caller{clock: clock}
+	for n := range 3000 {
+		var plain limiter.Batch
+		taken, group := map[uint64]bool{}, int32(0)
+		for range 1 + random.IntN(6) {
+			which := random.IntN(len(policies))
+			if k := len(plain.Charges); k > 0 && random.IntN(2) == 0 {
+				which = int(plain.Charges[k-1].ID.Lo) - 1
+			}
+			charge := hit(uint64(which+1), policies[which])
+			charge.Hits, charge.Group = random.Uint64N(8), group
+			charge.Refund = taken[charge.ID.Lo] || random.IntN(3) == 0
+			charge.Mode = []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Watch}[random.IntN(4)]
+			taken[charge.ID.Lo] = taken[charge.ID.Lo] || !charge.Refund
+			plain.Charges = append(plain.Charges, charge)
+			group += random.Int32N(2)
+		}
+		if err := c.ask(s, plain.Charges...); err != nil {
+			t.Fatal(err)
+		}
+		memory.Decide(now, &plain)
+		what := fmt.Sprintf("seed %d, request %d", seed, n)
+		for i, want := range plain.Decisions {
+			if got := c.b.Decisions[i]; got.Over != want.Over || got.Denied != want.Denied || got.Charged != want.Charged || got.RetryAfter != want.RetryAfter || c.b.Stored().Gave(i) != plain.Stored().Gave(i) {
+				t.Fatalf("%s, charge %d: %+v, in memory %+v\n%s", what, i, got, want, describe(plain.Charges))
+			}
+		}
+		for _, charge := range plain.Charges {
+			var look limiter.Batch
+			charge.Hits, charge.Refund, charge.Mode = 0, false, limiter.Enforce
+			look.Charges = []limiter.Charge{charge}
+			memory.Decide(now, &look)
+			var there caller
+			there.clock = clock
+			storetest.Eventually(t, what+"\n"+describe(plain.Charges), func() bool {
+				err := there.ask(s, charge)
+				return err == nil && there.b.Decisions[0].Before == look.Decisions[0].Before && there.b.Decisions[0].Penalty == look.Decisions[0].Penalty
+			})
 		}
 	}
 }

@@ -11,10 +11,42 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 )
+
+// TestMetadataOfRefunds holds that used is what a refund leaves, also if it has lowered hits of its own request.
+func TestMetadataOfRefunds(t *testing.T) {
+	s := service(t, Settings{DecisionMetadata: true}, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9, count_refused: false}}]")
+	for _, tt := range []struct {
+		hits, refund, used, charged uint64
+	}{
+		{5, 0, 5, 0},
+		{4, 3, 6, 3}, // 1 hit is left
+		{4, 6, 4, 6}, // none, and 2 of the refund
+		{8, 2, 2, 2}, // the hits have no room
+	} {
+		charges := []*ratelimitv3.RateLimitDescriptor{
+			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}, HitsAddend: wrapperspb.UInt64(tt.hits)},
+			{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}, HitsAddend: wrapperspb.UInt64(tt.refund), IsNegativeHits: true},
+		}
+		b, _, err := s.Answer(noon, 0, &Exchange{}, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: charges}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reply rls.RateLimitResponse
+		if err := proto.Unmarshal(b, &reply); err != nil {
+			t.Fatal(err)
+		}
+		decisions := reply.GetDynamicMetadata().GetFields()["sluice"].GetStructValue().GetFields()["decisions"].GetListValue().GetValues()
+		fields := decisions[1].GetStructValue().GetFields()
+		if used, charged := fields["used"].GetNumberValue(), fields["charged"].GetNumberValue(); used != float64(tt.used) || charged != -float64(tt.charged) {
+			t.Errorf("%d hits and a refund of %d: used %v, charged %v; want %d and %d less", tt.hits, tt.refund, used, charged, tt.used, tt.charged)
+		}
+	}
+}
 
 // TestLeasesDoNotTakeOthersNames holds that no limit whose leases stand in the dynamic metadata has the name of
 // something else there: package descriptors lists what this package writes.

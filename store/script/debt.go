@@ -42,7 +42,7 @@ const LogStretches = 32
 // must be the counter's.
 func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool {
 	c, decided := &b.Charges[i], &b.Decisions[i]
-	hits := c.Hits
+	hits := b.Stored().Hits(i)
 	if inTable {
 		hits = decided.Charged
 	}

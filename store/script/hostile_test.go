@@ -97,6 +97,12 @@ func TestRepliesOfAnyNumbers(t *testing.T) {
 					b.Stored().Left(r.Reply.Now, i, &left)
 					b.Stored().Adopt(table, r.Reply.Now, i, &left)
 				}
+				for i := range b.Charges { // as other parts of the request may have it
+					refunds, gave := b.Stored().Deny(r.Reply.Now, i)
+					if c, d := &b.Charges[i], &b.Decisions[i]; refunds > c.Hits || gave > refunds || c.Refund && !policy.Leases() && (d.Charged > c.Hits || b.Stored().Gave(i) > d.Charged) {
+						t.Fatalf("%v: decision %+v on %d hits, %d refunded of %d, found %+v", &r.Reply, d, c.Hits, gave, refunds, left)
+					}
+				}
 				table.Decide(now, b)
 			}
 			if concluded < 50 {
