@@ -3,8 +3,6 @@ package answer
 import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
-	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -36,36 +34,6 @@ func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries 
 	}
 	counters.Add(h)
 }
-
-// QuotaInForce shows which part may be in force of the limits that Envoys divide: of those that are not there, none. Metrics
-// that have values of requests do not have it.
-func (s *Service) QuotaInForce(parts map[*descriptors.Rule]float64) {
-	rules := s.rules.Load()
-	if rules == nil || !rules.set.Divides() {
-		return
-	}
-	for i, l := range rules.set.Limits {
-		if l.Rule.Divided() == nil || l.Rule.RuntimeMetric {
-			continue
-		}
-		if part, ok := parts[l.Rule]; ok {
-			rules.counters.Of(i).InForce(part)
-		} else if c := rules.counters.Begun(i); c != nil {
-			c.InForce(0)
-		}
-	}
-}
-
-// KeyHash returns what stands for the bucket of such a hash in a state; empty if nothing is kept of keys.
-func (s *Service) KeyHash(hi, lo uint64) string {
-	if s.live.Mode() == live.Off {
-		return ""
-	}
-	return s.live.Hash(identity.ID{Hi: hi, Lo: lo})
-}
-
-// KeepsValues reports whether a state may have what clients sent.
-func (s *Service) KeepsValues() bool { return s.live.Mode() == live.Clear }
 
 // quotaScratch is memory of [Service.CountQuota].
 type quotaScratch struct{ metric, lookup []byte }

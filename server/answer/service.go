@@ -9,7 +9,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -24,10 +23,8 @@ type Service struct {
 	decider  Decider
 	later    bool // the decider may decide after its Decide has returned
 	metrics  *telemetry.Metrics
-	started  time.Time
 	rules    atomic.Pointer[serving]
 	live     *live.Live
-	watched  watched
 	// now is settings.Clock's, nil without it.
 	now  func() limiter.Time
 	book *book
@@ -38,8 +35,6 @@ type Service struct {
 	quota quotaScratch
 	// onServe is called after the rules have changed.
 	onServe atomic.Pointer[func()]
-	// quotas says what Envoys divide; nil without.
-	quotas atomic.Pointer[Quotas]
 }
 
 // serving is a rule set with what requests need beside it.
@@ -61,7 +56,7 @@ type serving struct {
 // NewService returns a service without rules: it answers errNoRules until the
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
-	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, started: metrics.Started, givings: make(chan struct{}, mostGivings)}
+	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, givings: make(chan struct{}, mostGivings)}
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
 	if settings.Decider != nil {
 		s.decider, s.later = settings.Decider, true
@@ -186,26 +181,11 @@ func (s *Service) Rules() *descriptors.Set {
 // OnServe has a function called after the rules have changed.
 func (s *Service) OnServe(changed func()) { s.onServe.Store(&changed) }
 
-// Quotas says what Envoys divide, for [Service.State] and [Service.Counters]. Each may return nil.
-type Quotas struct {
-	All    func(now time.Time) *live.Quota
-	Bucket func(now time.Time, domain string, entries []descriptors.Entry) *live.QuotaBucket
-}
+// Settings returns the settings of the service, which do not change.
+func (s *Service) Settings() *Settings { return &s.settings }
 
-// Divide has quotas say what Envoys divide.
-func (s *Service) Divide(quotas Quotas) { s.quotas.Store(&quotas) }
-
-// ShadowMode returns [Settings].ShadowMode.
-func (s *Service) ShadowMode() bool { return s.settings.ShadowMode }
-
-// AllowList returns [Settings].Allow.
-func (s *Service) AllowList() *access.AllowList { return s.settings.Allow }
-
-// Tables returns [Settings].Tables.
-func (s *Service) Tables() *tables.Registry { return s.settings.Tables }
-
-// TableMetrics returns those of a table.
-func (s *Service) TableMetrics(name string) *telemetry.Table { return s.settings.TableMetrics[name] }
+// Live returns the record of denied and unmatched requests.
+func (s *Service) Live() *live.Live { return s.live }
 
 // Metrics returns the metrics that requests are counted in.
 func (s *Service) Metrics() *telemetry.Metrics { return s.metrics }

@@ -1,0 +1,51 @@
+package admin
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/live"
+)
+
+// ResetDenied makes the counters of the keys that are denied as new, of those that are selected. Without reset it
+// says what it would do. Keys that are not denied now are left alone: it is not known what their counters count by. With a store they are those that this process has denied.
+//
+// An error may come with a report: of what was done before.
+func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
+	rules, err := a.service.Active()
+	if err != nil {
+		return nil, err
+	}
+	report := &live.Reset{Selection: which.String(), Done: reset}
+	stored := a.service.Settings().Decider != nil
+	for _, c := range a.service.Live().Select(which) {
+		if ctx.Err() != nil {
+			return report, context.Cause(ctx)
+		}
+		domain, known := slices.BinarySearch(rules.Set.Domains(), c.Domain)
+		switch {
+		case !known || c.Limit != nil && rules.Set.Counterpart(c.Limit) == nil:
+			continue // a load was faster
+		case stored && c.Name == nil:
+			report.Left++
+			continue
+		}
+		look := rules.LookAt(domain, limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil}, c.Name)
+		var used uint64
+		if reset {
+			used, err = look.Reset(ctx, now, 0)
+		} else if err = look.Decide(now); err == nil {
+			used = look.Plan.Batch.Decisions[0].Before
+		}
+		if err != nil {
+			return report, err
+		}
+		report.Counters++
+		report.Used = limiter.SaturatingAdd(report.Used, used)
+		if reset {
+			a.service.Live().Forget(c)
+		}
+	}
+	return report, nil
+}
