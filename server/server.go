@@ -179,10 +179,7 @@ func (s *Server) divide(h *answer.Handler) {
 		Roles: s.options.Roles, Name: s.options.Name, Role: s.tellRole,
 	})
 	s.health.shares(s.quotas.Serves)
-	s.service.OnServe(func() {
-		s.health.update()
-		s.quotas.RulesChanged()
-	})
+	s.service.OnServe(s.quotas.RulesChanged)
 }
 
 // tellRole tells of who divides the quotas of a domain.

@@ -3,6 +3,7 @@ package answer
 import (
 	"cmp"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +34,9 @@ type Service struct {
 	reviews reviews
 	// quota is CountQuota's.
 	quota quotaScratch
-	// onServe is called after the rules have changed.
-	onServe atomic.Pointer[func()]
+
+	onServeMu sync.Mutex // guards onServe
+	onServe   []func()   // called after the rules have changed
 }
 
 // serving is a rule set with what requests need beside it.
@@ -131,8 +133,11 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	s.replaceRows(rows)
 	s.rules.Store(&serving{set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
 	s.reviewLeases(true)
-	if changed := s.onServe.Load(); changed != nil {
-		(*changed)()
+	s.onServeMu.Lock()
+	changed := s.onServe
+	s.onServeMu.Unlock()
+	for _, f := range changed {
+		f()
 	}
 	return nil
 }
@@ -178,8 +183,12 @@ func (s *Service) Rules() *descriptors.Set {
 	return nil
 }
 
-// OnServe has a function called after the rules have changed.
-func (s *Service) OnServe(changed func()) { s.onServe.Store(&changed) }
+// OnServe adds a function to those that are called after the rules have changed.
+func (s *Service) OnServe(changed func()) {
+	s.onServeMu.Lock()
+	defer s.onServeMu.Unlock()
+	s.onServe = append(s.onServe, changed)
+}
 
 // Settings returns the settings of the service, which do not change.
 func (s *Service) Settings() *Settings { return &s.settings }
