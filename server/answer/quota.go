@@ -14,17 +14,13 @@ func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries 
 	if rules == nil || rules.set != set || allowed == 0 && denied == 0 {
 		return
 	}
-	limit := r.Limits[0]
-	var counters *telemetry.RuleCounters
-	if r.RuntimeMetric {
-		q := &s.quota
-		var key1End, key2End int
-		q.metric, key1End, key2End = s.settings.metricKeys().Append(q.metric[:0], r, entries)
-		counters, q.lookup = s.metrics.Rules.Runtime(q.lookup, rules.labels[r.DomainIndex()], limit.Label, q.metric, key1End, key2End)
-		counters.OfLimit(limit.Index)
-	} else {
-		counters = rules.counters.Of(int(limit.Index))
-	}
+	x := &s.quota // as if a request had come to the rule
+	x.plan.DomainIndex = r.DomainIndex()
+	x.plan.Matches = append(x.plan.Matches[:0], descriptors.Match{Rule: r})
+	x.decoder.req.Descriptors = append(x.decoder.req.Descriptors[:0], descriptors.Descriptor{Entries: entries})
+	counters := s.ruleCounters(rules, x, 0, r.Limits[0])
+	clear(x.plan.Matches)
+	clear(x.decoder.req.Descriptors)
 	beyond = min(beyond, allowed)
 	h := telemetry.Hits{Total: limiter.SaturatingAdd(allowed, denied), Within: allowed - beyond, Over: limiter.SaturatingAdd(denied, beyond)}
 	if r.Shadow {
@@ -34,6 +30,3 @@ func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries 
 	}
 	counters.Add(h)
 }
-
-// quotaScratch is memory of [Service.CountQuota].
-type quotaScratch struct{ metric, lookup []byte }

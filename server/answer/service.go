@@ -32,8 +32,7 @@ type Service struct {
 	// givings has an element for each lease that giveBackMany has begun to give back.
 	givings chan struct{}
 	reviews reviews
-	// quota is CountQuota's.
-	quota quotaScratch
+	quota   Exchange // of CountQuota
 
 	onServeMu sync.Mutex // guards onServe
 	onServe   []func()   // called after the rules have changed
