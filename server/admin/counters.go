@@ -80,10 +80,9 @@ type HeldState struct {
 	FirstFreeIn float64 `json:"first_free_in_seconds"`
 }
 
-// Counters looks up the counters of a descriptor as they are at the time now. That changes none, and an absent
-// one stays absent. With reset it makes them as new before, and says what each had used. An error says why
-// nobody can tell: there are no rules, or a store does not answer. The text is the descriptor as people
-// write it.
+// Counters looks up the counters of a descriptor as they are at the time now. It changes none, and an absent one stays
+// absent. With reset it resets them first, and the report has the hits that each had used. An error means that there are no
+// rules, or that a store does not answer. The text is the descriptor as people write it.
 func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, reset bool) (*CounterReport, error) {
 	rules, err := a.service.Active()
 	if err != nil {

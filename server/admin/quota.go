@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
-// quotaState says what Envoys divide, nil if nothing is to be.
+// quotaState returns the limits that Envoys divide, or nil if the rules have none and no Envoy asks.
 func (a *API) quotaState(now time.Time) *live.Quota {
 	views, streams, buckets := a.quotas.Largest()
 	if set := a.service.Rules(); streams+buckets == 0 && (set == nil || !set.Divides()) {
@@ -24,7 +24,7 @@ func (a *API) quotaState(now time.Time) *live.Quota {
 	return q
 }
 
-// quotaOf says what is known of the bucket of a descriptor, nil if no Envoy has it.
+// quotaOf returns the bucket of a descriptor, or nil if no Envoy has it.
 func (a *API) quotaOf(now time.Time, domain string, entries []descriptors.Entry) *live.QuotaBucket {
 	v, ok := a.quotas.Look(domain, entries)
 	if !ok {
@@ -34,7 +34,7 @@ func (a *API) quotaOf(now time.Time, domain string, entries []descriptors.Entry)
 	return &b
 }
 
-// quotaBucket says what is known of a bucket.
+// quotaBucket returns a bucket as the state shows it.
 func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 	after := func(d time.Duration) *time.Time {
 		if d <= 0 {

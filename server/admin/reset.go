@@ -8,10 +8,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// ResetDenied makes the counters of the keys that are denied as new, of those that are selected. Without reset it
-// says what it would do. Keys that are not denied now are left alone: it is not known what their counters count by. With a store they are those that this process has denied.
+// ResetDenied resets the counters of the selected keys that are denied now. Without reset, the report says what a reset would
+// do. Counters of other keys stay, because their limits are not known. With a store, the keys are those that this process has
+// denied.
 //
-// An error may come with a report: of what was done before.
+// An error may come with a report of the resets before it.
 func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
 	rules, err := a.service.Active()
 	if err != nil {
@@ -26,7 +27,7 @@ func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Sele
 		domain, known := slices.BinarySearch(rules.Set.Domains(), c.Domain)
 		switch {
 		case !known || c.Limit != nil && rules.Set.Counterpart(c.Limit) == nil:
-			continue // a load was faster
+			continue // rules without the limit were activated since
 		case stored && c.Name == nil:
 			report.Left++
 			continue

@@ -21,7 +21,7 @@ const (
 	maxStateDomains = 1000
 )
 
-// Watch keeps what [API.State] tells of, until ctx ends.
+// Watch records the rates that [API.State] has, until ctx ends.
 func (a *API) Watch(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -74,18 +74,18 @@ func counts(c *telemetry.RuleCounters) live.Counts {
 	return live.Counts{Hits: h.Total, Denied: h.Over - min(h.Over, h.Shadow), Near: h.Near, Shadow: h.Shadow}
 }
 
-// StateRules says which limits [API.State] has: those that deny most, and then those with most hits.
+// StateRules selects the limits of [API.State]: those that deny most, and then those with most hits.
 type StateRules struct {
-	// Most is how many, at most 10,000.
+	// Most is the largest number of limits, at most 10,000.
 	Most int
-	// Idle says that limits without a hit in the last five minutes are among them.
+	// Idle includes limits without a hit in the last five minutes.
 	Idle bool
 }
 
 // AllRules are all limits, or the first 10,000 of more.
 var AllRules = StateRules{Most: maxStateRules, Idle: true}
 
-// State returns what is so at the time now.
+// State returns the state at the time now.
 func (a *API) State(now time.Time, which StateRules) *live.State {
 	a.Tick(now)
 	a.mu.Lock()

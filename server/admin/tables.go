@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// TablesPath is where the debug listener shows and changes tables: below it stand the name of one and, behind that, the values of the
-// key columns of one row.
+// TablesPath is the path of all tables. The name of a table below it, and then the values of the key columns, are the path of a
+// row.
 const TablesPath = "/api/v1/tables"
 
 // maxRowsBody is how long the rows of one POST may be.

@@ -1,5 +1,4 @@
-// Package web bounds what requests over HTTP may cost and where they may come from, for package server, whose listeners
-// answer them, and for its subpackage admin.
+// Package web bounds the time, the size and the origin of requests over HTTP, for package server and its subpackages.
 package web
 
 import (
