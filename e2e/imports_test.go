@@ -43,10 +43,15 @@ var borders = []struct {
 	{folder: "quota", own: nil, others: []string{}},
 	{folder: "quota/filter", own: []string{"quota"}, others: []string{}},
 	{folder: "server", own: []string{
-		"descriptors", "telemetry", "server/access", "server/answer", "server/live", "server/rlqs", "server/transport", "server/transport/own", "server/transport/grpcgo", "descriptors/tables",
+		"telemetry", "server/access", "server/admin", "server/answer", "server/rlqs", "server/transport", "server/transport/own", "server/transport/grpcgo", "server/web",
 	}, wire: true},
 	{folder: "server/access", own: []string{"telemetry"}, wire: true},
 	{folder: "server/answer", own: []string{"limiter", "descriptors", "descriptors/rules", "telemetry", "server/access", "server/live", "descriptors/tables"}, wire: true},
+	{folder: "server/admin", own: []string{
+		"limiter", "descriptors", "descriptors/rules", "descriptors/tables", "telemetry", "server/access", "server/answer", "server/live", "server/rlqs", "server/web",
+	}},
+	{folder: "server/client", own: []string{"descriptors", "server/access", "server/admin", "server/live", "server/web"}, wire: true},
+	{folder: "server/web", own: nil, others: []string{}},
 	{folder: "server/live", own: []string{"limiter", "descriptors", "telemetry"}, others: []string{}},
 	{folder: "server/rlqs", own: []string{"limiter", "descriptors", "quota", "telemetry", "server/access"}, wire: true},
 	{folder: "server/transport", own: []string{"telemetry", "server/answer", "server/rlqs"}, wire: true},
@@ -68,7 +73,7 @@ var borders = []struct {
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "internal/jsonview"}, others: []string{}},
 	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/answer", "server/live", "store", "store/redis", "descriptors/tables", "xds", "envoyconfig", "simulate", "simulate/accesslog",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/admin", "server/answer", "server/client", "server/live", "store", "store/redis", "descriptors/tables", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
 	// It runs the binary and knows nothing of its insides.
 	{folder: "e2e", own: []string{"store/storetest"}},
@@ -137,6 +142,9 @@ func TestBordersForbid(t *testing.T) {
 		{"server/access", module + "/server/answer", true},
 		{"server/answer", module + "/server/access", false},
 		{"server/answer", module + "/server/transport", true},
+		{"server/answer", module + "/server/admin", true},
+		{"server/admin", module + "/server", true},
+		{"server/admin", "google.golang.org/grpc", true},
 		{"server/transport", module + "/server/transport/own", true},
 		{"server/transport/own", module + "/server/transport/h2", false},
 		{"server/transport/own", module + "/server/transport/grpcgo", true},

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,15 +10,15 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
+	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
 // TestLargeBodiesHaveABound holds that clients that send large requests slowly, or a part of them, keep out the large
 // requests of their own address alone, and that nothing is counted after their end.
 func TestLargeBodiesHaveABound(t *testing.T) {
-	j := newJSONHandler(answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), maxHTTPBody)
+	j := newJSONHandler(answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), web.MaxBody)
 	post := func(from string, body io.Reader) int {
 		r := httptest.NewRequest(http.MethodPost, "/json", body)
 		r.RemoteAddr = from
@@ -64,49 +63,14 @@ func TestLargeBodiesHaveABound(t *testing.T) {
 	}
 }
 
-// TestLongResponsesHaveTimeByTheirLength holds that each part of a table has the time of a response, whether it is
-// written in small pieces or at once.
-func TestLongResponsesHaveTimeByTheirLength(t *testing.T) {
-	_, _, all, _ := tablesServer(t, tableRules)
-	e, err := all.Table("users")
-	if err != nil {
-		t.Fatal(err)
-	}
-	changes := make([]tables.Change, 20_000)
-	for i := range changes {
-		changes[i] = tables.Change{Values: []string{fmt.Sprintf("%0100d", i)}, Row: tables.Row{RequestsPerUnit: 1}}
-	}
-	if err := e.Journal.Apply([]string{"user"}, changes); err != nil {
-		t.Fatal(err)
-	}
-	h := &tablesHandler{Handler: answer.NewHandler(servertest.Service(t, answer.Settings{Tables: all}, tableRules), zap.NewNop(), nil, false)}
-	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	if err := h.list(w, "users"); err != nil {
-		t.Fatal(err)
-	}
-	check := func() {
-		t.Helper()
-		size := w.Body.Len()
-		if want := (size + pacedPart - 1) / pacedPart; size < 2<<20 || len(w.set) != want {
-			t.Errorf("%d bytes have %d deadlines, want %d", size, len(w.set), want)
-		}
-	}
-	check()
-	w = &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	if n, err := (&paced{ResponseWriter: w}).Write(make([]byte, 3<<20)); n != 3<<20 || err != nil {
-		t.Errorf("Write() = %d, %v", n, err)
-	}
-	check()
-}
-
 // TestHeldRepliesHaveTimeToBeRead holds that the time in which a client must read a reply begins with the reply, which
 // may have been held for longer.
 func TestHeldRepliesHaveTimeToBeRead(t *testing.T) {
 	h := answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false)
-	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	w := &servertest.Deadlines{ResponseRecorder: httptest.NewRecorder()}
 	r := httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
-	newHTTPServer(newJSONHandler(h, maxHTTPBody), maxHTTPHead, zap.NewNop()).Handler.ServeHTTP(w, r)
-	if w.Code != http.StatusOK || len(w.set) != 2 || !w.set[1].After(w.set[0]) {
-		t.Errorf("%d with the deadlines %v, want a second one after the decision", w.Code, w.set)
+	newHTTPServer(newJSONHandler(h, web.MaxBody), maxHTTPHead, zap.NewNop()).Handler.ServeHTTP(w, r)
+	if w.Code != http.StatusOK || len(w.Set) != 2 || !w.Set[1].After(w.Set[0]) {
+		t.Errorf("%d with the deadlines %v, want a second one after the decision", w.Code, w.Set)
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 // activeConditions returns the conditions of a service now.
 func activeConditions(s *answer.Service) []telemetry.Condition {
-	return s.State(time.Now(), answer.AllRules).Wrong
+	return s.Metrics().Conditions.Active(time.Now())
 }
 
 // expectCondition fails the test unless this is the only condition, which has occurred count times, and which has ended two minutes
@@ -35,7 +35,7 @@ func expectCondition(t *testing.T, s *answer.Service, code telemetry.Code, count
 	if len(active) != 1 || active[0].Code != code || active[0].Fields["count"] != count {
 		t.Fatalf("the conditions are %+v, want %s %d times", active, code, count)
 	}
-	if later := s.State(time.Now().Add(2*time.Minute), answer.AllRules).Wrong; len(later) > 0 {
+	if later := s.Metrics().Conditions.Active(time.Now().Add(2 * time.Minute)); len(later) > 0 {
 		t.Errorf("two minutes later the conditions are %+v, want none", later)
 	}
 	return active[0]

@@ -36,8 +36,9 @@
 //
 // # Over HTTP
 //
-// /json decodes JSON into the same bytes, and calls the same Handler. /healthcheck, the metrics and the debug
-// listener answer here. /counters of the latter can lift limits, so it answers to this machine alone.
+// /json decodes JSON into the same bytes, and calls the same Handler. /healthcheck, the metrics and profiles are served
+// here. The rest of the debug listener is package admin: the API for operators. Package web has the bounds that both share,
+// and package client the client's side, for the commands.
 //
 // # The end
 //

@@ -15,10 +15,19 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/client"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
+
+const shownRules = `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 2, name: yearly}}
+`
 
 const (
 	readToken  = "reading-0123456789abcdef0123456789"
@@ -59,7 +68,7 @@ func serveRights(t *testing.T) *rightsServer {
 	}
 	g.running = serve(t, g.service, Options{
 		DebugTLS:    serverTLS(t, access.TLSOptions{Cert: mine.Cert, Key: mine.Key, CA: mine.CA, PeerOptional: true}),
-		DebugRights: DebugRights{Tokens: tokens, Clients: clients},
+		DebugRights: admin.Rights{Tokens: tokens, Clients: clients},
 	})
 	return g
 }
@@ -132,18 +141,18 @@ func TestRights(t *testing.T) {
 	} {
 		for _, what := range []struct{ method, path string }{
 			{"GET", "/"},
-			{"GET", statePath},
+			{"GET", admin.StatePath},
 			{"GET", "/counters?domain=d&descriptor=user=al"},
 			{"GET", "/rlconfig"},
 			{"GET", "/stats"},
 			{"GET", "/debug/pprof/"},
 			{"GET", "/debug/pprof/cmdline"},
 			{"GET", "/debug/pprof/symbol"},
-			{"POST", resetPath + "?domain=d"},
+			{"POST", admin.ResetPath + "?domain=d"},
 			{"DELETE", "/counters?domain=d&descriptor=user=al"},
 		} {
 			for range 5 {
-				hitCounter(t, g.service, "user", "al", 1, nil)
+				servertest.Hit(t, g.service, "user", "al", 1, nil)
 			}
 			want := a.code
 			if what.method != "GET" {
@@ -158,14 +167,14 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
-	if code, _, _, err := g.ask(t, "GET", statePath, "stranger", ""); err == nil {
+	if code, _, _, err := g.ask(t, "GET", admin.StatePath, "stranger", ""); err == nil {
 		t.Errorf("a certificate of another authority = %d, want a failed handshake", code)
 	}
 	_, header, _, _ := g.ask(t, "GET", "/", "", "", "Accept", "text/html")
 	if challenge := header.Values("WWW-Authenticate"); len(challenge) != 2 || !strings.HasPrefix(challenge[1], "Basic ") {
 		t.Errorf("a browser gets the challenge %q, want that it asks for a password", challenge)
 	}
-	code, _, body, _ := g.ask(t, "POST", resetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
+	code, _, body, _ := g.ask(t, "POST", admin.ResetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
 	if code != 403 || !strings.Contains(body, "not for pages of other origins") {
 		t.Errorf("a page of another origin, with the browser's password = %d %s, want 403", code, body)
 	}
@@ -192,15 +201,15 @@ func TestWhoReset(t *testing.T) {
 		{"alice", "", `certificate ["` + alice + `"] from 127.0.0.1:`},
 	} {
 		for range 5 {
-			hitCounter(t, g.service, "user", "al", 1, nil)
+			servertest.Hit(t, g.service, "user", "al", 1, nil)
 		}
-		_, _, body, err := g.ask(t, "POST", resetPath+"?domain=d", a.certificate, a.authorization)
+		_, _, body, err := g.ask(t, "POST", admin.ResetPath+"?domain=d", a.certificate, a.authorization)
 		_, token, _ := strings.Cut(body, `"token": "`)
 		token, _, _ = strings.Cut(token, `"`)
 		if err != nil || token == "" {
 			t.Fatalf("the preview is %s, %v", body, err)
 		}
-		if code, _, body, err := g.ask(t, "POST", resetPath+"?domain=d&token="+token, a.certificate, a.authorization); code != 200 || err != nil {
+		if code, _, body, err := g.ask(t, "POST", admin.ResetPath+"?domain=d&token="+token, a.certificate, a.authorization); code != 200 || err != nil {
 			t.Fatalf("the reset is %d %s, %v", code, body, err)
 		}
 		if code, _, body, err := g.ask(t, "DELETE", "/counters?domain=d&descriptor=user=al", a.certificate, a.authorization); code != 200 || err != nil {
@@ -213,8 +222,8 @@ func TestWhoReset(t *testing.T) {
 			}
 		}
 	}
-	_, _, _, _ = g.ask(t, "GET", statePath, "", "Bearer "+nobodys)
-	_, _, state, _ := g.ask(t, "GET", statePath, "", "Bearer "+writeToken)
+	_, _, _, _ = g.ask(t, "GET", admin.StatePath, "", "Bearer "+nobodys)
+	_, _, state, _ := g.ask(t, "GET", admin.StatePath, "", "Bearer "+writeToken)
 	for _, token := range []string{readToken, writeToken, nobodys} {
 		if strings.Contains(state, token) || strings.Contains(fmt.Sprint(g.logs.All()), token) {
 			t.Error("a token is told")
@@ -226,7 +235,7 @@ func TestWhoReset(t *testing.T) {
 func TestPageIsForItsReader(t *testing.T) {
 	g := serveRights(t)
 	for range 5 {
-		hitCounter(t, g.service, "user", "al", 1, nil)
+		servertest.Hit(t, g.service, "user", "al", 1, nil)
 	}
 	for token, want := range map[string]bool{readToken: false, writeToken: true} {
 		code, _, body, err := g.ask(t, "GET", "/", "", "Bearer "+token, "Accept", "text/html")
@@ -239,26 +248,26 @@ func TestPageIsForItsReader(t *testing.T) {
 // TestThisMachineHasRights holds that kubectl port-forward needs no token, and that who sends one is judged by it.
 func TestThisMachineHasRights(t *testing.T) {
 	g := serveRights(t)
-	client := DebugClient{Addr: g.addr["debug"], TLS: clientTLS(t, access.TLSOptions{CA: g.names["alice"].CA})}
+	c := client.Debug{Addr: g.addr["debug"], TLS: clientTLS(t, access.TLSOptions{CA: g.names["alice"].CA})}
 	for range 5 {
-		hitCounter(t, g.service, "user", "al", 1, nil)
+		servertest.Hit(t, g.service, "user", "al", 1, nil)
 	}
 	for token, want := range map[string]string{
 		"": "", writeToken: "", readToken: "403 Forbidden: token grafana from 127.0.0.1:", nobodys: "401 Unauthorized: the token is not one of --debug-token-file",
 	} {
-		client.Token = token
-		_, err := client.ResetDenied(t.Context(), live.Selection{Domain: "d"}, "")
+		c.Token = token
+		_, err := c.ResetDenied(t.Context(), live.Selection{Domain: "d"}, "")
 		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("with the token %q: %v, want %q", token, err, want)
 		}
 	}
-	client.TLS = nil
-	client.Token = ""
-	if _, err := client.State(t.Context(), 1); err == nil || err.Error() != "it speaks TLS: use --tls" {
+	c.TLS = nil
+	c.Token = ""
+	if _, err := c.State(t.Context(), 1); err == nil || err.Error() != "it speaks TLS: use --tls" {
 		t.Errorf("without TLS: %v", err)
 	}
-	client.Addr, client.Token = "sluice.test:6070", readToken
-	if _, err := client.State(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "a token is sent over TLS only") {
+	c.Addr, c.Token = "sluice.test:6070", readToken
+	if _, err := c.State(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "a token is sent over TLS only") {
 		t.Errorf("a token without TLS, elsewhere: %v", err)
 	}
 }
@@ -269,7 +278,7 @@ func TestRightsNeedTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := New(Options{DebugAddr: "127.0.0.1:0", DebugRights: DebugRights{Clients: clients}}, service(t, answer.Settings{}, oneRule), zap.NewNop())
+	srv := New(Options{DebugAddr: "127.0.0.1:0", DebugRights: admin.Rights{Clients: clients}}, service(t, answer.Settings{}, oneRule), zap.NewNop())
 	if err := srv.Listen(t.Context()); err == nil || err.Error() != "debug listener: rights need TLS" {
 		t.Errorf("Listen() = %v, want an error", err)
 	}

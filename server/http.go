@@ -18,17 +18,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/web"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Bounds on an HTTP request on any listener, in bytes.
-const (
-	maxHTTPHead = 16 << 10
-	maxHTTPBody = 64 << 10
-)
-
-// maxHTTPWrite is how long a client may take to read a response.
-const maxHTTPWrite = 10 * time.Second
+// maxHTTPHead bounds the header of a request on any listener, in bytes.
+const maxHTTPHead = 16 << 10
 
 // newHTTPServer returns a server with bounds on what a client can cost.
 func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Server {
@@ -42,48 +37,15 @@ func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Se
 	}
 }
 
-// writeWithin gives each response [maxHTTPWrite], and a profile as many seconds more as it takes. The deadlines of
+// writeWithin gives each response [web.WriteTime], and a profile as many seconds more as it takes. The deadlines of
 // [http.Server] would be the same for both.
 func writeWithin(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if allowTime(w, maxHTTPWrite+profileTime(r)) != nil {
+		if web.AllowTime(w, web.WriteTime+profileTime(r)) != nil {
 			return // the connection has ended
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// allowTime sets the time that a client has to read the response.
-func allowTime(w http.ResponseWriter, d time.Duration) error {
-	err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d)) //nolint:forbidigo // of a socket
-	if errors.Is(err, http.ErrNotSupported) {
-		return nil
-	}
-	return err
-}
-
-// pacedPart is the number of bytes of a long response that a client has [maxHTTPWrite] to read.
-const pacedPart = 1 << 20
-
-// paced writes a response of any length, such as a table, to a client that may take as long as it reads each part in time.
-type paced struct {
-	http.ResponseWriter
-	left int // number of bytes in the part that is being written
-}
-
-func (p *paced) Write(b []byte) (written int, err error) {
-	for len(b) > 0 && err == nil {
-		if p.left == 0 {
-			p.left = pacedPart
-			if err := allowTime(p.ResponseWriter, maxHTTPWrite); err != nil {
-				return written, err
-			}
-		}
-		var n int
-		n, err = p.ResponseWriter.Write(b[:min(len(b), p.left)])
-		written, p.left, b = written+n, p.left-n, b[n:]
-	}
-	return written, err
 }
 
 // publicHandler serves /healthcheck, and json as /json.
@@ -144,7 +106,7 @@ func admitJSON(w http.ResponseWriter, r *http.Request) bool {
 	}
 	err := http.NewCrossOriginProtection().Check(r)
 	if browser := r.Header.Get("Origin") + r.Header.Get("Sec-Fetch-Site"); err == nil && browser != "" {
-		err = fromOtherSite(r)
+		err = web.FromOtherSite(r)
 	}
 	if err != nil {
 		http.Error(w, "Forbidden: "+err.Error(), http.StatusForbidden)
@@ -175,11 +137,11 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if allow := j.Service.AllowList(); allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+	if allow := j.Service.Settings().Allow; allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		x.Client = allow.Client(r.TLS.PeerCertificates[0])
 	}
 	err = j.Answer(peer.NewContext(r.Context(), &peer.Peer{Addr: httpPeer(r.RemoteAddr)}), x)
-	if allowTime(w, maxHTTPWrite) != nil { // the reply may have been held for longer
+	if web.AllowTime(w, web.WriteTime) != nil { // the reply may have been held for longer
 		return // the connection has ended
 	}
 	if err != nil {

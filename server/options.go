@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -51,8 +52,8 @@ type Options struct {
 	TLS *access.TLS `kong:"-"`
 	// DebugTLS secures the debug listener. Nil means plain text. The caller runs it and the tokens of
 	// DebugRights, which need TLS.
-	DebugTLS    *access.TLS `kong:"-"`
-	DebugRights DebugRights `kong:"-"`
+	DebugTLS    *access.TLS  `kong:"-"`
+	DebugRights admin.Rights `kong:"-"`
 	// Tracing, if not nil, makes a span of every rate-limit request over gRPC.
 	Tracing *telemetry.Tracing `kong:"-"`
 	// Register, if not nil, adds gRPC services to those of the server, and the headers of all calls

@@ -1,40 +1,22 @@
 package server
 
 import (
-	"context"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
+	"github.com/sluice-ratelimit/sluice/server/web"
 )
-
-// askLocally asks a handler over a loopback connection.
-func askLocally(h http.Handler, method, target, host, body string, header ...string) *httptest.ResponseRecorder {
-	return askAt(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6070}, h, method, target, host, body, header...)
-}
-
-// askAt asks a handler over a connection that a listener at an address has accepted.
-func askAt(own net.Addr, h http.Handler, method, target, host, body string, header ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(method, target, strings.NewReader(body))
-	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, own))
-	r.RemoteAddr, r.Host = "127.0.0.1:5000", host
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
 
 // TestOtherSitesReadNothing holds that no page of the debug listener can be read through the browser of an operator by
 // a web page of another site, nor by one whose name was bound to loopback.
 func TestOtherSitesReadNothing(t *testing.T) {
-	h := debugHandler(answer.NewHandler(service(t, answer.Settings{}, countersRules), zap.NewNop(), nil, false), DebugRights{})
+	s := service(t, answer.Settings{}, oneRule)
+	h := serve(t, s, Options{}).admin.Handler(debugPages(s.Metrics()))
 	for _, path := range []string{"/rlconfig", "/stats", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
 		for _, tt := range []struct {
 			host   string
@@ -48,8 +30,8 @@ func TestOtherSitesReadNothing(t *testing.T) {
 			{"evil.example:6070", nil, 403},
 			{"", nil, 403},
 		} {
-			for _, own := range []net.Addr{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6070}, &net.UnixAddr{Name: "/s", Net: "unix"}} {
-				if w := askAt(own, h, http.MethodGet, path, tt.host, "", tt.header...); w.Code != tt.want {
+			for _, own := range []net.Addr{servertest.Loopback, &net.UnixAddr{Name: "/s", Net: "unix"}} {
+				if w := servertest.AskAt(own, h, http.MethodGet, path, tt.host, "", tt.header...); w.Code != tt.want {
 					t.Errorf("GET %s of %q at %v with %q = %d, want %d", path, tt.host, own, tt.header, w.Code, tt.want)
 				}
 			}
@@ -60,7 +42,7 @@ func TestOtherSitesReadNothing(t *testing.T) {
 // TestJSONIsForPrograms holds that /json answers programs, as curl, and no web page of another origin, which could
 // charge and refund through the browser of an operator.
 func TestJSONIsForPrograms(t *testing.T) {
-	h := newJSONHandler(answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), maxHTTPBody)
+	h := newJSONHandler(answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false), web.MaxBody)
 	const ask = `{"domain":"d","descriptors":[{"entries":[{"key":"other","value":"v"}]}]}`
 	for _, tt := range []struct {
 		method, host string
@@ -80,7 +62,7 @@ func TestJSONIsForPrograms(t *testing.T) {
 		{"GET", "localhost:8080", nil, 405},
 		{"PUT", "localhost:8080", nil, 405},
 	} {
-		if w := askLocally(h, tt.method, "/json", tt.host, ask, tt.header...); w.Code != tt.want {
+		if w := servertest.AskAt(servertest.Loopback, h, tt.method, "/json", tt.host, ask, tt.header...); w.Code != tt.want {
 			t.Errorf("%s /json of %s with %q = %d %s, want %d", tt.method, tt.host, tt.header, w.Code, w.Body, tt.want)
 		}
 	}

@@ -1,22 +1,35 @@
 package server
 
 import (
+	"maps"
 	"net/http"
 	"net/http/pprof"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sluice-ratelimit/sluice/server/web"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 const profilesPath = "/debug/pprof/"
+
+// debugPages are the pages of the debug listener that tell of the process, by path.
+func debugPages(m *telemetry.Metrics) map[string]http.Handler {
+	pages := map[string]http.Handler{"/stats": newScrapes(m, promhttp.HandlerOpts{})}
+	maps.Copy(pages, profiles)
+	return pages
+}
 
 // profiles are the pages of package pprof, by path.
 var profiles = map[string]http.Handler{
 	profilesPath:             profile(pprof.Index),
 	profilesPath + "cmdline": profile(commandLine),
 	profilesPath + "profile": profile(pprof.Profile),
-	profilesPath + "symbol":  http.MaxBytesHandler(http.HandlerFunc(pprof.Symbol), maxHTTPBody),
+	profilesPath + "symbol":  http.MaxBytesHandler(http.HandlerFunc(pprof.Symbol), web.MaxBody),
 	profilesPath + "trace":   profile(pprof.Trace),
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
 // endless is a body that counts the bytes that are read of it.
@@ -34,7 +36,7 @@ func TestProfilesReadNoLargeBody(t *testing.T) {
 		most    int
 	}{
 		"public": {publicHandler(func() bool { return true }, jsonOff), 0},
-		"debug":  {profiles[profilesPath+"symbol"], 2 * maxHTTPBody},
+		"debug":  {profiles[profilesPath+"symbol"], 2 * web.MaxBody},
 		"index":  {profiles[profilesPath], 0},
 	} {
 		for _, kind := range []string{"application/x-www-form-urlencoded", "multipart/form-data; boundary=x"} {

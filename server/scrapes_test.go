@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
 // TestSlowScrapesLeaveRoom holds that clients who do not read their metrics keep out nobody but themselves.
@@ -60,17 +62,6 @@ func TestSlowScrapesLeaveRoom(t *testing.T) {
 	}
 }
 
-// deadlines records the write deadlines of a response.
-type deadlines struct {
-	*httptest.ResponseRecorder
-	set []time.Time
-}
-
-func (d *deadlines) SetWriteDeadline(at time.Time) error {
-	d.set = append(d.set, at)
-	return nil
-}
-
 // TestResponsesHaveADeadline holds that each response must be read in time, and that a profile has its seconds more.
 func TestResponsesHaveADeadline(t *testing.T) {
 	h := newHTTPServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), maxHTTPHead, zap.NewNop()).Handler
@@ -78,12 +69,12 @@ func TestResponsesHaveADeadline(t *testing.T) {
 		"/metrics": 10 * time.Second, "/stats?seconds=50": 10 * time.Second, "/debug/pprof/trace?seconds=1.5": 11500 * time.Millisecond,
 		"/debug/pprof/profile": 40 * time.Second, "/debug/pprof/profile?seconds=1e300": time.Hour + 10*time.Second, "/debug/pprof/profile?seconds=x": 40 * time.Second,
 	} {
-		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		w := &servertest.Deadlines{ResponseRecorder: httptest.NewRecorder()}
 		before := time.Now()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
 		after := time.Now()
-		if len(w.set) != 1 || w.set[0].Before(before.Add(want)) || w.set[0].After(after.Add(want)) {
-			t.Errorf("%s: deadlines %v, asked between %v and %v, want one %v later", target, w.set, before, after, want)
+		if len(w.Set) != 1 || w.Set[0].Before(before.Add(want)) || w.Set[0].After(after.Add(want)) {
+			t.Errorf("%s: deadlines %v, asked between %v and %v, want one %v later", target, w.Set, before, after, want)
 		}
 	}
 }

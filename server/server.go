@@ -22,11 +22,13 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo"
 	"github.com/sluice-ratelimit/sluice/server/transport/own"
+	"github.com/sluice-ratelimit/sluice/server/web"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -46,6 +48,7 @@ type Server struct {
 	draining chan struct{} // closed when the drain delay is over
 	tracer   stats.Handler // nil without tracing
 	quotas   *rlqs.Service
+	admin    *admin.API
 	grpc     transport.Transport // nil without a gRPC listener
 	grpcConn net.Listener
 	http     []*httpListener
@@ -85,17 +88,18 @@ func (s *Server) able() bool {
 // why. It leaves out those of [Options].Optional whose port is taken.
 func (s *Server) Listen(ctx context.Context) error {
 	secure := s.options.TLS
-	creds, err := access.Credentials(secure, s.service.AllowList())
+	creds, err := access.Credentials(secure, s.service.Settings().Allow)
 	switch {
 	case err != nil:
 		return err
 	case s.options.JSONAddr != "" && secure == nil:
 		return errors.New("json listener: it needs TLS")
-	case s.options.DebugRights.given() && s.options.DebugTLS == nil:
+	case s.options.DebugRights.Given() && s.options.DebugTLS == nil:
 		return errors.New("debug listener: rights need TLS")
 	}
 	h := answer.NewHandler(s.service, s.logger, s.options.Tracing, s.options.StatusCodes == "precise")
 	s.divide(h)
+	s.admin = admin.New(h, s.quotas, s.options.DebugRights)
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
 		if err != nil {
@@ -104,7 +108,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		s.grpcConn = s.bound(l, s.options.Limits.MaxConnections, h, s.metrics.Carry(s.options.Transport))
 		s.grpc = s.transport(h, creds)
 	}
-	json := http.Handler(newJSONHandler(h, min(maxHTTPBody, s.options.Limits.MaxMessageBytes)))
+	json := http.Handler(newJSONHandler(h, min(web.MaxBody, s.options.Limits.MaxMessageBytes)))
 	plainJSON := s.plainJSON(json)
 	for _, l := range []struct {
 		name, addr string
@@ -112,7 +116,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	}{
 		{"http", s.options.HTTPAddr, publicHandler(s.health.ok, plainJSON)},
 		{"json", s.options.JSONAddr, only("/json", json)},
-		{"debug", s.options.DebugAddr, debugHandler(h, s.options.DebugRights)},
+		{"debug", s.options.DebugAddr, s.admin.Handler(debugPages(s.metrics))},
 		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics, s.options.MetricsPath)},
 	} {
 		if l.addr == "" {
@@ -128,7 +132,7 @@ func (s *Server) Listen(ctx context.Context) error {
 			s.close()
 			return err
 		}
-		if l.name == "debug" && !s.options.DebugRights.given() && !isLocal(conn.Addr()) {
+		if l.name == "debug" && !s.options.DebugRights.Given() && !web.IsLocal(conn.Addr()) {
 			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone")
 		}
 		most, head := s.httpBounds(l.name)
@@ -153,7 +157,7 @@ func (s *Server) httpBounds(listener string) (connections, headerBytes int) {
 	switch listener {
 	case "debug":
 		// The query of /counters may have any descriptor, and a byte takes up to three.
-		return min(connections, maxOperatorConnections), headerBytes + 3*maxHTTPBody
+		return min(connections, maxOperatorConnections), headerBytes + 3*web.MaxBody
 	case "metrics":
 		connections = min(connections, maxOperatorConnections)
 	}
@@ -167,19 +171,15 @@ func (s *Server) bound(l net.Listener, most int, h *answer.Handler, current prom
 	}
 }
 
-// divide makes the rate limit quota service.
+// divide makes the rate limit quota service, and has it follow the rules.
 func (s *Server) divide(h *answer.Handler) {
+	settings := s.service.Settings()
 	s.quotas = rlqs.New(rlqs.Options{
-		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: s.service.ShadowMode(), Allow: s.service.AllowList(), Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
+		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: settings.ShadowMode, Allow: settings.Allow, Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
 		Roles: s.options.Roles, Name: s.options.Name, Role: s.tellRole,
 	})
 	s.health.shares(s.quotas.Serves)
-	s.service.OnServe(func() {
-		s.health.update()
-		s.quotas.RulesChanged()
-	})
-	s.service.Divide(answer.Quotas{All: s.quotaState, Bucket: s.quotaOf})
-	s.metrics.Rules.BeforeCollect(func() { s.service.QuotaInForce(s.quotas.InForce()) })
+	s.service.OnServe(s.quotas.RulesChanged)
 }
 
 // tellRole tells of who divides the quotas of a domain.
@@ -229,7 +229,7 @@ func (s *Server) plainJSON(json http.Handler) http.Handler {
 		return jsonOff
 	case !s.options.JSON:
 		return jsonLeftOut
-	case s.service.AllowList() != nil:
+	case s.service.Settings().Allow != nil:
 		s.logger.Info("/json is off: with --grpc-allow it is answered over TLS only, at --json-addr")
 		return jsonOff
 	case secure.ChecksClients() && s.options.HTTPAddr != "":
@@ -288,7 +288,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	group.Go(func() error {
-		s.service.Watch(ctx)
+		s.admin.Watch(ctx)
 		return nil
 	})
 	if s.options.UnhealthyWithoutStore {

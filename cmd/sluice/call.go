@@ -7,7 +7,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/client"
 )
 
 type callCmd struct {
@@ -48,7 +48,7 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	client, err := server.Dial(k.Addr, secure)
+	client, err := client.Dial(k.Addr, secure)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func sleepUntil(ctx context.Context, t time.Time) bool {
 	}
 }
 
-func (k *callCmd) print(c console, a server.Answer, ds []descriptors.Descriptor) {
+func (k *callCmd) print(c console, a client.Answer, ds []descriptors.Descriptor) {
 	switch {
 	case k.JSON:
 		fmt.Fprintln(c.out, a.JSON)

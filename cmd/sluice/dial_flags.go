@@ -6,8 +6,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/client"
 )
 
 // dialFlags secure the connection to a running service.
@@ -47,12 +47,12 @@ type askFlags struct {
 }
 
 // asker returns what asks the debug listener at addr.
-func (f *askFlags) asker(addr string) (*server.DebugClient, error) {
+func (f *askFlags) asker(addr string) (*client.Debug, error) {
 	secure, err := f.tls()
 	if err != nil {
 		return nil, err
 	}
-	c := &server.DebugClient{Addr: addr, TLS: secure}
+	c := &client.Debug{Addr: addr, TLS: secure}
 	if f.TokenFile == "" {
 		return c, nil
 	}

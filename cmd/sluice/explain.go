@@ -10,13 +10,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
-	"github.com/sluice-ratelimit/sluice/server"
-	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/admin"
+	"github.com/sluice-ratelimit/sluice/server/client"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
 type explainCmd struct {
-	server.CounterQuery `embed:""`
+	client.CounterQuery `embed:""`
 
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	Addr      string   `type:"address" placeholder:"ADDR" help:"Ask the debug listener of a running sluice instead, such as 127.0.0.1:6070, and show the counters too."`
@@ -106,7 +106,7 @@ func (e *explainCmd) ask(ctx context.Context, c console) error {
 	return nil
 }
 
-func counterText(s *answer.CounterState, reset bool) string {
+func counterText(s *admin.CounterState, reset bool) string {
 	limit := s.Limit
 	if s.Shadow {
 		limit += ", a candidate"
@@ -145,7 +145,7 @@ func counterText(s *answer.CounterState, reset bool) string {
 }
 
 // heldText says what requests hold.
-func heldText(h *answer.HeldState, reserved bool) string {
+func heldText(h *admin.HeldState, reserved bool) string {
 	if h.Requests == 0 {
 		return ", none held"
 	}

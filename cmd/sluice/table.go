@@ -16,7 +16,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/client"
 )
 
 // tableCmd shows and changes the tables of a running sluice.
@@ -35,7 +35,7 @@ type tableAddr struct {
 }
 
 // ask calls ask with what asks the debug listener.
-func (t *tableAddr) ask(ask func(*server.DebugClient) error) error {
+func (t *tableAddr) ask(ask func(*client.Debug) error) error {
 	client, err := t.asker(t.Addr)
 	if err != nil {
 		return err
@@ -63,8 +63,8 @@ func (t *tableListCmd) Run(ctx context.Context, c console) error {
 	if t.Name != "" {
 		return t.rows(ctx, c)
 	}
-	return t.ask(func(client *server.DebugClient) error {
-		report, err := client.Tables(ctx)
+	return t.ask(func(debug *client.Debug) error {
+		report, err := debug.Tables(ctx)
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (t *tableListCmd) Run(ctx context.Context, c console) error {
 // rows lists the rows of a table, sorted by their keys.
 func (t *tableListCmd) rows(ctx context.Context, c console) error {
 	var text bytes.Buffer
-	err := t.ask(func(client *server.DebugClient) error { return client.Rows(ctx, t.Name, &text) })
+	err := t.ask(func(debug *client.Debug) error { return debug.Rows(ctx, t.Name, &text) })
 	if err != nil || text.Len() == 0 {
 		return err
 	}
@@ -106,8 +106,8 @@ type tableGetCmd struct {
 
 // Run looks up a row.
 func (t *tableGetCmd) Run(ctx context.Context, c console) error {
-	return t.ask(func(client *server.DebugClient) error {
-		report, err := client.Row(ctx, http.MethodGet, t.Name, t.Key)
+	return t.ask(func(debug *client.Debug) error {
+		report, err := debug.Row(ctx, http.MethodGet, t.Name, t.Key)
 		if err == nil {
 			fmt.Fprintln(c.out, report.Row)
 		}
@@ -142,8 +142,8 @@ func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 	if t.Unlimited {
 		row.Set("unlimited", "true")
 	}
-	return t.ask(func(client *server.DebugClient) error {
-		report, err := client.PutRow(ctx, t.Name, t.Key, t.Columns, row)
+	return t.ask(func(debug *client.Debug) error {
+		report, err := debug.PutRow(ctx, t.Name, t.Key, t.Columns, row)
 		if err != nil {
 			return err
 		}
@@ -163,8 +163,8 @@ type tableDeleteCmd struct {
 
 // Run removes a row.
 func (t *tableDeleteCmd) Run(ctx context.Context, c console) error {
-	return t.ask(func(client *server.DebugClient) error {
-		report, err := client.Row(ctx, http.MethodDelete, t.Name, t.Key)
+	return t.ask(func(debug *client.Debug) error {
+		report, err := debug.Row(ctx, http.MethodDelete, t.Name, t.Key)
 		if err == nil {
 			fmt.Fprintf(c.out, "%s %s: none, was %s\n", t.Name, strings.Join(t.Key, "/"), report.Was)
 		}
@@ -201,9 +201,9 @@ func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 		fmt.Fprintln(c.err, d)
 	}
 	put := 0
-	err := t.ask(func(client *server.DebugClient) error {
+	err := t.ask(func(debug *client.Debug) error {
 		for part, n := range rows.Parts(importBytes) {
-			if err := client.PostRows(ctx, t.Name, part); err != nil {
+			if err := debug.PostRows(ctx, t.Name, part); err != nil {
 				return fmt.Errorf("%w; %s were put before", err, rules.Count(put, "row"))
 			}
 			put += n

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -92,6 +93,21 @@ func TestRulesAndRowsChangeTogether(t *testing.T) {
 		}, [2][2]string{{"customer", "al"}, {"customer", "bo"}}, true},
 	} {
 		t.Run(name, func(t *testing.T) { testSwaps(t, test.versions, test.asked, test.denied) })
+	}
+}
+
+// TestOnServeCallsEachFunction activates rules after two functions were added: both are called, in their order.
+func TestOnServeCallsEachFunction(t *testing.T) {
+	s := service(t, Settings{}, "")
+	var called []int
+	for i := range 2 {
+		s.OnServe(func() { called = append(called, i) })
+	}
+	if err := s.Serve(noon, compile(t, oneRule)); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(called, []int{0, 1}) {
+		t.Errorf("the functions %v are called, want 0 and 1", called)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -14,16 +13,11 @@ import (
 
 // TestResetsForgetLeases resets the counter of calls that are under way, in both ways, and ends them after it.
 func TestResetsForgetLeases(t *testing.T) {
-	for name, reset := range map[string]func(s *Service) error{
-		"one descriptor": func(s *Service) error {
-			e := simpleRequest().GetDescriptors()[0].GetEntries()[0]
-			d := descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte(e.GetKey()), Value: []byte(e.GetValue())}}}
-			_, err := s.Counters(t.Context(), s.now(), "d", "k=v", d, true)
-			return err
-		},
-		"denied keys": func(s *Service) error {
-			_, err := s.ResetDenied(t.Context(), s.now(), live.Selection{Domain: "d"}, true)
-			return err
+	for name, look := range map[string]func(*Active) *Look{
+		"one descriptor": func(a *Active) *Look { return a.Look("d", descriptorOf("k", "v")) },
+		"denied keys": func(a *Active) *Look {
+			c := a.service.live.Select(live.Selection{Domain: "d"})[0]
+			return a.LookAt(0, limiter.Charge{ID: c.ID, Policy: c.Policy}, c.Name)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +29,11 @@ func TestResetsForgetLeases(t *testing.T) {
 				leases = append(leases, lease)
 			}
 			c.wantOut(10)
-			if err := reset(s); err != nil {
+			a, err := s.Active()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := look(a).Reset(t.Context(), s.now(), 0); err != nil {
 				t.Fatal(err)
 			}
 			c.wantOut(0)

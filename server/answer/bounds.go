@@ -22,8 +22,8 @@ type Bounds struct {
 	KeyBytes int `name:"max-key-length" type:"size" range:"1..2147483647" default:"1KiB" placeholder:"SIZE" help:"Longest key of an entry."`
 }
 
-// check returns which bound the entries of one descriptor exceed, or nil.
-func (b *Bounds) check(entries []descriptors.Entry) error {
+// Check returns which bound the entries of one descriptor exceed, or nil.
+func (b *Bounds) Check(entries []descriptors.Entry) error {
 	if len(entries) > b.Entries {
 		return &boundError{tooManyEntries, b.Entries, len(entries)}
 	}

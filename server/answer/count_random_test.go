@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -164,7 +165,19 @@ func TestCountsGrow(t *testing.T) {
 
 func grewBy(was, is, most uint64) bool { return was <= is && is <= was+most }
 
-// TestExceededHitsOfValues holds that the state has the hits that were admitted beyond a limit without its store, also of
+// exceeded returns the hits of a service that were admitted beyond a limit.
+func exceeded(s *Service) (hits uint64) {
+	s.metrics.Rules.EachRuntime(func(_ int, c *telemetry.RuleCounters) { hits += c.ExceededHits() })
+	r := s.rules.Load()
+	for i := range r.set.Limits {
+		if c := r.counters.Begun(i); c != nil {
+			hits += c.ExceededHits()
+		}
+	}
+	return hits
+}
+
+// TestExceededHitsOfValues holds that hits that were admitted beyond a limit without its store are counted, also of
 // metrics with values of requests.
 func TestExceededHitsOfValues(t *testing.T) {
 	for _, detailed := range []bool{false, true} {
@@ -177,8 +190,29 @@ func TestExceededHitsOfValues(t *testing.T) {
 			x.service, x.rules = s, s.rules.Load()
 			x.Exceeded(0)(7)
 		}
-		if got := s.State(time.Unix(0, int64(noon)).Add(time.Second), AllRules).Domains[0].Rules[0].Exceeded; got != 14 {
+		if got := exceeded(s); got != 14 {
 			t.Errorf("detailed_metric %v: %d hits were beyond the limit, want 14", detailed, got)
 		}
+	}
+}
+
+// TestExceededHitsOfNamedRows holds the same of a limit whose row has a name in metrics.
+func TestExceededHitsOfNamedRows(t *testing.T) {
+	r := newReloaded(t, "{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second, table: t}}]}")
+	e, err := r.tables.Table("t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Put([]string{"user"}, []string{"al"}, tables.Row{RequestsPerUnit: 3, Name: "gold"}); err != nil {
+		t.Fatal(err)
+	}
+	x := &Exchange{}
+	if _, _, err := r.service.Answer(r.now, time.Minute, x, r.request()); err != nil {
+		t.Fatal(err)
+	}
+	x.service, x.rules = r.service, r.service.rules.Load()
+	x.Exceeded(0)(7)
+	if got := exceeded(r.service); got != 7 {
+		t.Errorf("%d hits were beyond the limit, want 7", got)
 	}
 }

@@ -13,5 +13,5 @@
 //
 // A [Handler] is what transports and /json call. It gives errors their gRPC statuses, counts, recovers from
 // panics, and tells spans and logs of decisions. [Service.Serve] swaps the rules, which are behind one pointer:
-// a request loads it once.
+// a request loads it once. Package admin shows the rules and their counters to operators by [Service.Active] (look.go).
 package answer

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
@@ -132,39 +131,15 @@ func TestPenaltyAndShadowMode(t *testing.T) {
 		s.ask(0, "ip", "a", 1, nil)
 	}
 	passes, _, _ := s.ask(time.Minute, "ip", "a", 1, nil)
-	if d := s.explain(t, time.Minute, false); !passes || d.Penalty != 1 || d.PenaltyFor != 60 {
-		t.Errorf("the service in shadow mode: pass %v, %+v", passes, d)
-	}
-}
-
-// explain looks up the counter of the client a.
-func (s *login) explain(t *testing.T, at time.Duration, reset bool) *CounterState {
-	t.Helper()
-	r, err := s.Counters(t.Context(), noon+limiter.Time(at), "login", "ip=a",
-		descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte("ip"), Value: []byte("a")}}}, reset)
+	rules, err := s.Active()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &r.Counters[0]
-}
-
-func TestPenaltyIsExplained(t *testing.T) {
-	s := newLogin(t, Settings{})
-	for range 3 {
-		s.ask(0, "ip", "a", 1, nil)
+	look := rules.Look("login", descriptorOf("ip", "a"))
+	if err := look.Decide(noon + limiter.Time(time.Minute)); err != nil {
+		t.Fatal(err)
 	}
-	at := time.Unix(0, int64(noon)).Add(2 * time.Minute).UTC()
-	if c := s.explain(t, 90*time.Second, false); !c.Over || c.Used != 0 || c.Penalty != 1 || c.PenaltyFor != 30 || c.ResetsIn != 30 || !c.ResetsAt.Equal(at) {
-		t.Errorf("%+v", c)
-	}
-	keys := s.State(time.Unix(0, int64(noon)), AllRules).Domains[0].DeniedKeys
-	if len(keys) != 1 || keys[0].Descriptor != "ip=a" || keys[0].PenaltyUntil == nil || !keys[0].PenaltyUntil.Equal(at) {
-		t.Errorf("the state has %+v", keys)
-	}
-	if c := s.explain(t, 90*time.Second, true); c.Over || c.Penalty != 0 || c.PenaltyFor != 0 {
-		t.Errorf("after a reset: %+v", c)
-	}
-	if passes, _, _ := s.ask(90*time.Second, "ip", "a", 2, nil); !passes {
-		t.Error("after a reset the client is denied")
+	if d := look.Plan.Batch.Decisions[0]; !passes || d.Penalty != 1 || d.RetryAfter != time.Minute {
+		t.Errorf("the service in shadow mode: pass %v, %+v", passes, d)
 	}
 }

@@ -3,8 +3,6 @@ package answer
 import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
-	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -16,17 +14,13 @@ func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries 
 	if rules == nil || rules.set != set || allowed == 0 && denied == 0 {
 		return
 	}
-	limit := r.Limits[0]
-	var counters *telemetry.RuleCounters
-	if r.RuntimeMetric {
-		q := &s.quota
-		var key1End, key2End int
-		q.metric, key1End, key2End = s.settings.metricKeys().Append(q.metric[:0], r, entries)
-		counters, q.lookup = s.metrics.Rules.Runtime(q.lookup, rules.labels[r.DomainIndex()], limit.Label, q.metric, key1End, key2End)
-		counters.OfLimit(limit.Index)
-	} else {
-		counters = rules.counters.Of(int(limit.Index))
-	}
+	x := &s.quota // as if a request had come to the rule
+	x.plan.DomainIndex = r.DomainIndex()
+	x.plan.Matches = append(x.plan.Matches[:0], descriptors.Match{Rule: r})
+	x.decoder.req.Descriptors = append(x.decoder.req.Descriptors[:0], descriptors.Descriptor{Entries: entries})
+	counters := s.ruleCounters(rules, x, 0, r.Limits[0])
+	clear(x.plan.Matches)
+	clear(x.decoder.req.Descriptors)
 	beyond = min(beyond, allowed)
 	h := telemetry.Hits{Total: limiter.SaturatingAdd(allowed, denied), Within: allowed - beyond, Over: limiter.SaturatingAdd(denied, beyond)}
 	if r.Shadow {
@@ -36,36 +30,3 @@ func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries 
 	}
 	counters.Add(h)
 }
-
-// QuotaInForce shows which part may be in force of the limits that Envoys divide: of those that are not there, none. Metrics
-// that have values of requests do not have it.
-func (s *Service) QuotaInForce(parts map[*descriptors.Rule]float64) {
-	rules := s.rules.Load()
-	if rules == nil || !rules.set.Divides() {
-		return
-	}
-	for i, l := range rules.set.Limits {
-		if l.Rule.Divided() == nil || l.Rule.RuntimeMetric {
-			continue
-		}
-		if part, ok := parts[l.Rule]; ok {
-			rules.counters.Of(i).InForce(part)
-		} else if c := rules.counters.Begun(i); c != nil {
-			c.InForce(0)
-		}
-	}
-}
-
-// KeyHash returns what stands for the bucket of such a hash in a state; empty if nothing is kept of keys.
-func (s *Service) KeyHash(hi, lo uint64) string {
-	if s.live.Mode() == live.Off {
-		return ""
-	}
-	return s.live.Hash(identity.ID{Hi: hi, Lo: lo})
-}
-
-// KeepsValues reports whether a state may have what clients sent.
-func (s *Service) KeepsValues() bool { return s.live.Mode() == live.Clear }
-
-// quotaScratch is memory of [Service.CountQuota].
-type quotaScratch struct{ metric, lookup []byte }

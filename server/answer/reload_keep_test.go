@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 )
 
@@ -57,7 +56,11 @@ func TestAKeptLeaseHasTheNewNumbers(t *testing.T) {
 func TestStaleLeasesOfALivingClient(t *testing.T) {
 	for name, lose := range map[string]func(*reloaded){
 		"reset": func(r *reloaded) {
-			if _, err := r.service.Counters(t.Context(), r.now, "d", "user=al", descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte("user"), Value: []byte("al")}}}, true); err != nil {
+			a, err := r.service.Active()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Look("d", descriptorOf("user", "al")).Reset(t.Context(), r.now, 0); err != nil {
 				t.Fatal(err)
 			}
 		},

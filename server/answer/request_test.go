@@ -8,6 +8,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"go.uber.org/goleak"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,4 +57,9 @@ func tracedRequest() *rls.RateLimitRequest {
 			Limit:   &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 7, Unit: typev3.RateLimitUnit_DAY},
 		},
 	}}
+}
+
+// descriptorOf is a descriptor of one entry.
+func descriptorOf(key, value string) descriptors.Descriptor {
+	return descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte(key), Value: []byte(value)}}}
 }

@@ -3,13 +3,13 @@ package answer
 import (
 	"cmp"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -24,22 +24,18 @@ type Service struct {
 	decider  Decider
 	later    bool // the decider may decide after its Decide has returned
 	metrics  *telemetry.Metrics
-	started  time.Time
 	rules    atomic.Pointer[serving]
 	live     *live.Live
-	watched  watched
 	// now is settings.Clock's, nil without it.
 	now  func() limiter.Time
 	book *book
 	// givings has an element for each lease that giveBackMany has begun to give back.
 	givings chan struct{}
 	reviews reviews
-	// quota is CountQuota's.
-	quota quotaScratch
-	// onServe is called after the rules have changed.
-	onServe atomic.Pointer[func()]
-	// quotas says what Envoys divide; nil without.
-	quotas atomic.Pointer[Quotas]
+	quota   Exchange // of CountQuota
+
+	onServeMu sync.Mutex // guards onServe
+	onServe   []func()   // called after the rules have changed
 }
 
 // serving is a rule set with what requests need beside it.
@@ -61,7 +57,7 @@ type serving struct {
 // NewService returns a service without rules: it answers errNoRules until the
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
-	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, started: metrics.Started, givings: make(chan struct{}, mostGivings)}
+	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, givings: make(chan struct{}, mostGivings)}
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
 	if settings.Decider != nil {
 		s.decider, s.later = settings.Decider, true
@@ -136,8 +132,11 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	s.replaceRows(rows)
 	s.rules.Store(&serving{set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
 	s.reviewLeases(true)
-	if changed := s.onServe.Load(); changed != nil {
-		(*changed)()
+	s.onServeMu.Lock()
+	changed := s.onServe
+	s.onServeMu.Unlock()
+	for _, f := range changed {
+		f()
 	}
 	return nil
 }
@@ -183,29 +182,18 @@ func (s *Service) Rules() *descriptors.Set {
 	return nil
 }
 
-// OnServe has a function called after the rules have changed.
-func (s *Service) OnServe(changed func()) { s.onServe.Store(&changed) }
-
-// Quotas says what Envoys divide, for [Service.State] and [Service.Counters]. Each may return nil.
-type Quotas struct {
-	All    func(now time.Time) *live.Quota
-	Bucket func(now time.Time, domain string, entries []descriptors.Entry) *live.QuotaBucket
+// OnServe adds a function to those that are called after the rules have changed.
+func (s *Service) OnServe(changed func()) {
+	s.onServeMu.Lock()
+	defer s.onServeMu.Unlock()
+	s.onServe = append(s.onServe, changed)
 }
 
-// Divide has quotas say what Envoys divide.
-func (s *Service) Divide(quotas Quotas) { s.quotas.Store(&quotas) }
+// Settings returns the settings of the service, which do not change.
+func (s *Service) Settings() *Settings { return &s.settings }
 
-// ShadowMode returns [Settings].ShadowMode.
-func (s *Service) ShadowMode() bool { return s.settings.ShadowMode }
-
-// AllowList returns [Settings].Allow.
-func (s *Service) AllowList() *access.AllowList { return s.settings.Allow }
-
-// Tables returns [Settings].Tables.
-func (s *Service) Tables() *tables.Registry { return s.settings.Tables }
-
-// TableMetrics returns those of a table.
-func (s *Service) TableMetrics(name string) *telemetry.Table { return s.settings.TableMetrics[name] }
+// Live returns the record of denied and unmatched requests.
+func (s *Service) Live() *live.Live { return s.live }
 
 // Metrics returns the metrics that requests are counted in.
 func (s *Service) Metrics() *telemetry.Metrics { return s.metrics }

@@ -1,9 +1,14 @@
-// Package servertest has what tests of package server and of the own transport share: services with rules
-// and metrics of their own, and requests.
+// Package servertest has helpers for the tests of package server and its subpackages: services with rules and metrics of
+// their own, and requests.
 package servertest
 
 import (
 	"cmp"
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +16,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
@@ -23,11 +29,17 @@ import (
 // Compile compiles one file of rules.
 func Compile(tb testing.TB, text string) *descriptors.Set {
 	tb.Helper()
+	return CompileWith(tb, text, descriptors.Options{})
+}
+
+// CompileWith is [Compile] with options.
+func CompileWith(tb testing.TB, text string, o descriptors.Options) *descriptors.Set {
+	tb.Helper()
 	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
 	if err := ds.Err(); err != nil {
 		tb.Fatal(err)
 	}
-	set, ds := descriptors.Compile(configs, descriptors.Options{})
+	set, ds := descriptors.Compile(configs, o)
 	if err := ds.Err(); err != nil {
 		tb.Fatal(err)
 	}
@@ -170,4 +182,44 @@ func CheckOK(t *testing.T, conn *grpc.ClientConn) {
 	if err != nil || reply.GetOverallCode() != rls.RateLimitResponse_OK || len(reply.GetStatuses()) != 1 {
 		t.Errorf("ShouldRateLimit() = %v, %v, want OK", reply, err)
 	}
+}
+
+// Hit takes hits of one descriptor of the domain d now, with its own limit unless that is nil.
+func Hit(t *testing.T, s *answer.Service, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) {
+	t.Helper()
+	request := &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
+		Entries: []*rlcommon.RateLimitDescriptor_Entry{Entry(key, value)}, HitsAddend: wrapperspb.UInt64(hits), Limit: limit,
+	}}}
+	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, Marshal(t, request)); err != nil { //nolint:forbidigo // of a test whose windows are long
+		t.Fatal(err)
+	}
+}
+
+// Loopback is the address of a listener that only this machine can reach.
+var Loopback = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6070}
+
+// AskAt asks a handler over a connection that a listener at the given address has accepted.
+func AskAt(own net.Addr, h http.Handler, method, target, host, body string, header ...string) *Deadlines {
+	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, own)
+	r := httptest.NewRequestWithContext(ctx, method, target, strings.NewReader(body))
+	r.RemoteAddr, r.Host = "127.0.0.1:5000", host
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := &Deadlines{ResponseRecorder: httptest.NewRecorder()}
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// Deadlines records the write deadlines of a response.
+type Deadlines struct {
+	*httptest.ResponseRecorder
+
+	Set []time.Time
+}
+
+// SetWriteDeadline is for [http.ResponseController].
+func (d *Deadlines) SetWriteDeadline(at time.Time) error {
+	d.Set = append(d.Set, at)
+	return nil
 }

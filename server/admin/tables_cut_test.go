@@ -1,4 +1,4 @@
-package server
+package admin_test
 
 import (
 	"bufio"
@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/server/admin"
 )
 
 // TestBodiesThatAreCut has connections that end within the body of a request: nothing changes, though what has come is good by itself.
@@ -29,7 +31,7 @@ func TestBodiesThatAreCut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := fmt.Fprintf(conn, "%s %s%s HTTP/1.1\r\nHost: %s\r\n%s", target.method, tablesPath, target.path, addr, body); err != nil {
+			if _, err := fmt.Fprintf(conn, "%s %s%s HTTP/1.1\r\nHost: %s\r\n%s", target.method, admin.TablesPath, target.path, addr, body); err != nil {
 				t.Fatal(err)
 			}
 			tcp, _ := conn.(*net.TCPConn)
@@ -55,7 +57,7 @@ func TestRowsOfACutFile(t *testing.T) {
 		"user,requests_per_unit\nal,12\nbo,1":   `rows:3:1: warning: the file does not end with a newline: the row of user=\"bo\" may be cut off`,
 		"user,requests_per_unit\nal,12\nbo,1\n": "",
 	} {
-		response, err := http.Post("http://"+addr+tablesPath+"/users", "text/csv", strings.NewReader(text))
+		response, err := http.Post("http://"+addr+admin.TablesPath+"/users", "text/csv", strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}

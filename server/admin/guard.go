@@ -1,11 +1,9 @@
-package server
+package admin
 
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/web"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -28,27 +27,27 @@ import (
 //
 // Others have the right of the token that they send, or else of their certificate.
 type guard struct {
-	rights  DebugRights
+	rights  Rights
 	origins *http.CrossOriginProtection
 	denied  *telemetry.DebugDenied
 	rare    *zap.Logger
 }
 
-// DebugRights say who may ask the debug listener, beside its own machine. Without any, nobody may ask for what tells
+// Rights say who may ask the debug listener, beside its own machine. Without any, nobody may ask for what tells
 // of clients, and everybody for the rest.
-type DebugRights struct {
+type Rights struct {
 	// Tokens are sent as bearer tokens, or by browsers as passwords. Nil: none.
 	Tokens *access.Tokens
 	// Clients are told by their certificates, which TLS has checked; see [access.ParseRights]. Nil: none.
 	Clients *access.AllowList
 }
 
-func newGuard(h *answer.Handler, rights DebugRights) *guard {
+func newGuard(h *answer.Handler, rights Rights) *guard {
 	return &guard{rights, http.NewCrossOriginProtection(), &h.Metrics.DebugDenied, h.Rare}
 }
 
-// given reports whether others than this machine have rights.
-func (r *DebugRights) given() bool { return r.Tokens != nil || r.Clients != nil }
+// Given reports whether others than this machine have rights.
+func (r *Rights) Given() bool { return r.Tokens != nil || r.Clients != nil }
 
 // A caller is who asks. By is for the log and for events.
 type caller struct {
@@ -74,7 +73,7 @@ func (g *guard) who(header http.Header, r *http.Request) (caller, error) {
 		}
 		return caller{"certificate " + client.Names() + " from " + r.RemoteAddr, client.Right()}, nil
 	}
-	err := local(r)
+	err := web.Local(r)
 	switch {
 	case err == nil:
 		return caller{r.RemoteAddr, access.Write}, nil
@@ -85,7 +84,7 @@ func (g *guard) who(header http.Header, r *http.Request) (caller, error) {
 		g.deny(r, g.denied.NoCredentials, "it has no certificate")
 		return caller{}, reject(http.StatusForbidden, "a client certificate that --debug-allow names is needed")
 	}
-	return caller{}, err
+	return caller{}, reject(http.StatusForbidden, "%v", err)
 }
 
 // sentToken returns what r sends as a token. Browsers send it as a password, whatever the user's name.
@@ -114,7 +113,7 @@ func (g *guard) deny(r *http.Request, reason prometheus.Counter, why string) {
 
 // look returns the handler of a page for callers who may read, or for everybody if no rights are given.
 func (g *guard) look(page http.Handler) http.Handler {
-	if !g.rights.given() {
+	if !g.rights.Given() {
 		return page
 	}
 	return answering(page, func(w http.ResponseWriter, r *http.Request) error {
@@ -126,17 +125,17 @@ func (g *guard) look(page http.Handler) http.Handler {
 // noOtherSite returns the handler of a page that web pages of other sites cannot read. Rights keep them out by
 // themselves.
 func (g *guard) noOtherSite(page http.Handler) http.Handler {
-	if g.rights.given() {
+	if g.rights.Given() {
 		return page
 	}
-	return answering(page, func(_ http.ResponseWriter, r *http.Request) error { return fromOtherSite(r) })
+	return answering(page, func(_ http.ResponseWriter, r *http.Request) error { return web.FromOtherSite(r) })
 }
 
 // answering returns the handler of a page for requests that check admits.
 func answering(page http.Handler, check func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if e, ok := errors.AsType[requestError](check(w, r)); ok {
-			http.Error(w, e.message, e.code)
+		if err := check(w, r); err != nil {
+			http.Error(w, err.Error(), statusCode(err, http.StatusForbidden))
 			return
 		}
 		page.ServeHTTP(w, r)
@@ -213,69 +212,16 @@ type requestError struct {
 
 func (e requestError) Error() string { return e.message }
 
+// statusCode returns the status of an answer: that of a [requestError], or else the given one.
+func statusCode(err error, other int) int {
+	if e, ok := errors.AsType[requestError](err); ok {
+		return e.code
+	}
+	return other
+}
+
 func reject(code int, format string, args ...any) error {
 	return requestError{code, fmt.Sprintf(format, args...)}
-}
-
-// local returns an error if r does not come straight from this machine.
-func local(r *http.Request) error {
-	if own := ownAddress(r); !isLocal(own) || !isUnix(own) && !isLoopback(r.RemoteAddr) {
-		return reject(http.StatusForbidden, "counters are for this machine only: ask 127.0.0.1 there, or through kubectl port-forward")
-	}
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via"} {
-		if r.Header.Get(name) != "" {
-			return reject(http.StatusForbidden, "counters are for this machine only, not for what a proxy forwards (header %s)", name)
-		}
-	}
-	return hostFault(r)
-}
-
-// fromOtherSite returns an error if a browser sent r for a web page of another site. Such a page may name this
-// machine, or have had its own name point here (DNS rebinding); then the Host gives it away. Links from other sites
-// may be followed.
-func fromOtherSite(r *http.Request) error {
-	header := r.Header
-	if header.Get("Sec-Fetch-Site") == "cross-site" && header.Get("Sec-Fetch-Mode") != "navigate" {
-		return reject(http.StatusForbidden, "a web page of another site sent this request")
-	}
-	return hostFault(r)
-}
-
-// hostFault returns an error if r came to a loopback address or a unix socket under a name that is not loopback.
-func hostFault(r *http.Request) error {
-	if isLocal(ownAddress(r)) && !namesLoopback(r.Host) {
-		return reject(http.StatusForbidden, "host %.100q: must be localhost or a loopback address", r.Host)
-	}
-	return nil
-}
-
-// ownAddress returns the address of the listener that accepted the connection of r, or nil.
-func ownAddress(r *http.Request) net.Addr {
-	own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return own
-}
-
-// isLocal reports whether addr can be reached from this machine alone.
-func isLocal(addr net.Addr) bool { return isUnix(addr) || addr != nil && isLoopback(addr.String()) }
-
-func isUnix(addr net.Addr) bool {
-	_, ok := addr.(*net.UnixAddr)
-	return ok
-}
-
-// namesLoopback reports whether host, maybe with a port, is localhost or a loopback address.
-func namesLoopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
-}
-
-// isLoopback reports whether addr, an IP address and a port, is loopback.
-func isLoopback(addr string) bool {
-	a, err := netip.ParseAddrPort(addr)
-	return err == nil && a.Addr().Unmap().IsLoopback()
 }
 
 // readQuery reads a query of these parameters, each given once at most.

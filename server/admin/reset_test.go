@@ -1,4 +1,4 @@
-package answer
+package admin_test
 
 import (
 	"context"
@@ -6,43 +6,52 @@ import (
 	"testing"
 	"time"
 
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
 // namedDecider decides in a table, and knows by which names counters were charged and reset.
 type namedDecider struct {
-	memory
+	*limiter.Table
+
 	charged map[identity.ID]string
 	reset   []string
 }
 
-func (d *namedDecider) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (done bool, err error) {
+func (d *namedDecider) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, _ limiter.Waiter) (done bool, err error) {
 	for i, c := range b.Charges {
 		d.charged[c.ID] = string(names[i])
 	}
-	return d.memory.Decide(now, b, names, w)
+	d.Table.Decide(now, b)
+	return true, nil
 }
 
-func (d *namedDecider) Reset(ctx context.Context, now limiter.Time, b *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
+func (d *namedDecider) Reset(_ context.Context, now limiter.Time, b *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
 	d.reset = append(d.reset, string(names[i]))
-	return d.memory.Reset(ctx, now, b, names, i)
+	return d.Table.Reset(now, b, i), nil
 }
+
+func (d *namedDecider) Cancel(now limiter.Time, b *limiter.Batch, _ [][]byte) { d.Table.Cancel(now, b) }
+func (*namedDecider) Up() bool                                                { return true }
 
 // TestResetOfDeniedKeys resets keys that count by their rule, by a row of a table and by a limit of the request: each is
 // admitted as with a new counter, and with a store the reset has the name of the counter.
 func TestResetOfDeniedKeys(t *testing.T) {
 	requests := map[string]*rls.RateLimitRequest{
-		"rule": oneDescriptor(0, "customer", "nobody"), "row": oneDescriptor(0, "customer", "acme"), "override": oneDescriptor(5, "customer", "acme"),
+		"rule": oneDescriptor("customer", "nobody"), "row": oneDescriptor("customer", "acme"), "override": oneDescriptor("customer", "acme"),
 	}
-	requests["override"].GetDescriptors()[0].GetLimit().Unit = typev3.RateLimitUnit_MINUTE
+	requests["override"].Descriptors[0].Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_MINUTE}
 	for _, algorithm := range []string{
 		"algorithm: fixed_window", "algorithm: sliding_window", "algorithm: sliding_log", "algorithm: token_bucket",
 		"algorithm: leaky_bucket", "name: calls, algorithm: concurrency", "name: calls, reserve: {amount: 1}",
@@ -52,17 +61,25 @@ func TestResetOfDeniedKeys(t *testing.T) {
 			for _, stored := range []bool{false, true} {
 				for of, request := range requests {
 					t.Run(fmt.Sprintf("%s of %s, %v, stored %v", of, algorithm, units, stored), func(t *testing.T) {
-						var settings Settings
+						registry := new(tables.Registry)
+						e, err := registry.Add("plans", "")
+						if err == nil {
+							err = e.Put([]string{"customer"}, []string{"acme"}, tables.Row{RequestsPerUnit: 5, Unit: units[1]})
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+						settings := answer.Settings{Tables: registry}
 						decider := &namedDecider{charged: map[identity.ID]string{}}
 						if stored {
-							table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-							if err != nil {
-								t.Fatal(err)
-							}
-							decider.memory = memory{table}
+							decider.Table = servertest.Table(t)
 							settings.Decider, settings.Namer = decider, descriptors.NewNamer("", nil)
 						}
-						resetsDenied(t, tableService(t, settings, text, map[string]tables.Row{"acme": {RequestsPerUnit: 5, Unit: units[1]}}), request)
+						s := servertest.Service(t, settings, "")
+						if err := s.Serve(noon, servertest.CompileWith(t, text, descriptors.Options{Tables: registry})); err != nil {
+							t.Fatal(err)
+						}
+						resetsDenied(t, s, request)
 						for id, name := range decider.charged {
 							if len(decider.reset) != 1 || decider.reset[0] != name {
 								t.Errorf("the counters %q were reset, want %q of %v", decider.reset, name, id)
@@ -76,11 +93,12 @@ func TestResetOfDeniedKeys(t *testing.T) {
 }
 
 // resetsDenied makes a request until it is denied, resets all that is denied and makes it again.
-func resetsDenied(t *testing.T, s *Service, request *rls.RateLimitRequest) {
+func resetsDenied(t *testing.T, s *answer.Service, request *rls.RateLimitRequest) {
 	t.Helper()
-	s.Tick(time.Unix(0, int64(noon)))
-	bytes := marshal(t, request)
-	x := &Exchange{}
+	a := newAPI(t, s, zap.NewNop())
+	a.Tick(time.Unix(0, int64(noon)))
+	bytes := servertest.Marshal(t, request)
+	x := &answer.Exchange{}
 	admitted := func() (n uint64) {
 		for range 30 {
 			if _, _, err := s.Answer(noon, time.Minute, x, bytes); err != nil {
@@ -95,20 +113,18 @@ func resetsDenied(t *testing.T, s *Service, request *rls.RateLimitRequest) {
 	}
 	first := admitted()
 	which := live.Selection{Domain: "d"}
-	would, err := s.ResetDenied(t.Context(), noon, which, false)
+	would, err := a.ResetDenied(t.Context(), noon, which, false)
 	if err != nil || would.Counters != 1 || would.Used < first {
 		t.Errorf("the preview is %+v, error %v, want a counter that has used %d", would, err, first)
 	}
-	did, err := s.ResetDenied(t.Context(), noon, which, true)
+	did, err := a.ResetDenied(t.Context(), noon, which, true)
 	if err != nil || did.Counters != 1 || did.Used != would.Used {
 		t.Errorf("the reset is %+v, error %v, want as the preview, %+v", did, err, would)
 	}
 	if again := admitted(); again != first || first == 0 {
 		t.Errorf("%d requests were admitted before the reset and %d after it, want as many", first, again)
 	}
-	p := x.plan.Batch.Charges[0].Policy
-	later := noon + limiter.Time(2*max(p.Window, p.HeldFor()))
-	if _, _, err := s.Answer(later, time.Minute, x, bytes); err != nil || x.OverLimit() {
-		t.Errorf("two windows later a request is denied, or has the error %v", err)
+	if _, _, err := s.Answer(noon+limiter.Time(48*time.Hour), time.Minute, x, bytes); err != nil || x.OverLimit() {
+		t.Errorf("two days later a request is denied, or has the error %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package admin_test
 
 import (
 	"bufio"
@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -21,12 +20,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/client"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
+	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
 // tablesServer serves two tables, one of a file and one that is changed row by row.
-func tablesServer(t *testing.T, rules string) (c *DebugClient, addr string, all *tables.Registry, logs *observer.ObservedLogs) {
+func tablesServer(t *testing.T, rules string) (c *client.Debug, addr string, all *tables.Registry, logs *observer.ObservedLogs) {
 	t.Helper()
 	all = new(tables.Registry)
 	journaled, err := all.Add("users", "")
@@ -43,10 +45,8 @@ func tablesServer(t *testing.T, rules string) (c *DebugClient, addr string, all 
 	metrics := servertest.Metrics(t).Tables(all.Names(), func(string) int { return 0 })
 	s := servertest.Service(t, answer.Settings{Tables: all, TableMetrics: metrics}, rules)
 	core, logs := observer.New(zapcore.InfoLevel)
-	srv := httptest.NewServer(debugHandler(answer.NewHandler(s, zap.New(core), nil, false), DebugRights{}))
-	t.Cleanup(srv.Close)
-	addr = strings.TrimPrefix(srv.URL, "http://")
-	return &DebugClient{Addr: addr}, addr, all, logs
+	addr = listen(t, newAPI(t, s, zap.New(core)))
+	return &client.Debug{Addr: addr}, addr, all, logs
 }
 
 const tableRules = "{domain: d, descriptors: [{key: path, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]}]}"
@@ -146,7 +146,7 @@ func TestRowsThatAreRejected(t *testing.T) {
 	_, addr, all, _ := tablesServer(t, tableRules)
 	ask := func(method, path string, body io.Reader) string {
 		t.Helper()
-		request, err := http.NewRequest(method, "http://"+addr+tablesPath+path, body)
+		request, err := http.NewRequest(method, "http://"+addr+admin.TablesPath+path, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +187,7 @@ func TestRowsThatAreRejected(t *testing.T) {
 		{"PUT", "/users/al", `{"requests_per_unit":5}{`, "is no JSON object"},
 		{"PUT", "/users/al", "--x\r\nContent-Disposition: form-data; name=\"requests_per_unit\"\r\n\r\n5\r\n--x--", "is no JSON object"},
 		{"PUT", "/users/al", "requests_per_unit=5&unlimited=true", "unlimited excludes requests_per_unit"},
-		{"PUT", "/users/al", `{"requests_per_unit":5}` + strings.Repeat(" ", maxHTTPBody) + "and more", "413 Request Entity Too Large"},
+		{"PUT", "/users/al", `{"requests_per_unit":5}` + strings.Repeat(" ", web.MaxBody) + "and more", "413 Request Entity Too Large"},
 		{"PUT", "/users/a%0D%0Ab", "requests_per_unit=5", "holds a carriage return"},
 		{"PUT", "/users/al?columns=name", "requests_per_unit=5", `column \"name\" cannot be a key`},
 		{"PUT", "/users/" + strings.Repeat("a", 1025), "requests_per_unit=5", "is longer than 1024 bytes"},
@@ -220,7 +220,7 @@ func TestRowsNeedRights(t *testing.T) {
 			if method == http.MethodPost {
 				path = "/users"
 			}
-			request, err := http.NewRequest(method, "http://"+addr+tablesPath+path, strings.NewReader("requests_per_unit=5"))
+			request, err := http.NewRequest(method, "http://"+addr+admin.TablesPath+path, strings.NewReader("requests_per_unit=5"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -253,9 +253,7 @@ func TestTheFirstRowWhileRulesChange(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = all.Close() })
 	s := servertest.Service(t, answer.Settings{Tables: all, TableMetrics: servertest.Metrics(t).Tables(all.Names(), func(string) int { return 0 })}, "")
-	srv := httptest.NewServer(debugHandler(answer.NewHandler(s, zap.NewNop(), nil, false), DebugRights{}))
-	t.Cleanup(srv.Close)
-	c := &DebugClient{Addr: strings.TrimPrefix(srv.URL, "http://")}
+	c := &client.Debug{Addr: listen(t, newAPI(t, s, zap.NewNop()))}
 	compile := func(key string) *descriptors.Set {
 		t.Helper()
 		configs, found := rulefile.Parse("rules.yaml", fmt.Appendf(nil, "{domain: d, descriptors: [{key: %s, rate_limit: {unit: hour, requests_per_unit: 1, table: users}}]}", key))
@@ -291,5 +289,26 @@ func TestTheFirstRowWhileRulesChange(t *testing.T) {
 				t.Fatalf("round %d: a row was put that the active rules do not have: %v", i, err)
 			}
 		}
+	}
+}
+
+// TestLongTablesHaveTimeByTheirLength holds that each part of a table has the time of a response.
+func TestLongTablesHaveTimeByTheirLength(t *testing.T) {
+	_, _, all, _ := tablesServer(t, tableRules)
+	e, err := all.Table("users")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := make([]tables.Change, 20_000)
+	for i := range changes {
+		changes[i] = tables.Change{Values: []string{fmt.Sprintf("%0100d", i)}, Row: tables.Row{RequestsPerUnit: 1}}
+	}
+	if err := e.Journal.Apply([]string{"user"}, changes); err != nil {
+		t.Fatal(err)
+	}
+	h := newAPI(t, servertest.Service(t, answer.Settings{Tables: all}, tableRules), zap.NewNop()).Handler(nil)
+	w := servertest.AskAt(servertest.Loopback, h, http.MethodGet, admin.TablesPath+"/users", "localhost", "")
+	if want := (w.Body.Len() + web.PacedPart - 1) / web.PacedPart; w.Code != http.StatusOK || w.Body.Len() < 2<<20 || len(w.Set) != want {
+		t.Errorf("%d: %d bytes have %d deadlines, want %d", w.Code, w.Body.Len(), len(w.Set), want)
 	}
 }

@@ -1,14 +1,14 @@
-package server
+package client
 
 import (
 	"context"
 	"net/http"
 	"net/url"
 
-	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/admin"
 )
 
-// CounterQuery names the descriptor whose counters [DebugClient.Counters] asks for. The tags are flags.
+// CounterQuery names the descriptor whose counters [Debug.Counters] asks for. The tags are flags.
 type CounterQuery struct {
 	Domain     string `short:"d" help:"The request's domain."`
 	Descriptor string `placeholder:"K=V,K2=V2" sep:"none" help:"The descriptor's entries in order. A backslash makes the next character part of a key or value."`
@@ -17,7 +17,7 @@ type CounterQuery struct {
 }
 
 // Counters looks counters up, or resets them.
-func (c *DebugClient) Counters(ctx context.Context, q CounterQuery) (*answer.CounterReport, error) {
+func (c *Debug) Counters(ctx context.Context, q CounterQuery) (*admin.CounterReport, error) {
 	values := url.Values{"domain": {q.Domain}, "descriptor": {q.Descriptor}}
 	if q.Limit != "" {
 		values.Set("limit", q.Limit)
@@ -26,8 +26,8 @@ func (c *DebugClient) Counters(ctx context.Context, q CounterQuery) (*answer.Cou
 	if q.Reset {
 		method = http.MethodDelete
 	}
-	var report answer.CounterReport
-	if err := c.ask(ctx, method, "/counters", values, &report); err != nil {
+	var report admin.CounterReport
+	if err := c.ask(ctx, method, admin.CountersPath, values, &report); err != nil {
 		return nil, err
 	}
 	return &report, nil

@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"crypto/hmac"
@@ -15,12 +15,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
-	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// resetPath is where the debug listener resets counters by selection.
-const resetPath = "/api/v1/reset"
+// ResetPath is where the debug listener resets counters by selection.
+const ResetPath = "/api/v1/reset"
 
 // tokenLife is how long a preview may be confirmed.
 const tokenLife = time.Minute
@@ -28,12 +27,12 @@ const tokenLife = time.Minute
 // resetHandler resets the counters of keys that are denied. The first POST says what it would do and gives a token; the
 // same with the token does it.
 type resetHandler struct {
-	*answer.Handler
+	*API
 	secret [32]byte
 }
 
-func newResetHandler(h *answer.Handler) *resetHandler {
-	r := &resetHandler{Handler: h}
+func newResetHandler(a *API) *resetHandler {
+	r := &resetHandler{API: a}
 	_, _ = rand.Read(r.secret[:]) // never fails: crypto/rand ends the process instead
 	return r
 }
@@ -51,17 +50,17 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, _ := h.Clock.Now()
+	now, _ := h.clock.Now()
 	at := time.Unix(0, int64(now))
 	if token != "" {
 		if err := h.confirms(token, which, at); err != nil {
 			return nil, err
 		}
 	}
-	report, err := h.Service.ResetDenied(r.Context(), now, which, token != "")
+	report, err := h.ResetDenied(r.Context(), now, which, token != "")
 	if report != nil && report.Done && report.Counters > 0 {
-		h.Metrics.CounterResets.Add(float64(report.Counters))
-		h.Logger.Info("counters reset", zap.String("by", by), zap.String("selection", report.Selection),
+		h.metrics.CounterResets.Add(float64(report.Counters))
+		h.logger.Info("counters reset", zap.String("by", by), zap.String("selection", report.Selection),
 			zap.Int("counters", report.Counters), zap.Uint64("used", report.Used))
 		if err != nil {
 			return nil, reject(http.StatusServiceUnavailable, "%d were reset, then the rest was left alone: %v", report.Counters, err)

@@ -1,4 +1,4 @@
-package answer
+package admin
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
@@ -79,51 +80,27 @@ type HeldState struct {
 	FirstFreeIn float64 `json:"first_free_in_seconds"`
 }
 
-// holder is a decider that can say what requests hold.
-type holder interface {
-	Held(now limiter.Time, b *limiter.Batch, i int) limiter.Held
-}
-
-// held returns what requests hold on the counter of charge i, nil if nobody can tell.
-func (s *Service) held(now limiter.Time, b *limiter.Batch, i int) *HeldState {
-	h, ok := s.decider.(holder)
-	if !ok || !b.Charges[i].Policy.Leases() {
-		return nil
+// Counters looks up the counters of a descriptor as they are at the time now. It changes none, and an absent one stays
+// absent. With reset it resets them first, and the report has the hits that each had used. An error means that there are no
+// rules, or that a store does not answer. The text is the descriptor as people write it.
+func (a *API) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, reset bool) (*CounterReport, error) {
+	rules, err := a.service.Active()
+	if err != nil {
+		return nil, err
 	}
-	held := h.Held(now, b, i)
-	return &HeldState{held.Requests, held.Hits, held.Oldest.Seconds(), held.Next.Seconds()}
-}
-
-// CheckEntries returns an error if a descriptor has more than a request may hold.
-func (s *Service) CheckEntries(entries []descriptors.Entry) error {
-	return s.settings.Bounds.check(entries)
-}
-
-// Counters looks up the counters of a descriptor as they are at the time now. That changes none, and an absent
-// one stays absent. With reset it makes them as new before, and says what each had used. An error says why
-// nobody can tell: there are no rules, or a store does not answer. The text is the descriptor as people
-// write it.
-func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, reset bool) (*CounterReport, error) {
-	rules := s.rules.Load()
-	if rules == nil {
-		return nil, errNoRules
-	}
-	walk := rules.set.Explain(domain, d.Entries)
+	walk := rules.Set.Explain(domain, d.Entries)
 	report := &CounterReport{
-		Domain: domain, Descriptor: text, ConfigHash: rules.set.Hash,
+		Domain: domain, Descriptor: text, ConfigHash: rules.Set.Hash,
 		Explanation: walk.String(), Reason: walk.Reason, Counters: []CounterState{},
 	}
-	d.HasHits, d.Hits = true, 0 // a peek
-	x := &Exchange{rules: rules}
-	x.decoder.req = descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}
-	s.planRequest(x, descriptors.Global{Look: true}, time.Minute) // the longest that any limit holds a reply
-	switch m := &x.plan.Matches[0]; {
+	look := rules.Look(domain, d)
+	switch m := &look.Plan.Matches[0]; {
 	case m.Override:
 		report.Reason = "the request's own limit applies"
 	case m.Rule != nil:
 		report.Rule = m.Rule.Path()
-		if quotas := s.quotas.Load(); quotas != nil && m.Rule.Divided() != nil {
-			report.Divided = quotas.Bucket(time.Unix(0, int64(now)), domain, d.Entries)
+		if m.Rule.Divided() != nil {
+			report.Divided = a.quotaOf(time.Unix(0, int64(now)), domain, d.Entries)
 		}
 		if m.Rule.Unlimited {
 			report.Reason = "an unlimited rule has no counter"
@@ -132,35 +109,36 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 			report.Reason = "the request's own limit cannot be used with this rule: the rule's own applies"
 		}
 	}
-	b := &x.plan.Batch
+	b := &look.Plan.Batch
 	forgotten := make([]uint64, len(b.Charges))
 	for i := 0; reset && i < len(forgotten); i++ {
-		var err error
-		if forgotten[i], err = s.reset(ctx, now, x, i); err != nil {
+		if forgotten[i], err = look.Reset(ctx, now, i); err != nil {
 			return nil, err
 		}
-		rules.live[x.plan.DomainIndex].Forget(b.Charges[i].ID)
+		rules.Live[look.Plan.DomainIndex].Forget(b.Charges[i].ID)
 	}
-	if err := x.await(s.decide(now, x, x.waiting())); err != nil {
+	if err := look.Decide(now); err != nil {
 		return nil, err
 	}
 	for i := range b.Charges {
-		c := s.counterState(now, x, i)
+		c := a.counterState(now, rules, look, i)
 		c.Forgotten = forgotten[i]
 		report.Counters = append(report.Counters, c)
 	}
 	return report, nil
 }
 
-// counterState says what the counter of charge i of x holds, which was looked at.
-func (s *Service) counterState(now limiter.Time, x *Exchange, i int) CounterState {
-	b := &x.plan.Batch
-	charge, limit, d := &b.Charges[i], x.plan.Limits[i], &b.Decisions[i]
+// counterState returns the state of the counter of charge i of a look that was decided.
+func (a *API) counterState(now limiter.Time, rules *answer.Active, look *answer.Look, i int) CounterState {
+	b := &look.Plan.Batch
+	charge, limit, d := &b.Charges[i], look.Plan.Limits[i], &b.Decisions[i]
 	c := CounterState{
-		Limit: limit.String(), Name: limit.Name, Key: s.live.Hash(charge.ID), Shadow: limit.Candidate,
-		Denied: x.rules.live[x.plan.DomainIndex].Lists(charge.ID),
+		Limit: limit.String(), Name: limit.Name, Key: a.service.Live().Hash(charge.ID), Shadow: limit.Candidate,
+		Denied: rules.Live[look.Plan.DomainIndex].Lists(charge.ID),
 		Used:   d.Before, Capacity: charge.Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
-		Held: s.held(now, b, i),
+	}
+	if held := look.Held(now, i); held != nil {
+		c.Held = &HeldState{held.Requests, held.Hits, held.Oldest.Seconds(), held.Next.Seconds()}
 	}
 	if r := limit.Reservation; r != nil {
 		c.Reserves, c.Estimated = r.Hits(charge.Policy), r.Estimated()

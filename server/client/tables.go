@@ -1,4 +1,4 @@
-package server
+package client
 
 import (
 	"bytes"
@@ -7,28 +7,30 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/server/admin"
 )
 
 // Tables asks for all tables.
-func (c *DebugClient) Tables(ctx context.Context) (*TablesReport, error) {
-	var report TablesReport
-	return &report, c.ask(ctx, http.MethodGet, tablesPath, nil, &report)
+func (c *Debug) Tables(ctx context.Context) (*admin.TablesReport, error) {
+	var report admin.TablesReport
+	return &report, c.ask(ctx, http.MethodGet, admin.TablesPath, nil, &report)
 }
 
 // Rows writes all rows of a table as CSV.
-func (c *DebugClient) Rows(ctx context.Context, table string, to io.Writer) error {
+func (c *Debug) Rows(ctx context.Context, table string, to io.Writer) error {
 	return c.ask(ctx, http.MethodGet, rowPath(table, nil), nil, to)
 }
 
 // Row asks for a row, or deletes it, by the method.
-func (c *DebugClient) Row(ctx context.Context, method, table string, key []string) (*RowReport, error) {
-	var report RowReport
+func (c *Debug) Row(ctx context.Context, method, table string, key []string) (*admin.RowReport, error) {
+	var report admin.RowReport
 	return &report, c.ask(ctx, method, rowPath(table, key), nil, &report)
 }
 
 // PutRow puts a row with the words of a form. Columns are those that the first row of a table gives it, empty by default.
-func (c *DebugClient) PutRow(ctx context.Context, table string, key []string, columns string, row url.Values) (*RowReport, error) {
-	var report RowReport
+func (c *Debug) PutRow(ctx context.Context, table string, key []string, columns string, row url.Values) (*admin.RowReport, error) {
+	var report admin.RowReport
 	query := url.Values{}
 	if columns != "" {
 		query.Set("columns", columns)
@@ -37,13 +39,13 @@ func (c *DebugClient) PutRow(ctx context.Context, table string, key []string, co
 }
 
 // PostRows puts the rows of a file.
-func (c *DebugClient) PostRows(ctx context.Context, table string, file []byte) error {
-	return c.send(ctx, http.MethodPost, rowPath(table, nil), nil, bytes.NewReader(file), new(RowsReport))
+func (c *Debug) PostRows(ctx context.Context, table string, file []byte) error {
+	return c.send(ctx, http.MethodPost, rowPath(table, nil), nil, bytes.NewReader(file), new(admin.RowsReport))
 }
 
 // rowPath returns the path of a table, or of a row.
 func rowPath(table string, key []string) string {
-	parts := []string{tablesPath}
+	parts := []string{admin.TablesPath}
 	for _, part := range append([]string{table}, key...) {
 		parts = append(parts, strings.ReplaceAll(url.PathEscape(part), ".", "%2E")) // by itself or with another it would be a directory
 	}

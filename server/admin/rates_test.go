@@ -1,13 +1,75 @@
-package answer
+package admin_test
 
 import (
 	"strings"
 	"testing"
 	"time"
 
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/admin"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
+
+// noon is the time of these tests.
+const noon = limiter.Time(1_800_014_400 * time.Second)
+
+// A reloaded is the API of a service whose rules change. They may name the table t, which has rows of users.
+type reloaded struct {
+	*admin.API
+
+	t       *testing.T
+	service *answer.Service
+	tables  *tables.Registry
+	now     limiter.Time
+}
+
+func newReloaded(t *testing.T, rules string) *reloaded {
+	t.Helper()
+	r := &reloaded{t: t, tables: new(tables.Registry), now: noon}
+	if _, err := r.tables.Add("t", ""); err != nil {
+		t.Fatal(err)
+	}
+	r.service = servertest.Service(t, answer.Settings{Tables: r.tables}, "")
+	r.API = newAPI(t, r.service, zap.NewNop())
+	r.serve(rules)
+	return r
+}
+
+// serve activates the rules of a domain.
+func (r *reloaded) serve(rules string) {
+	r.t.Helper()
+	r.now += limiter.Time(time.Millisecond)
+	if err := r.service.Serve(r.now, servertest.CompileWith(r.t, rules, descriptors.Options{Tables: r.tables})); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// ask makes a request of al, of the given hits or else of one.
+func (r *reloaded) ask(hits ...uint64) {
+	r.t.Helper()
+	request := oneDescriptor("user", "al")
+	for _, n := range hits {
+		request.Descriptors[0].HitsAddend = wrapperspb.UInt64(n)
+	}
+	if _, _, err := r.service.Answer(r.now, time.Minute, &answer.Exchange{}, servertest.Marshal(r.t, request)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *reloaded) time() time.Time { return time.Unix(0, int64(r.now)) }
+
+// oneDescriptor is a request with a descriptor of one entry in the domain d.
+func oneDescriptor(key, value string) *rls.RateLimitRequest {
+	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{servertest.Entry(key, value)}}}}
+}
 
 // TestRatesGoOnOverLoads loads rules after many hits on a limit whose metrics have values of requests, or names of rows. Its hits
 // stay, and its rate is that of the hits since.
@@ -35,12 +97,12 @@ func TestRatesGoOnOverLoads(t *testing.T) {
 			wait := func(seconds int) {
 				for range seconds {
 					r.now += limiter.Time(time.Second)
-					r.service.Tick(time.Unix(0, int64(r.now)))
+					r.Tick(r.time())
 				}
 			}
 			shown := func(hits uint64, rate float64) {
 				t.Helper()
-				state := r.service.State(time.Unix(0, int64(r.now)), AllRules)
+				state := r.State(r.time(), admin.AllRules)
 				for _, l := range state.Domains[0].Rules {
 					if l.Rule == "user" && (l.TotalHits != hits || l.Hits < rate/3 || l.Hits > rate) {
 						t.Errorf("%d hits, %v/s, are shown, want %d and %v/s", l.TotalHits, l.Hits, hits, rate)
@@ -65,27 +127,6 @@ func TestRatesGoOnOverLoads(t *testing.T) {
 	}
 }
 
-// TestExceededHitsOfNamedRows holds the same of a limit whose row has a name in metrics.
-func TestExceededHitsOfNamedRows(t *testing.T) {
-	r := newReloaded(t, "{domain: d, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second, table: t}}]}")
-	e, err := r.tables.Table("t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Put([]string{"user"}, []string{"al"}, tables.Row{RequestsPerUnit: 3, Name: "gold"}); err != nil {
-		t.Fatal(err)
-	}
-	x := &Exchange{}
-	if _, _, err := r.service.Answer(r.now, time.Minute, x, r.request()); err != nil {
-		t.Fatal(err)
-	}
-	x.service, x.rules = r.service, r.service.rules.Load()
-	x.Exceeded(0)(7)
-	if got := r.service.State(time.Unix(0, int64(r.now)), AllRules).Domains[0].Rules[0]; got.Exceeded != 7 || got.TotalHits != 1 {
-		t.Errorf("the state has %+v, want 1 hit and 7 beyond the limit", got)
-	}
-}
-
 // TestRatesOfLimitsThatShareCounters holds that a domain counts hits once that several of its limits show, since their names in
 // metrics are one.
 func TestRatesOfLimitsThatShareCounters(t *testing.T) {
@@ -93,7 +134,7 @@ func TestRatesOfLimitsThatShareCounters(t *testing.T) {
 		{key: user, value: "al", rate_limit: {requests_per_unit: 5, unit: second}},
 		{key: user_al, rate_limit: {requests_per_unit: 5, unit: second}}]}`)
 	r.ask(50)
-	d := r.service.State(time.Unix(0, int64(r.now)), AllRules).Domains[0]
+	d := r.State(r.time(), admin.AllRules).Domains[0]
 	if sum := d.Rules[0].Hits + d.Rules[1].Hits; d.Rules[0].TotalHits != 50 || d.Rules[1].TotalHits != 50 || sum != 2*d.Hits {
 		t.Errorf("the domain has %v hits a second, its limits %v and %v, want each as many", d.Hits, d.Rules[0].Hits, d.Rules[1].Hits)
 	}
@@ -102,7 +143,7 @@ func TestRatesOfLimitsThatShareCounters(t *testing.T) {
 // TestUnknownDomainsThatRulesHave holds that a domain is no longer unknown with rules that have it.
 func TestUnknownDomainsThatRulesHave(t *testing.T) {
 	r := newReloaded(t, "{domain: shop, descriptors: [{key: user, rate_limit: {requests_per_unit: 5, unit: second}}]}")
-	unknown := func() int { return len(r.service.State(time.Unix(0, int64(r.now)), AllRules).UnknownDomains) }
+	unknown := func() int { return len(r.State(r.time(), admin.AllRules).UnknownDomains) }
 	if r.ask(); unknown() != 1 {
 		t.Fatalf("%d unknown domains, want d", unknown())
 	}
@@ -118,23 +159,40 @@ func TestRateOfALimitThatSharesWhatIsBeyondTheBounds(t *testing.T) {
 	const detailed = "{domain: d, descriptors: [{key: user, detailed_metric: true, rate_limit: {requests_per_unit: 5, unit: second}}"
 	r := newReloaded(t, detailed+"]}")
 	ask := func(key, value string, hits uint32) {
-		request := oneDescriptor(0, key, value)
+		request := oneDescriptor(key, value)
 		request.HitsAddend = hits
-		if _, _, err := r.service.Answer(r.now, time.Minute, &Exchange{}, marshal(t, request)); err != nil {
+		if _, _, err := r.service.Answer(r.now, time.Minute, &answer.Exchange{}, servertest.Marshal(t, request)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ask("user", strings.Repeat("x", 1000), 1_000_000) // no name of a series is as long
 	for range 60 {
 		r.now += limiter.Time(time.Second)
-		r.service.Tick(time.Unix(0, int64(r.now)))
+		r.Tick(r.time())
 	}
 	r.serve(detailed + ", {key: other, rate_limit: {requests_per_unit: 5, unit: second}}]}")
 	ask("other", "v", 1)
-	state := r.service.State(time.Unix(0, int64(r.now)), AllRules)
+	state := r.State(r.time(), admin.AllRules)
 	for _, l := range state.Domains[0].Rules {
 		if l.Rule == "other" && (l.TotalHits != 1_000_001 || l.Hits > 1) {
 			t.Errorf("%d hits, %v a second, are shown, want 1,000,001 and those of one hit", l.TotalHits, l.Hits)
+		}
+	}
+}
+
+// TestDeniedDescriptorsOfAList has each of two limits deny a request. It counts once among those of the domain, and each of
+// the two keys has a share of all.
+func TestDeniedDescriptorsOfAList(t *testing.T) {
+	r := newReloaded(t, "{domain: d, descriptors: [{key: user, rate_limits: [{requests_per_unit: 0, unit: minute}, {requests_per_unit: 0, unit: day}]}]}")
+	for i := range 3 {
+		now := r.time().Add(time.Duration(i) * 5 * time.Second)
+		r.Tick(now)
+		for range 50 {
+			r.ask()
+		}
+		d := r.State(now, admin.AllRules).Domains[0]
+		if len(d.DeniedKeys) != 2 || d.DeniedKeys[0].Share != 1 || d.DeniedKeys[1].Share != 1 || d.DeniedRequests != d.DeniedKeys[0].PerSecond {
+			t.Errorf("%v denied a second, by the keys %+v, want two keys with all of them", d.DeniedRequests, d.DeniedKeys)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package client
 
 import (
 	"bytes"
@@ -15,12 +15,14 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// DebugClient asks the debug listener of a running sluice. Its methods may be called concurrently. An error of one
+// Debug asks the debug listener of a running sluice. Its methods may be called concurrently. An error of one
 // says why there is no answer.
-type DebugClient struct {
+type Debug struct {
 	// Addr is host:port or unix:///path.
 	Addr string
 	// TLS secures the connection. Nil means plain text.
@@ -30,9 +32,9 @@ type DebugClient struct {
 }
 
 // State asks what is so now. It has the limits that were hit in the last five minutes, at most so many.
-func (c *DebugClient) State(ctx context.Context, most int) (*live.State, error) {
+func (c *Debug) State(ctx context.Context, most int) (*live.State, error) {
 	var state live.State
-	if err := c.ask(ctx, http.MethodGet, statePath, url.Values{"rules": {"active"}, "most": {strconv.Itoa(most)}}, &state); err != nil {
+	if err := c.ask(ctx, http.MethodGet, admin.StatePath, url.Values{"rules": {"active"}, "most": {strconv.Itoa(most)}}, &state); err != nil {
 		return nil, err
 	}
 	if state.Version != live.Version {
@@ -43,7 +45,7 @@ func (c *DebugClient) State(ctx context.Context, most int) (*live.State, error) 
 
 // ResetDenied resets the counters of keys that are denied. Without a token, the answer says what it would do, and has
 // the token that does it.
-func (c *DebugClient) ResetDenied(ctx context.Context, which live.Selection, token string) (*live.Reset, error) {
+func (c *Debug) ResetDenied(ctx context.Context, which live.Selection, token string) (*live.Reset, error) {
 	values := url.Values{}
 	for name, value := range map[string]string{"domain": which.Domain, "rule": which.Rule, "key": which.Key, "token": token} {
 		if value != "" {
@@ -51,19 +53,19 @@ func (c *DebugClient) ResetDenied(ctx context.Context, which live.Selection, tok
 		}
 	}
 	var report live.Reset
-	if err := c.ask(ctx, http.MethodPost, resetPath, values, &report); err != nil {
+	if err := c.ask(ctx, http.MethodPost, admin.ResetPath, values, &report); err != nil {
 		return nil, err
 	}
 	return &report, nil
 }
 
 // ask asks for one answer in JSON and puts it into what into points to.
-func (c *DebugClient) ask(ctx context.Context, method, path string, values url.Values, into any) error {
+func (c *Debug) ask(ctx context.Context, method, path string, values url.Values, into any) error {
 	return c.send(ctx, method, path, values, nil, into)
 }
 
 // send is ask with a body, which may be nil. The path is escaped. With an [io.Writer], the answer is written to that as it comes.
-func (c *DebugClient) send(ctx context.Context, method, path string, values url.Values, sent io.Reader, into any) error {
+func (c *Debug) send(ctx context.Context, method, path string, values url.Values, sent io.Reader, into any) error {
 	scheme, host, transport := "http", c.Addr, &http.Transport{DisableKeepAlives: true}
 	if path, ok := strings.CutPrefix(c.Addr, "unix:"); ok {
 		host = "localhost"
@@ -73,7 +75,7 @@ func (c *DebugClient) send(ctx context.Context, method, path string, values url.
 	}
 	if c.TLS != nil {
 		scheme, transport.TLSClientConfig = "https", c.TLS.HTTPClient()
-	} else if c.Token != "" && !strings.HasPrefix(c.Addr, "unix:") && !namesLoopback(c.Addr) {
+	} else if c.Token != "" && !strings.HasPrefix(c.Addr, "unix:") && !web.NamesLoopback(c.Addr) {
 		return errors.New("a token is sent over TLS only, since everybody on the way could read it: use --tls")
 	}
 	request, err := http.NewRequestWithContext(ctx, method, scheme+"://"+host+path+"?"+values.Encode(), sent)

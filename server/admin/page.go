@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
-	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/server/web"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -41,13 +41,13 @@ var page = template.Must(template.New("").Funcs(template.FuncMap{
 
 // pageHandler answers browsers at / with a page of the state, and others with what listens here.
 type pageHandler struct {
-	*answer.Handler
-	guard  *guard
+	*API
+
 	policy string
 }
 
-func newPageHandler(h *answer.Handler, g *guard) *pageHandler {
-	return &pageHandler{h, g, pagePolicy()}
+func newPageHandler(a *API) *pageHandler {
+	return &pageHandler{a, pagePolicy()}
 }
 
 // acceptsHTML reports whether a browser asks.
@@ -128,16 +128,16 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, debugIndex) // a client that went away
 		return
 	}
-	part, which := "page", answer.AllRules
+	part, which := "page", AllRules
 	if r.URL.RawQuery == "part=now" {
-		part, which = "now", answer.StateRules{Most: mostActive}
+		part, which = "now", StateRules{Most: mostActive}
 	}
-	now, _ := h.Clock.Now()
-	state := newPageState(h.Service.State(time.Unix(0, int64(now)), which))
+	now, _ := h.clock.Now()
+	state := newPageState(h.State(time.Unix(0, int64(now)), which))
 	state.CanReset = asks.right >= access.Write
 	var b bytes.Buffer
 	if err := page.ExecuteTemplate(&b, part, state); err != nil {
-		h.Logger.Error("the page of the state does not render", zap.Error(err))
+		h.logger.Error("the page of the state does not render", zap.Error(err))
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 		return
 	}
@@ -148,7 +148,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Content-Security-Policy", h.policy)
 	header.Set("Sluice-Rules", state.Config.Hash)
-	_, _ = (&paced{ResponseWriter: w}).Write(b.Bytes()) // a client that went away
+	_, _ = (&web.Paced{ResponseWriter: w}).Write(b.Bytes()) // a client that went away
 }
 
 // drawLine draws the hits of the last five minutes, and of them those denied.

@@ -1,4 +1,4 @@
-package server
+package admin_test
 
 import (
 	"encoding/json"
@@ -17,7 +17,9 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/client"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -59,7 +61,7 @@ func askHTTP(t *testing.T, method, target string, header ...string) (int, http.H
 
 func askState(t *testing.T, addr, query string) *live.State {
 	t.Helper()
-	code, _, body := askHTTP(t, http.MethodGet, "http://"+addr+statePath+query)
+	code, _, body := askHTTP(t, http.MethodGet, "http://"+addr+admin.StatePath+query)
 	var state live.State
 	if err := json.Unmarshal([]byte(body), &state); err != nil || code != 200 {
 		t.Fatalf("%d, %v: %s", code, err, body)
@@ -69,12 +71,13 @@ func askState(t *testing.T, addr, query string) *live.State {
 
 // TestState holds what the state says of requests.
 func TestState(t *testing.T) {
-	s := service(t, answer.Settings{TopKeys: live.Clear}, shownRules)
-	addr, _ := debugServer(t, s)
-	s.Tick(time.Now())
+	s := servertest.Service(t, answer.Settings{TopKeys: live.Clear}, shownRules)
+	a := newAPI(t, s, zap.NewNop())
+	addr := listen(t, a)
+	a.Tick(time.Now())
 	for key, n := range map[string]int{"user": 7, "detail": 5, "shy": 4, "usr": 3} {
 		for range n {
-			hitCounter(t, s, key, "al", 1, nil)
+			servertest.Hit(t, s, key, "al", 1, nil)
 		}
 	}
 	state := askState(t, addr, "")
@@ -99,7 +102,7 @@ func TestState(t *testing.T) {
 	if u := d.Unmatched; len(u) != 1 || u[0].Key != "usr" || u[0].Seen != 3 || u[0].Meant != "user" {
 		t.Errorf("unmatched is %+v, want usr, which was meant to be user", u)
 	}
-	report := askCounters(t, addr, CounterQuery{Descriptor: "user=al"})
+	report := askCounters(t, addr, client.CounterQuery{Descriptor: "user=al"})
 	if got := report.Counters[0].Key; got != d.DeniedKeys[0].Hash {
 		t.Errorf("explain says that the key of user=al is %s, the state %s", got, d.DeniedKeys[0].Hash)
 	}
@@ -114,13 +117,13 @@ func TestState(t *testing.T) {
 // TestStateHasNoValues holds that hashed, the default, and off keep nothing that clients send.
 func TestStateHasNoValues(t *testing.T) {
 	for _, mode := range []string{"", live.Hashed, live.Off} {
-		s := service(t, answer.Settings{TopKeys: mode}, shownRules)
+		s := servertest.Service(t, answer.Settings{TopKeys: mode}, shownRules)
 		addr, logs := debugServer(t, s)
 		for range 5 {
-			hitCounter(t, s, "user", "s3cret", 1, nil)
-			hitCounter(t, s, "usr", "s3cret", 1, nil)
+			servertest.Hit(t, s, "user", "s3cret", 1, nil)
+			servertest.Hit(t, s, "usr", "s3cret", 1, nil)
 		}
-		_, _, body := askHTTP(t, http.MethodGet, "http://"+addr+statePath)
+		_, _, body := askHTTP(t, http.MethodGet, "http://"+addr+admin.StatePath)
 		_, _, html := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html")
 		for _, text := range []string{body, html, fmt.Sprint(logs.All())} {
 			if strings.Contains(text, "s3cret") {
@@ -134,7 +137,7 @@ func TestStateHasNoValues(t *testing.T) {
 }
 
 func TestStateRejectsBadQueries(t *testing.T) {
-	addr, _ := debugServer(t, service(t, answer.Settings{}, shownRules))
+	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, shownRules))
 	for query, want := range map[string]string{
 		"?rule=all":       `unknown parameter \"rule\" (allowed: rules, most)`,
 		"?rules=some":     `parameter rules is \"some\": must be all or active`,
@@ -143,12 +146,12 @@ func TestStateRejectsBadQueries(t *testing.T) {
 		"?%zz":            "the query does not parse",
 		"?most=5&most=no": `parameter \"most\" is given 2 times: one most is asked for at a time`,
 	} {
-		code, _, body := askHTTP(t, http.MethodGet, "http://"+addr+statePath+query)
+		code, _, body := askHTTP(t, http.MethodGet, "http://"+addr+admin.StatePath+query)
 		if (code == 200) != (want == "") || !strings.Contains(body, want) {
 			t.Errorf("%s = %d %s, want %s", query, code, body, want)
 		}
 	}
-	if code, _, body := askHTTP(t, http.MethodPost, "http://"+addr+statePath); code != http.StatusMethodNotAllowed {
+	if code, _, body := askHTTP(t, http.MethodPost, "http://"+addr+admin.StatePath); code != http.StatusMethodNotAllowed {
 		t.Errorf("POST = %d %s, want 405", code, body)
 	}
 }
@@ -159,50 +162,51 @@ func TestStateSaysThatMemoryIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serviceOn(t, table, answer.Settings{}, shownRules)
+	s := servertest.ServiceOn(t, table, answer.Settings{}, shownRules)
+	a := newAPI(t, s, zap.NewNop())
 	now := time.Now()
-	s.Tick(now)
-	if wrong := s.State(now, answer.AllRules).Wrong; len(wrong) > 0 {
+	a.Tick(now)
+	if wrong := a.State(now, admin.AllRules).Wrong; len(wrong) > 0 {
 		t.Errorf("at first %+v is wrong, want nothing", wrong)
 	}
 	for i := range 5000 {
-		hitCounter(t, s, "user", strconv.Itoa(i), 1, nil)
+		servertest.Hit(t, s, "user", strconv.Itoa(i), 1, nil)
 	}
-	wrong := s.State(now.Add(time.Second), answer.AllRules).Wrong
+	wrong := a.State(now.Add(time.Second), admin.AllRules).Wrong
 	if len(wrong) != 1 || wrong[0].Code != telemetry.MemoryFull || !strings.Contains(wrong[0].Remedy, "--counter-memory") {
 		t.Errorf("wrong is %+v, want memory_full", wrong)
 	}
-	if wrong := s.State(now.Add(2*time.Minute), answer.AllRules).Wrong; len(wrong) > 0 {
+	if wrong := a.State(now.Add(2*time.Minute), admin.AllRules).Wrong; len(wrong) > 0 {
 		t.Errorf("two minutes later %+v is wrong, want nothing", wrong)
 	}
 }
 
 // TestResetAsksFirst holds the preview, the token and what a reset does.
 func TestResetAsksFirst(t *testing.T) {
-	s := service(t, answer.Settings{}, shownRules)
+	s := servertest.Service(t, answer.Settings{}, shownRules)
 	addr, logs := debugServer(t, s)
 	for range 5 {
-		hitCounter(t, s, "user", "al", 1, nil)
-		hitCounter(t, s, "user", "bo", 1, nil)
-		hitCounter(t, s, "detail", "al", 1, nil)
+		servertest.Hit(t, s, "user", "al", 1, nil)
+		servertest.Hit(t, s, "user", "bo", 1, nil)
+		servertest.Hit(t, s, "detail", "al", 1, nil)
 	}
 	used := func(descriptor string) uint64 {
-		return askCounters(t, addr, CounterQuery{Descriptor: descriptor}).Counters[0].Used
+		return askCounters(t, addr, client.CounterQuery{Descriptor: descriptor}).Counters[0].Used
 	}
 	before := used("user=al")
-	key := askCounters(t, addr, CounterQuery{Descriptor: "user=al"}).Counters[0].Key
+	key := askCounters(t, addr, client.CounterQuery{Descriptor: "user=al"}).Counters[0].Key
 	which := live.Selection{Domain: "d", Key: key}
-	would, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), which, "")
+	would, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), which, "")
 	if err != nil || would.Done || would.Counters != 1 || would.Used != before || would.Token == "" || used("user=al") != before {
 		t.Fatalf("the preview is %+v, %v, and %d are used", would, err, used("user=al"))
 	}
 	for _, other := range []live.Selection{{Domain: "d"}, {Domain: "d", Rule: "user"}, {Domain: "other", Key: key}} {
-		if _, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), other, would.Token); err == nil || !strings.Contains(err.Error(), "not for this selection") {
+		if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), other, would.Token); err == nil || !strings.Contains(err.Error(), "not for this selection") {
 			t.Errorf("%s: %v, want that the token is for another selection", other, err)
 		}
 	}
 	shown := live.Selection{Domain: "d", Key: "#" + key} // as top and the page write it
-	did, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), shown, would.Token)
+	did, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), shown, would.Token)
 	if err != nil || !did.Done || did.Counters != 1 || did.Used != before {
 		t.Fatalf("the reset is %+v, %v", did, err)
 	}
@@ -213,36 +217,17 @@ func TestResetAsksFirst(t *testing.T) {
 	if len(said) != 1 || said[0].ContextMap()["selection"] != "the key #"+key+" in the domain d" || said[0].ContextMap()["counters"] != int64(1) || said[0].ContextMap()["by"] == "" {
 		t.Errorf("the log says %+v", said)
 	}
-	if _, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), which, ""); err == nil || !strings.Contains(err.Error(), "there is nothing to reset") {
+	if _, err := (&client.Debug{Addr: addr}).ResetDenied(t.Context(), which, ""); err == nil || !strings.Contains(err.Error(), "there is nothing to reset") {
 		t.Errorf("a second preview: %v, want that there is nothing", err)
 	}
-	would, err = (&DebugClient{Addr: addr}).ResetDenied(t.Context(), live.Selection{Domain: "d", Rule: "user"}, "")
+	would, err = (&client.Debug{Addr: addr}).ResetDenied(t.Context(), live.Selection{Domain: "d", Rule: "user"}, "")
 	if err != nil || would.Counters != 1 {
 		t.Errorf("by the rule: %+v, %v, want one counter", would, err)
 	}
 }
 
-// TestTokensExpire holds for how long a preview may be confirmed.
-func TestTokensExpire(t *testing.T) {
-	h := newResetHandler(answer.NewHandler(service(t, answer.Settings{}, shownRules), zap.NewNop(), nil, false))
-	which := live.Selection{Domain: "d"}
-	now := time.Unix(1_700_000_000, 0)
-	token := h.token(which, now.Add(tokenLife))
-	if err := h.confirms(token, which, now.Add(tokenLife)); err != nil {
-		t.Errorf("after a minute: %v", err)
-	}
-	if err := h.confirms(token, which, now.Add(tokenLife+time.Second)); err == nil {
-		t.Error("after more than a minute the token still confirms")
-	}
-	for _, bad := range []string{"", ".", "99999999999.", token + "0", "x" + token, strings.Replace(token, "17", "18", 1)} {
-		if err := h.confirms(bad, which, now); err == nil {
-			t.Errorf("%q confirms", bad)
-		}
-	}
-}
-
 func TestResetRejectsBadQueries(t *testing.T) {
-	addr, _ := debugServer(t, service(t, answer.Settings{}, shownRules))
+	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, shownRules))
 	for query, want := range map[string]string{
 		"":                   "parameter domain is missing",
 		"?domain=d&user=al":  `unknown parameter \"user\"`,
@@ -253,24 +238,24 @@ func TestResetRejectsBadQueries(t *testing.T) {
 		"?domain=d&key=%23":  "parameter key is empty",
 		"?domain=d&rule=":    "parameter rule is empty",
 	} {
-		if code, _, body := askHTTP(t, http.MethodPost, "http://"+addr+resetPath+query); code < 400 || !strings.Contains(body, want) {
+		if code, _, body := askHTTP(t, http.MethodPost, "http://"+addr+admin.ResetPath+query); code < 400 || !strings.Contains(body, want) {
 			t.Errorf("%s = %d %s, want %s", query, code, body, want)
 		}
 	}
-	if code, _, _ := askHTTP(t, http.MethodGet, "http://"+addr+resetPath+"?domain=d"); code != http.StatusMethodNotAllowed {
+	if code, _, _ := askHTTP(t, http.MethodGet, "http://"+addr+admin.ResetPath+"?domain=d"); code != http.StatusMethodNotAllowed {
 		t.Errorf("GET = %d, want 405", code)
 	}
 }
 
 // TestPage holds the page's bounds: what browsers may load, its size, and that what clients send stays text.
 func TestPage(t *testing.T) {
-	s := service(t, answer.Settings{TopKeys: live.Clear}, shownRules)
+	s := servertest.Service(t, answer.Settings{TopKeys: live.Clear}, shownRules)
 	addr, _ := debugServer(t, s)
 	const evil = `<img src=x onerror=alert(1)>`
 	for range 5 {
-		hitCounter(t, s, "user", evil, 1, nil)
-		hitCounter(t, s, evil, "v", 1, nil)
-		hitCounter(t, s, "shy", "al", 1, nil)
+		servertest.Hit(t, s, "user", evil, 1, nil)
+		servertest.Hit(t, s, evil, "v", 1, nil)
+		servertest.Hit(t, s, "shy", "al", 1, nil)
 	}
 	for _, part := range []string{"", "?part=now"} {
 		code, header, body := askHTTP(t, http.MethodGet, "http://"+addr+"/"+part, "Accept", "text/html,*/*")
@@ -310,11 +295,11 @@ func TestPage(t *testing.T) {
 			t.Errorf("the policy is %q", policy)
 		}
 	}
-	if len(pageText) > 60<<10 {
-		t.Errorf("the page has %d bytes, want at most 60 KiB", len(pageText))
+	if len(admin.PageText) > 60<<10 {
+		t.Errorf("the page has %d bytes, want at most 60 KiB", len(admin.PageText))
 	}
 	_, header, body := askHTTP(t, http.MethodGet, "http://"+addr+"/")
-	if body != debugIndex || !strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
+	if body != admin.DebugIndex || !strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
 		t.Errorf("without Accept: text/html the answer is %v:\n%s", header, body)
 	}
 	if code, _, _ := askHTTP(t, http.MethodGet, "http://"+addr+"/"+url.PathEscape("nothing"), "Accept", "text/html"); code != http.StatusNotFound {
@@ -325,10 +310,10 @@ func TestPage(t *testing.T) {
 // TestPageResetsInAnyDomain holds that the buttons ask for the domain that they stand beside, whatever it is called.
 func TestPageResetsInAnyDomain(t *testing.T) {
 	const domain = `a&b=c #d+"<e>`
-	s := service(t, answer.Settings{}, fmt.Sprintf("{domain: %q, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 0}}]}", domain))
+	s := servertest.Service(t, answer.Settings{}, fmt.Sprintf("{domain: %q, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 0}}]}", domain))
 	addr, _ := debugServer(t, s)
-	request := &rls.RateLimitRequest{Domain: domain, Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("user", "al")}}}}
-	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, marshal(t, request)); err != nil {
+	request := &rls.RateLimitRequest{Domain: domain, Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{servertest.Entry("user", "al")}}}}
+	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, servertest.Marshal(t, request)); err != nil {
 		t.Fatal(err)
 	}
 	_, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html")
@@ -343,7 +328,7 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 		}
 		for _, a := range n.Attr {
 			if a.Key == "data-reset" {
-				_, _, said := askHTTP(t, http.MethodPost, "http://"+addr+resetPath+"?"+a.Val)
+				_, _, said := askHTTP(t, http.MethodPost, "http://"+addr+admin.ResetPath+"?"+a.Val)
 				asked = append(asked, said)
 			}
 		}

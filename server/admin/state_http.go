@@ -1,22 +1,21 @@
-package server
+package admin
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
-	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// statePath is where the debug listener tells what is so now.
-const statePath = "/api/v1/state"
+// StatePath is the path of the state.
+const StatePath = "/api/v1/state"
 
-// stateEndpoint is [statePath]: a [live.State].
-func stateEndpoint(h *answer.Handler) endpoint {
+// stateEndpoint is [StatePath]: a [live.State].
+func (a *API) stateEndpoint() endpoint {
 	return endpoint{
 		methods: map[string]access.Right{http.MethodGet: access.Read},
 		must:    "GET",
@@ -25,15 +24,15 @@ func stateEndpoint(h *answer.Handler) endpoint {
 			if err != nil {
 				return nil, err
 			}
-			now, _ := h.Clock.Now()
-			return h.Service.State(time.Unix(0, int64(now)), which), nil
+			now, _ := a.clock.Now()
+			return a.State(time.Unix(0, int64(now)), which), nil
 		},
 	}
 }
 
 // stateRules reads the query of a state.
-func stateRules(query string) (answer.StateRules, error) {
-	which := answer.AllRules
+func stateRules(query string) (StateRules, error) {
+	which := AllRules
 	values, err := readQuery(query, "rules", "most")
 	if err != nil {
 		return which, err
@@ -46,8 +45,8 @@ func stateRules(query string) (answer.StateRules, error) {
 	}
 	if values.Has("most") {
 		most := values.Get("most")
-		if which.Most, err = strconv.Atoi(most); err != nil || which.Most < 0 || which.Most > answer.AllRules.Most {
-			return which, fmt.Errorf("parameter most is %.100q: must be 0 to %d", most, answer.AllRules.Most)
+		if which.Most, err = strconv.Atoi(most); err != nil || which.Most < 0 || which.Most > AllRules.Most {
+			return which, fmt.Errorf("parameter most is %.100q: must be 0 to %d", most, AllRules.Most)
 		}
 	}
 	return which, nil
@@ -60,16 +59,12 @@ func writeJSON(w http.ResponseWriter, report any, err error) {
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
 	if err != nil {
-		code := http.StatusBadRequest
-		if e, ok := errors.AsType[requestError](err); ok {
-			code = e.code
-		}
-		w.WriteHeader(code)
+		w.WriteHeader(statusCode(err, http.StatusBadRequest))
 		report = struct {
 			Error string `json:"error"`
 		}{err.Error()}
 	}
-	enc := json.NewEncoder(&paced{ResponseWriter: w})
+	enc := json.NewEncoder(&web.Paced{ResponseWriter: w})
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(report) // a client that went away

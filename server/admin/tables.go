@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/server/access"
-	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/web"
 )
 
-// tablesPath is where the debug listener shows and changes tables: below it stand the name of one and, behind that, the values of the
-// key columns of one row.
-const tablesPath = "/api/v1/tables"
+// TablesPath is the path of all tables. The name of a table below it, and then the values of the key columns, are the path of a
+// row.
+const TablesPath = "/api/v1/tables"
 
 // maxRowsBody is how long the rows of one POST may be.
 const maxRowsBody = 4 << 20
@@ -55,10 +55,9 @@ type RowsReport struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// tablesHandler answers below [tablesPath].
+// tablesHandler answers below [TablesPath].
 type tablesHandler struct {
-	*answer.Handler
-	guard *guard
+	*API
 }
 
 // The rights of what is asked of all tables, of one, and of a row.
@@ -94,9 +93,9 @@ func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, report, err)
 }
 
-// tablePath reads what stands behind [tablesPath].
+// tablePath reads what stands behind [TablesPath].
 func tablePath(escaped string) (name string, key []string, err error) {
-	below := strings.TrimPrefix(strings.TrimPrefix(escaped, tablesPath), "/")
+	below := strings.TrimPrefix(strings.TrimPrefix(escaped, TablesPath), "/")
 	if below == "" {
 		return "", nil, nil
 	}
@@ -108,7 +107,7 @@ func tablePath(escaped string) (name string, key []string, err error) {
 		key = append(key, value)
 	}
 	if key[0] == "" {
-		return "", key[1:], fmt.Errorf("the path names no table: must be %s/NAME/KEY", tablesPath)
+		return "", key[1:], fmt.Errorf("the path names no table: must be %s/NAME/KEY", TablesPath)
 	}
 	return key[0], key[1:], nil
 }
@@ -142,12 +141,12 @@ func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (
 	}
 	change := tables.Change{Values: key, Delete: r.Method == http.MethodDelete}
 	if !change.Delete {
-		body, err := io.ReadAll(io.LimitReader(r.Body, maxHTTPBody+1))
+		body, err := io.ReadAll(io.LimitReader(r.Body, web.MaxBody+1))
 		if err != nil {
 			return nil, err
 		}
-		if len(body) > maxHTTPBody {
-			return nil, reject(http.StatusRequestEntityTooLarge, "the row is longer than %d KiB", maxHTTPBody>>10)
+		if len(body) > web.MaxBody {
+			return nil, reject(http.StatusRequestEntityTooLarge, "the row is longer than %d KiB", web.MaxBody>>10)
 		}
 		if change.Row, err = tables.ParseRow(string(body)); err != nil {
 			return nil, err
@@ -167,7 +166,7 @@ func columnsParameter(query string) ([]string, error) {
 }
 
 func (h *tablesHandler) entry(name string) (*tables.Entry, error) {
-	e, err := h.Service.Tables().Table(name)
+	e, err := h.service.Settings().Tables.Table(name)
 	if err != nil {
 		return nil, reject(http.StatusNotFound, "%v", err)
 	}
@@ -177,8 +176,8 @@ func (h *tablesHandler) entry(name string) (*tables.Entry, error) {
 // all returns all tables.
 func (h *tablesHandler) all() *TablesReport {
 	report := &TablesReport{Tables: []TableReport{}}
-	for _, name := range h.Service.Tables().Names() {
-		e, _ := h.Service.Tables().Table(name) // it has the name
+	for _, name := range h.service.Settings().Tables.Names() {
+		e, _ := h.service.Settings().Tables.Table(name) // it has the name
 		t := TableReport{Name: name, Columns: []string{}, Rows: e.Rows().Len(), Source: e.Path}
 		if c := e.Rows().Columns(); c != nil {
 			t.Columns = *c
@@ -197,8 +196,8 @@ func (h *tablesHandler) list(w http.ResponseWriter, name string) error {
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := e.Rows().WriteCSV(&paced{ResponseWriter: w}); err != nil {
-		h.Logger.Debug("write "+tablesPath, zap.Error(err)) // a client that went away
+	if err := e.Rows().WriteCSV(&web.Paced{ResponseWriter: w}); err != nil {
+		h.logger.Debug("write "+TablesPath, zap.Error(err)) // a client that went away
 	}
 	return nil
 }
@@ -243,7 +242,7 @@ func (h *tablesHandler) columns(e *tables.Entry, asked []string, values int) ([]
 			return nil, reject(http.StatusConflict, "table %s has the columns %s, not %s", e.Name(), strings.Join(columns, ", "), strings.Join(asked, ", "))
 		}
 	}
-	set := h.Service.Rules()
+	set := h.service.Rules()
 	if columns == nil && set != nil {
 		for _, use := range set.TableUses(e.Name()) {
 			last := []string{use.Column()}
@@ -264,7 +263,7 @@ func (h *tablesHandler) columns(e *tables.Entry, asked []string, values int) ([]
 
 // fits returns why a table of these columns does not fit the rules in force.
 func (h *tablesHandler) fits(e *tables.Entry, columns []string) error {
-	if set := h.Service.Rules(); set != nil {
+	if set := h.service.Rules(); set != nil {
 		return set.TableFits(e.Name(), columns)
 	}
 	return nil
@@ -288,15 +287,15 @@ func (h *tablesHandler) change(e *tables.Entry, by string, columns []string, c t
 	if report.Was != nil {
 		said = append(said, zap.String("was", report.Was.String()))
 	}
-	metrics := h.Service.TableMetrics(e.Name())
+	metrics := h.service.Settings().TableMetrics[e.Name()]
 	if c.Delete {
 		metrics.Deleted.Inc()
-		h.Logger.Info("row deleted", said...)
+		h.logger.Info("row deleted", said...)
 		return report, nil
 	}
 	report.Row = &c.Row
 	metrics.Put.Inc()
-	h.Logger.Info("row put", append(said, zap.String("row", c.Row.String()))...)
+	h.logger.Info("row put", append(said, zap.String("row", c.Row.String()))...)
 	return report, nil
 }
 
@@ -320,13 +319,13 @@ func (h *tablesHandler) post(e *tables.Entry, r *http.Request, asked []string, b
 	if err := h.apply(e, columns, changes); err != nil {
 		return nil, err
 	}
-	h.Service.TableMetrics(e.Name()).Put.Add(float64(len(changes)))
+	h.service.Settings().TableMetrics[e.Name()].Put.Add(float64(len(changes)))
 	report := &RowsReport{Table: e.Name(), Rows: len(changes)}
 	for _, d := range found {
 		report.Warnings = append(report.Warnings, d.String())
-		h.Logger.Warn("tables: "+d.String(), zap.String("by", by), zap.String("table", e.Name()))
+		h.logger.Warn("tables: "+d.String(), zap.String("by", by), zap.String("table", e.Name()))
 	}
-	h.Logger.Info("rows put", zap.String("by", by), zap.String("table", e.Name()), zap.Int("rows", len(changes)))
+	h.logger.Info("rows put", zap.String("by", by), zap.String("table", e.Name()), zap.Int("rows", len(changes)))
 	return report, nil
 }
 
@@ -346,14 +345,14 @@ func (c *counted) Read(p []byte) (int, error) {
 
 // apply makes changes durable and puts them in force.
 func (h *tablesHandler) apply(e *tables.Entry, columns []string, changes []tables.Change) error {
-	release, err := h.Service.Tables().Claim(e, columns, func() error { return h.fits(e, columns) })
+	release, err := h.service.Settings().Tables.Claim(e, columns, func() error { return h.fits(e, columns) })
 	if err == nil {
 		defer release()
 		err = e.Journal.Apply(columns, changes)
 	}
 	switch {
 	case err == nil:
-		h.Service.TablesChanged()
+		h.service.TablesChanged()
 		return nil
 	case errors.Is(err, tables.ErrColumns): // another was first
 		return reject(http.StatusConflict, "table %s: %v", e.Name(), err)

@@ -1,30 +1,30 @@
-package server
+package admin_test
 
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/admin"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/client"
+	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
 const countersRules = `
@@ -47,30 +47,10 @@ descriptors:
   - {key: parent, descriptors: [{key: child, rate_limit: {unit: year, requests_per_unit: 5}}]}
 `
 
-// debugServer is the debug listener of a service on loopback, with its log.
-func debugServer(t *testing.T, s *answer.Service) (addr string, logs *observer.ObservedLogs) {
-	t.Helper()
-	core, logs := observer.New(zap.DebugLevel)
-	srv := httptest.NewServer(debugHandler(answer.NewHandler(s, zap.New(core), nil, false), DebugRights{}))
-	t.Cleanup(srv.Close)
-	return strings.TrimPrefix(srv.URL, "http://"), logs
-}
-
-// hitCounter takes hits of one descriptor, with its own limit unless that is nil.
-func hitCounter(t *testing.T, s *answer.Service, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) {
-	t.Helper()
-	request := &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
-		Entries: []*rlcommon.RateLimitDescriptor_Entry{entry(key, value)}, HitsAddend: wrapperspb.UInt64(hits), Limit: limit,
-	}}}
-	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, marshal(t, request)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func askCounters(t *testing.T, addr string, q CounterQuery) *answer.CounterReport {
+func askCounters(t *testing.T, addr string, q client.CounterQuery) *admin.CounterReport {
 	t.Helper()
 	q.Domain = "d"
-	report, err := (&DebugClient{Addr: addr}).Counters(t.Context(), q)
+	report, err := (&client.Debug{Addr: addr}).Counters(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,31 +60,31 @@ func askCounters(t *testing.T, addr string, q CounterQuery) *answer.CounterRepor
 // TestCountersAreLookedUpAndReset does both for each algorithm. All windows are long, so
 // that the test's own time does not matter.
 func TestCountersAreLookedUpAndReset(t *testing.T) {
-	s := service(t, answer.Settings{}, countersRules)
+	s := servertest.Service(t, answer.Settings{}, countersRules)
 	addr, logs := debugServer(t, s)
 	for _, tt := range []struct {
 		key  string
 		hits []uint64
-		want []answer.CounterState
+		want []admin.CounterState
 	}{
-		{"window", []uint64{3}, []answer.CounterState{{Limit: "5/year", Name: "yearly", Used: 3, Capacity: 5, Remaining: 2}}},
-		{"window", []uint64{5, 3}, []answer.CounterState{{Limit: "5/year", Name: "yearly", Used: 8, Capacity: 5, Over: true, Denied: true}}},
-		{"ring", []uint64{5, 1}, []answer.CounterState{{Limit: "5/year, sliding_window of 10 sub-windows", Used: 6, Capacity: 5, Over: true, Denied: true}}},
-		{"log", []uint64{2, 2}, []answer.CounterState{{Limit: "5/year, sliding_log", Used: 4, Capacity: 5, Remaining: 1}}},
-		{"token", []uint64{7}, []answer.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 7, Capacity: 7}}},
-		{"token", []uint64{7, 1}, []answer.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 8, Capacity: 7, Over: true, Denied: true}}},
-		{"leaky", []uint64{1}, []answer.CounterState{{Limit: "5/year, leaky_bucket, slack 1", Used: 1, Capacity: 2, Remaining: 1}}},
-		{"list", []uint64{2}, []answer.CounterState{
+		{"window", []uint64{3}, []admin.CounterState{{Limit: "5/year", Name: "yearly", Used: 3, Capacity: 5, Remaining: 2}}},
+		{"window", []uint64{5, 3}, []admin.CounterState{{Limit: "5/year", Name: "yearly", Used: 8, Capacity: 5, Over: true, Denied: true}}},
+		{"ring", []uint64{5, 1}, []admin.CounterState{{Limit: "5/year, sliding_window of 10 sub-windows", Used: 6, Capacity: 5, Over: true, Denied: true}}},
+		{"log", []uint64{2, 2}, []admin.CounterState{{Limit: "5/year, sliding_log", Used: 4, Capacity: 5, Remaining: 1}}},
+		{"token", []uint64{7}, []admin.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 7, Capacity: 7}}},
+		{"token", []uint64{7, 1}, []admin.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 8, Capacity: 7, Over: true, Denied: true}}},
+		{"leaky", []uint64{1}, []admin.CounterState{{Limit: "5/year, leaky_bucket, slack 1", Used: 1, Capacity: 2, Remaining: 1}}},
+		{"list", []uint64{2}, []admin.CounterState{
 			{Limit: "5/year", Used: 2, Capacity: 5, Remaining: 3},
 			{Limit: "50/month, sliding_window of 10 sub-windows", Used: 2, Capacity: 50, Remaining: 48},
 		}},
 	} {
-		ignore := cmpopts.IgnoreFields(answer.CounterState{}, "Key", "ResetsIn", "ResetsAt")
-		q := CounterQuery{Descriptor: tt.key + "=alice"}
+		ignore := cmpopts.IgnoreFields(admin.CounterState{}, "Key", "ResetsIn", "ResetsAt")
+		q := client.CounterQuery{Descriptor: tt.key + "=alice"}
 		for _, n := range tt.hits {
-			hitCounter(t, s, tt.key, "alice", n, nil)
+			servertest.Hit(t, s, tt.key, "alice", n, nil)
 		}
-		hitCounter(t, s, tt.key, "bob", 1, nil)
+		servertest.Hit(t, s, tt.key, "bob", 1, nil)
 		for range 3 { // a peek changes nothing
 			report := askCounters(t, addr, q)
 			if diff := cmp.Diff(tt.want, report.Counters, ignore); diff != "" {
@@ -129,7 +109,7 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 		if n := testutil.ToFloat64(s.Metrics().CounterResets) - before; n != float64(len(tt.want)) {
 			t.Errorf("%s: %v resets were counted, want %d", tt.key, n, len(tt.want))
 		}
-		if c := askCounters(t, addr, CounterQuery{Descriptor: tt.key + "=bob"}).Counters[0]; c.Used == 0 {
+		if c := askCounters(t, addr, client.CounterQuery{Descriptor: tt.key + "=bob"}).Counters[0]; c.Used == 0 {
 			t.Errorf("%s: the counter of bob was reset too", tt.key)
 		}
 	}
@@ -156,29 +136,29 @@ func jsonText(t *testing.T, v any) string {
 // TestCountersOfWhatIsNotPlain peeks at shared counters, overrides, counters whose
 // hits would wait, and descriptors without a counter.
 func TestCountersOfWhatIsNotPlain(t *testing.T) {
-	table := newTable(t)
-	s := serviceOn(t, table, answer.Settings{}, countersRules)
+	table := servertest.Table(t)
+	s := servertest.ServiceOn(t, table, answer.Settings{}, countersRules)
 	addr, _ := debugServer(t, s)
-	hitCounter(t, s, "shared", "alice", 2, nil)
-	if c := askCounters(t, addr, CounterQuery{Descriptor: "shared=adam"}).Counters[0]; c.Used != 2 {
+	servertest.Hit(t, s, "shared", "alice", 2, nil)
+	if c := askCounters(t, addr, client.CounterQuery{Descriptor: "shared=adam"}).Counters[0]; c.Used != 2 {
 		t.Errorf("the shared counter is %+v, want 2 used", c)
 	}
 	own := &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 9, Unit: 6}
-	hitCounter(t, s, "window", "alice", 4, own)
-	hitCounter(t, s, "nobody", "alice", 3, own)
+	servertest.Hit(t, s, "window", "alice", 4, own)
+	servertest.Hit(t, s, "nobody", "alice", 3, own)
 	for descriptor, used := range map[string]uint64{"window=alice": 4, "nobody=alice": 3} {
-		report := askCounters(t, addr, CounterQuery{Descriptor: descriptor, Limit: "9/year"})
+		report := askCounters(t, addr, client.CounterQuery{Descriptor: descriptor, Limit: "9/year"})
 		if len(report.Counters) != 1 || report.Counters[0].Used != used || report.Counters[0].Limit != "9/year" || report.Rule != "" {
 			t.Errorf("%s with a limit of its own: %+v", descriptor, report)
 		}
-		if c := askCounters(t, addr, CounterQuery{Descriptor: descriptor, Limit: "9/year", Reset: true}).Counters[0]; c.Forgotten != used {
+		if c := askCounters(t, addr, client.CounterQuery{Descriptor: descriptor, Limit: "9/year", Reset: true}).Counters[0]; c.Forgotten != used {
 			t.Errorf("%s: the reset is %+v", descriptor, c)
 		}
 	}
-	if r := askCounters(t, addr, CounterQuery{Descriptor: "log=alice", Limit: "5000/year"}); r.Rule != "log" || !strings.Contains(r.Reason, "cannot be used") {
+	if r := askCounters(t, addr, client.CounterQuery{Descriptor: "log=alice", Limit: "5000/year"}); r.Rule != "log" || !strings.Contains(r.Reason, "cannot be used") {
 		t.Errorf("with an unusable limit: %+v", r)
 	}
-	if c := askCounters(t, addr, CounterQuery{Descriptor: "hold=alice"}).Counters[0]; c.Capacity != 61 || c.Remaining != 61 {
+	if c := askCounters(t, addr, client.CounterQuery{Descriptor: "hold=alice"}).Counters[0]; c.Capacity != 61 || c.Remaining != 61 {
 		t.Errorf("a bucket that holds replies: %+v, want room for 61", c)
 	}
 	for descriptor, reason := range map[string]string{
@@ -187,14 +167,14 @@ func TestCountersOfWhatIsNotPlain(t *testing.T) {
 		"parent=alice": "has no limit; only those below it do",
 		"":             "a descriptor without entries matches nothing",
 	} {
-		if r := askCounters(t, addr, CounterQuery{Descriptor: descriptor}); len(r.Counters) != 0 || !strings.Contains(r.Reason, reason) {
+		if r := askCounters(t, addr, client.CounterQuery{Descriptor: descriptor}); len(r.Counters) != 0 || !strings.Contains(r.Reason, reason) {
 			t.Errorf("%q: %+v, want the reason %q", descriptor, r, reason)
 		}
 	}
 	live := table.Live(limiter.Time(time.Now().UnixNano()))
 	for _, key := range []string{"window", "ring", "log", "token", "leaky", "hold", "list", "parent=x,child"} {
-		askCounters(t, addr, CounterQuery{Descriptor: key + "=nobody yet"})
-		askCounters(t, addr, CounterQuery{Descriptor: key + "=nobody yet", Reset: true})
+		askCounters(t, addr, client.CounterQuery{Descriptor: key + "=nobody yet"})
+		askCounters(t, addr, client.CounterQuery{Descriptor: key + "=nobody yet", Reset: true})
 	}
 	if n := table.Live(limiter.Time(time.Now().UnixNano())); n != live {
 		t.Errorf("peeks made %d counters", n-live)
@@ -202,7 +182,7 @@ func TestCountersOfWhatIsNotPlain(t *testing.T) {
 }
 
 func TestCounterQueriesGetAClearAnswer(t *testing.T) {
-	s := service(t, answer.Settings{}, countersRules)
+	s := servertest.Service(t, answer.Settings{}, countersRules)
 	addr, _ := debugServer(t, s)
 	for _, tt := range []struct {
 		method, query string
@@ -221,17 +201,17 @@ func TestCounterQueriesGetAClearAnswer(t *testing.T) {
 		{"POST", "domain=d&descriptor=window=v", 405, "method POST: must be GET to look up or DELETE to reset"},
 		{"PUT", "domain=d&descriptor=window=v", 405, "method PUT: must be GET to look up or DELETE to reset"},
 	} {
-		code, body := send(t, tt.method, "http://"+addr+"/counters?"+tt.query, "")
+		code, _, body := askHTTP(t, tt.method, "http://"+addr+"/counters?"+tt.query)
 		var failed struct{ Error string }
 		if err := json.Unmarshal([]byte(body), &failed); err != nil || code != tt.code || failed.Error != tt.want {
 			t.Errorf("%s %s = %d %s, want %d %q", tt.method, tt.query, code, body, tt.code, tt.want)
 		}
 	}
-	if _, err := (&DebugClient{Addr: addr}).Counters(t.Context(), CounterQuery{Domain: "d", Descriptor: "=v"}); err == nil || !strings.Contains(err.Error(), "400 Bad Request: descriptor") {
+	if _, err := (&client.Debug{Addr: addr}).Counters(t.Context(), client.CounterQuery{Domain: "d", Descriptor: "=v"}); err == nil || !strings.Contains(err.Error(), "400 Bad Request: descriptor") {
 		t.Errorf("the client says %v", err)
 	}
-	empty, _ := debugServer(t, service(t, answer.Settings{}, ""))
-	if code, body := get(t, "http://"+empty+"/counters?domain=d&descriptor=k"); code != 503 || !strings.Contains(body, "no rate limit configuration loaded") {
+	empty, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
+	if code, _, body := askHTTP(t, http.MethodGet, "http://"+empty+"/counters?domain=d&descriptor=k"); code != 503 || !strings.Contains(body, "no rate limit configuration loaded") {
 		t.Errorf("without rules: %d %s", code, body)
 	}
 }
@@ -239,8 +219,8 @@ func TestCounterQueriesGetAClearAnswer(t *testing.T) {
 // TestCountersAnswerThisMachineAlone asks from elsewhere, through proxies and from
 // pages of browsers.
 func TestCountersAnswerThisMachineAlone(t *testing.T) {
-	s := service(t, answer.Settings{}, countersRules)
-	h := debugHandler(answer.NewHandler(s, zap.NewNop(), nil, false), DebugRights{})
+	s := servertest.Service(t, answer.Settings{}, countersRules)
+	h := newAPI(t, s, zap.NewNop()).Handler(nil)
 	const loop, far, localhost = "127.0.0.1:6070", "192.0.2.7:6070", "localhost:6070"
 	for _, tt := range []struct {
 		own, peer, host string
@@ -290,7 +270,7 @@ func TestCountersAnswerThisMachineAlone(t *testing.T) {
 				r.Header.Set(name, value)
 			}
 			w := httptest.NewRecorder()
-			hitCounter(t, s, "window", "alice", 10, nil)
+			servertest.Hit(t, s, "window", "alice", 10, nil)
 			h.ServeHTTP(w, r)
 			want := 403
 			if strings.Contains(tt.allowed, ask.may) {
@@ -309,66 +289,45 @@ func TestCountersAnswerThisMachineAlone(t *testing.T) {
 	}
 }
 
-// TestDebugListenerSaysThatItIsOpen holds the log line of one that is not on
-// loopback, and that /counters is off for clients of another address.
-func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
-	const warning = "the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone"
-	for addr, want := range map[string]int{"0.0.0.0:0": 1, "[::]:0": 1, "127.0.0.1:0": 0, "[::1]:0": 0, abstractSocket(t): 0} {
-		core, logs := observer.New(zap.WarnLevel)
-		s := service(t, answer.Settings{}, oneRule)
-		srv := New(Options{DebugAddr: addr}, s, zap.New(core))
-		if err := srv.Listen(t.Context()); err != nil {
+// TestPenaltyIsExplained looks up a counter that is under a penalty, and resets it.
+func TestPenaltyIsExplained(t *testing.T) {
+	s := servertest.Service(t, answer.Settings{TopKeys: live.Clear}, "{domain: d, descriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 2, penalty: [2m, 5m]}}]}")
+	a := newAPI(t, s, zap.NewNop())
+	a.Tick(time.Unix(0, int64(noon)))
+	denied := func(at time.Duration, hits uint64) bool {
+		t.Helper()
+		x := &answer.Exchange{}
+		request := oneDescriptor("ip", "a")
+		request.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
+		if _, _, err := s.Answer(noon+limiter.Time(at), 0, x, servertest.Marshal(t, request)); err != nil {
 			t.Fatal(err)
 		}
-		srv.close()
-		if n := logs.FilterMessage(warning).Len(); n != want {
-			t.Errorf("on %s it warns %d times, want %d", addr, n, want)
-		}
+		return x.OverLimit()
 	}
-}
-
-// abstractSocket returns an address that no other process uses: such names are those of the whole machine.
-func abstractSocket(t *testing.T) string {
-	t.Helper()
-	return fmt.Sprintf("unix:@%s-%d", t.Name(), os.Getpid())
-}
-
-func TestCountersOverAUnixSocket(t *testing.T) {
-	s := service(t, answer.Settings{}, countersRules)
-	addr := abstractSocket(t)
-	serve(t, s, Options{DebugAddr: addr})
-	hitCounter(t, s, "window", "a&b=c", 2, nil)
-	if c := askCounters(t, addr, CounterQuery{Descriptor: `window=a&b\=c`}).Counters[0]; c.Used != 2 {
-		t.Errorf("the counter is %+v, want 2 used", c)
-	}
-	long := strings.Repeat("ü", 30_000) // of a request of 64 KiB, and six bytes each in a query
-	hitCounter(t, s, "window", long, 3, nil)
-	if c := askCounters(t, addr, CounterQuery{Descriptor: "window=" + long}).Counters[0]; c.Used != 3 {
-		t.Errorf("the counter of a long value is %+v, want 3 used", c)
-	}
-	_, err := (&DebugClient{Addr: addr}).Counters(t.Context(), CounterQuery{Domain: "d", Descriptor: "window=" + strings.Repeat(long, 10)})
-	if err == nil || !strings.Contains(err.Error(), "the descriptor is longer than what can be asked for") {
-		t.Errorf("the error for what is too long is %v", err)
-	}
-	if _, err := (&DebugClient{Addr: "unix:@nobody"}).Counters(t.Context(), CounterQuery{}); err == nil {
-		t.Error("nobody answers, want an error")
-	}
-}
-
-func FuzzCounterQuery(f *testing.F) {
-	f.Add("domain=d&descriptor=k=v,k2=v2&limit=5/hour")
-	f.Add("domain=&descriptor=%")
-	f.Fuzz(func(t *testing.T, query string) {
-		q, d, err := parseCounterQuery(query)
+	explain := func(reset bool) *admin.CounterState {
+		t.Helper()
+		d := descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte("ip"), Value: []byte("a")}}}
+		r, err := a.Counters(t.Context(), noon+limiter.Time(90*time.Second), "d", "ip=a", d, reset)
 		if err != nil {
-			if err.Error() == "" || len(err.Error()) > 1000+4*len(query) {
-				t.Errorf("parseCounterQuery(%q) = %q", query, err)
-			}
-			return
+			t.Fatal(err)
 		}
-		values, _ := url.ParseQuery(query)
-		if q.Domain == "" || q.Domain != values.Get("domain") || q.Descriptor != values.Get("descriptor") || d.HasHits || d.Refund {
-			t.Errorf("parseCounterQuery(%q) = %+v, %+v", query, q, d)
-		}
-	})
+		return &r.Counters[0]
+	}
+	for range 3 {
+		denied(0, 1)
+	}
+	at := time.Unix(0, int64(noon)).Add(2 * time.Minute).UTC()
+	if c := explain(false); !c.Over || c.Used != 0 || c.Penalty != 1 || c.PenaltyFor != 30 || c.ResetsIn != 30 || !c.ResetsAt.Equal(at) {
+		t.Errorf("%+v", c)
+	}
+	keys := a.State(time.Unix(0, int64(noon)), admin.AllRules).Domains[0].DeniedKeys
+	if len(keys) != 1 || keys[0].Descriptor != "ip=a" || keys[0].PenaltyUntil == nil || !keys[0].PenaltyUntil.Equal(at) {
+		t.Errorf("the state has %+v", keys)
+	}
+	if c := explain(true); c.Over || c.Penalty != 0 || c.PenaltyFor != 0 {
+		t.Errorf("after a reset: %+v", c)
+	}
+	if denied(90*time.Second, 2) {
+		t.Error("after a reset the client is denied")
+	}
 }

@@ -1,4 +1,6 @@
-package server
+// Package client has clients of a running sluice, for the commands: a [Client] of its rate-limit service, and a [Debug] of the
+// API for operators, which package admin serves at the debug listener.
+package client
 
 import (
 	"context"
@@ -19,7 +21,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
-// Client asks a rate-limit service. It is for people who try one out. Its methods may be called
+// Client asks a rate-limit service, for people who try one out. Its methods may be called
 // concurrently.
 type Client struct {
 	conn *grpc.ClientConn

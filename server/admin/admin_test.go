@@ -1,0 +1,43 @@
+package admin_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-ratelimit/sluice/server/admin"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/rlqs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newAPI returns the API of a service.
+func newAPI(t *testing.T, s *answer.Service, logger *zap.Logger) *admin.API {
+	t.Helper()
+	h := answer.NewHandler(s, logger, nil, false)
+	quotas := rlqs.New(rlqs.Options{Elapsed: h.Clock.Elapsed, Rules: s.Rules, Metrics: s.Metrics()})
+	t.Cleanup(quotas.Close)
+	return admin.New(h, quotas, admin.Rights{})
+}
+
+// listen serves an API on loopback.
+func listen(t *testing.T, a *admin.API) (addr string) {
+	t.Helper()
+	srv := httptest.NewServer(a.Handler(nil))
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	t.Cleanup(srv.Close)
+	return strings.TrimPrefix(srv.URL, "http://")
+}
+
+// debugServer serves the API of a service on loopback, and returns its log.
+func debugServer(t *testing.T, s *answer.Service) (addr string, logs *observer.ObservedLogs) {
+	t.Helper()
+	core, logs := observer.New(zap.DebugLevel)
+	return listen(t, newAPI(t, s, zap.New(core))), logs
+}

@@ -1,0 +1,70 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/server/access"
+)
+
+// CountersPath is the path of the counters of a descriptor.
+const CountersPath = "/counters"
+
+// countersEndpoint is [CountersPath]. GET looks up the counters of a descriptor, DELETE resets them.
+func (a *API) countersEndpoint() endpoint {
+	return endpoint{
+		methods: map[string]access.Right{http.MethodGet: access.Read, http.MethodDelete: access.Write},
+		must:    "GET to look up or DELETE to reset",
+		answer:  func(r *http.Request, by string) (any, error) { return a.answerCounters(r, by) },
+	}
+}
+
+func (a *API) answerCounters(r *http.Request, by string) (*CounterReport, error) {
+	domain, text, d, err := parseCounterQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.service.Settings().Bounds.Check(d.Entries); err != nil {
+		return nil, err
+	}
+	now, _ := a.clock.Now()
+	reset := r.Method == http.MethodDelete
+	report, err := a.Counters(r.Context(), now, domain, text, d, reset)
+	switch {
+	case err != nil:
+		return nil, reject(http.StatusServiceUnavailable, "%v", err)
+	case !reset:
+		return report, nil
+	case len(report.Counters) == 0:
+		return nil, reject(http.StatusNotFound, "there is no counter to reset: %s", report.Reason)
+	}
+	for _, c := range report.Counters {
+		a.metrics.CounterResets.Inc()
+		a.logger.Info("counter reset", zap.String("domain", domain), zap.String("rule", report.Rule),
+			zap.String("limit", c.Limit), zap.Uint64("used", c.Forgotten), zap.String("by", by))
+	}
+	return report, nil
+}
+
+// parseCounterQuery reads a query and the descriptor that it names.
+func parseCounterQuery(query string) (domain, text string, d descriptors.Descriptor, err error) {
+	values, err := readQuery(query, "domain", "descriptor", "limit")
+	if err != nil {
+		return "", "", d, err
+	}
+	domain, text = values.Get("domain"), values.Get("descriptor")
+	switch {
+	case domain == "":
+		return "", "", d, errors.New("parameter domain is missing: write ?domain=D&descriptor=k=v,k2=v2")
+	case !values.Has("descriptor"):
+		return "", "", d, errors.New("parameter descriptor is missing: write ?domain=D&descriptor=k=v,k2=v2")
+	}
+	if d.Entries, err = descriptors.ParseEntries(text); err == nil && values.Get("limit") != "" {
+		d.HasOverride = true
+		d.Override, err = descriptors.ParseOverride(values.Get("limit"))
+	}
+	return domain, text, d, err
+}

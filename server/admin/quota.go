@@ -1,0 +1,87 @@
+package admin
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/server/rlqs"
+)
+
+// quotaState returns the limits that Envoys divide, or nil if the rules have none and no Envoy asks.
+func (a *API) quotaState(now time.Time) *live.Quota {
+	views, streams, buckets := a.quotas.Largest()
+	if set := a.service.Rules(); streams+buckets == 0 && (set == nil || !set.Divides()) {
+		return nil
+	}
+	q := &live.Quota{Streams: streams, Buckets: buckets, Largest: make([]live.QuotaBucket, len(views))}
+	for i := range views {
+		q.Largest[i] = a.quotaBucket(now, &views[i])
+	}
+	return q
+}
+
+// quotaOf returns the bucket of a descriptor, or nil if no Envoy has it.
+func (a *API) quotaOf(now time.Time, domain string, entries []descriptors.Entry) *live.QuotaBucket {
+	v, ok := a.quotas.Look(domain, entries)
+	if !ok {
+		return nil
+	}
+	b := a.quotaBucket(now, &v)
+	return &b
+}
+
+// quotaBucket returns a bucket as the state shows it.
+func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
+	after := func(d time.Duration) *time.Time {
+		if d <= 0 {
+			return nil
+		}
+		at := now.Add(d).UTC().Truncate(time.Second)
+		return &at
+	}
+	known, hash := a.service.Live(), ""
+	if known.Mode() != live.Off {
+		hash = known.Hash(identity.ID{Hi: v.Key[0], Lo: v.Key[1]})
+	}
+	b := live.QuotaBucket{
+		Domain: v.Rule.Domain(), Rule: v.Rule.Path(), Limit: v.Rule.Limits[0].String(), Hash: hash,
+		LimitRate: rlqs.PerSecond(v.Rate), InForce: rlqs.PerSecond(v.InForce), Unconfirmed: rlqs.PerSecond(v.Unconfirmed), Lost: rlqs.PerSecond(v.Lost),
+		LostUntil: after(v.LostFor), LearningUntil: after(v.Learning), Holders: len(v.Holders), Shares: []live.QuotaShare{},
+	}
+	if known.Mode() == live.Clear {
+		b.Descriptor = live.DescriptorText(v.Entries)
+	}
+	for _, h := range v.Holders {
+		b.DemandRate += h.Demand
+		b.Shares = append(b.Shares, live.QuotaShare{
+			Address: v.Addresses[h.Holder], Stream: uint64(h.Holder), Share: rlqs.PerSecond(int64(h.Share)), Demand: h.Demand, Confirmed: h.Confirmed,
+		})
+	}
+	slices.SortStableFunc(b.Shares, func(a, b live.QuotaShare) int { return cmp.Compare(b.Share, a.Share) })
+	b.Shares = b.Shares[:min(len(b.Shares), live.MostQuotaShares)]
+	return b
+}
+
+// showQuotas sets the gauges of the parts of limits that Envoys have been assigned: 0 for a limit without one. Metrics that
+// have values of requests have no gauge.
+func (a *API) showQuotas() {
+	rules, err := a.service.Active()
+	if err != nil || !rules.Set.Divides() {
+		return
+	}
+	parts := a.quotas.InForce()
+	for i, l := range rules.Set.Limits {
+		if l.Rule.Divided() == nil || l.Rule.RuntimeMetric {
+			continue
+		}
+		if part, ok := parts[l.Rule]; ok {
+			rules.Counters.Of(i).InForce(part)
+		} else if c := rules.Counters.Begun(i); c != nil {
+			c.InForce(0)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package admin
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/live"
+)
+
+// ResetDenied resets the counters of the selected keys that are denied now. Without reset, the report says what a reset would
+// do. Counters of other keys stay, because their limits are not known. With a store, the keys are those that this process has
+// denied.
+//
+// An error may come with a report of the resets before it.
+func (a *API) ResetDenied(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
+	rules, err := a.service.Active()
+	if err != nil {
+		return nil, err
+	}
+	report := &live.Reset{Selection: which.String(), Done: reset}
+	stored := a.service.Settings().Decider != nil
+	for _, c := range a.service.Live().Select(which) {
+		if ctx.Err() != nil {
+			return report, context.Cause(ctx)
+		}
+		domain, known := slices.BinarySearch(rules.Set.Domains(), c.Domain)
+		switch {
+		case !known || c.Limit != nil && rules.Set.Counterpart(c.Limit) == nil:
+			continue // rules without the limit were activated since
+		case stored && c.Name == nil:
+			report.Left++
+			continue
+		}
+		look := rules.LookAt(domain, limiter.Charge{ID: c.ID, Policy: c.Policy, Reserve: c.Policy.Reserve != nil}, c.Name)
+		var used uint64
+		if reset {
+			used, err = look.Reset(ctx, now, 0)
+		} else if err = look.Decide(now); err == nil {
+			used = look.Plan.Batch.Decisions[0].Before
+		}
+		if err != nil {
+			return report, err
+		}
+		report.Counters++
+		report.Used = limiter.SaturatingAdd(report.Used, used)
+		if reset {
+			a.service.Live().Forget(c)
+		}
+	}
+	return report, nil
+}

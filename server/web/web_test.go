@@ -1,0 +1,25 @@
+package web
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/server/servertest"
+)
+
+// TestPacedResponsesHaveTimeByTheirLength holds that each part of a response has the time of a response, whether it is
+// written in small pieces or at once.
+func TestPacedResponsesHaveTimeByTheirLength(t *testing.T) {
+	for _, piece := range []int{100, 3 << 20} {
+		w := &servertest.Deadlines{ResponseRecorder: httptest.NewRecorder()}
+		p := &Paced{ResponseWriter: w}
+		for size := 0; size < 3<<20; size += piece {
+			if n, err := p.Write(make([]byte, piece)); n != piece || err != nil {
+				t.Fatalf("Write() = %d, %v", n, err)
+			}
+		}
+		if want := (w.Body.Len() + PacedPart - 1) / PacedPart; w.Body.Len() < 3<<20 || len(w.Set) != want {
+			t.Errorf("%d bytes in pieces of %d have %d deadlines, want %d", w.Body.Len(), piece, len(w.Set), want)
+		}
+	}
+}
