@@ -204,3 +204,20 @@ func TestGRPCGoHasBounds(t *testing.T) {
 	}
 	checkOK(t, conn)
 }
+
+// TestGRPCGoEndsConnectionsThatDoNotBegin stops a server while a client has connected and sends nothing. grpc-go alone would wait for
+// --connection-timeout until it tells the other clients, and so would its Stop.
+func TestGRPCGoEndsConnectionsThatDoNotBegin(t *testing.T) {
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{
+		Transport: transportGRPC, DrainTimeout: time.Hour, Limits: transport.Limits{ConnectionTimeout: time.Hour},
+	})
+	silent := r.connect(t, "", time.Minute)
+	checkOK(t, r.dial(t)) // which came later
+	r.stop()
+	if err := ended(silent); err != nil {
+		t.Errorf("the connection that has not begun: %v, want its end", err)
+	}
+	err := <-r.done
+	r.done <- err // for the end of the test
+}
