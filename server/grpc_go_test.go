@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
@@ -67,6 +68,9 @@ func TestGRPCGoAnswersAlike(t *testing.T) {
 			var reply []byte
 			var header, trailer metadata.MD
 			err := conn.Invoke(t.Context(), call.path, call.message, &reply, append(call.options, grpc.Header(&header), grpc.Trailer(&trailer))...)
+			if call.path == limitPath && err == nil {
+				reply = withoutReset(t, reply)
+			}
 			header.Delete("content-type") // grpc-go repeats the request's
 			trailer.Delete("content-type")
 			got[name] = append(got[name], fmt.Sprintf("%s: %q %v %v %v", call.name, reply, err, header, trailer))
@@ -78,6 +82,19 @@ func TestGRPCGoAnswersAlike(t *testing.T) {
 	if diff := cmp.Diff(got[transportOwn], got[transportGRPC]); diff != "" {
 		t.Errorf("answers over the own transport (-) and over grpc-go (+):\n%s", diff)
 	}
+}
+
+// withoutReset returns a reply without the time until its limits are reset, which passes between two calls.
+func withoutReset(t *testing.T, reply []byte) []byte {
+	t.Helper()
+	var m rls.RateLimitResponse
+	if err := proto.Unmarshal(reply, &m); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range m.GetStatuses() {
+		s.DurationUntilReset = nil
+	}
+	return marshal(t, &m)
 }
 
 // TestGRPCGoDrains stops a server with a held call, a watch, a stream of reflection and two of quotas, one of which the
@@ -203,4 +220,21 @@ func TestGRPCGoHasBounds(t *testing.T) {
 		t.Error("a call with headers beyond --max-header-size is answered")
 	}
 	checkOK(t, conn)
+}
+
+// TestGRPCGoEndsConnectionsThatDoNotBegin stops a server while a client has connected and sends nothing. grpc-go alone would wait for
+// --connection-timeout until it tells the other clients, and so would its Stop.
+func TestGRPCGoEndsConnectionsThatDoNotBegin(t *testing.T) {
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{
+		Transport: transportGRPC, DrainTimeout: time.Hour, Limits: transport.Limits{ConnectionTimeout: time.Hour},
+	})
+	silent := r.connect(t, "", time.Minute)
+	checkOK(t, r.dial(t)) // which came later
+	r.stop()
+	if err := ended(silent); err != nil {
+		t.Errorf("the connection that has not begun: %v, want its end", err)
+	}
+	err := <-r.done
+	r.done <- err // for the end of the test
 }

@@ -43,8 +43,8 @@ In them ` + "`:` and `|`" + `, and the dots of IPv4 addresses, are ` + "`_`" + `
 ` + "`--extra-tags`" + ` adds labels to every series.
 
 **Series are bounded.** Up to 10,000 configured limits have series of their own, eight each: 80,000.
-The first 1,000 have them from the start, at 0. Each other one gets them with its first hit, so
-` + "`rate()`" + ` misses the hits before the next scrape, and a limit without series is one without hits.
+The first 1,000 limits have them from the start, at 0. The others get them with their first hit, so
+` + "`rate()`" + ` misses the hits before the next scrape. A limit without series has had no hit.
 Up to 1,000 names that hold values of requests (` + "`detailed_metric`, `value_to_metric`" + `, limits in
 requests) have six each, for as long as their domain is configured. The rest count under
 ` + "`rule=\"other\"`" + ` of their domain. The first 100 domains without rules that requests name have one
@@ -54,19 +54,19 @@ each, in whose name all but letters and digits is ` + "`_`" + `, and the rest co
 ` + "`sluice_leases_expired_total`" + `, those that ran out because no end call brought them back. Both know
 of the leases that this process has given since its start, the last 65,536 at most; after a restart
 with ` + "`--state-file-leases`" + ` older ones free their places without being counted. With a store both are
-left out: an end call may reach another replica, so no replica can tell.
+left out, because an end call may reach another replica.
 
-**Penalties.** Limits with the word ` + "`penalty`" + ` have ` + "`sluice_penalties_total`" + `. What a penalty denies
-counts in over_limit like any denial, but each penalty counts there once.
+**Penalties.** Limits with ` + "`penalty`" + ` have ` + "`sluice_penalties_total`" + `, which counts each penalty once.
+The requests that a penalty denies count in over_limit, as other denials do.
 
 **Limits that Envoys divide.** Limits with the word ` + "`quota`" + ` have
 ` + "`sluice_quota_in_force_ratio`" + `, unless their metrics have values of requests or they are in shadow
 mode: the sum of what may be in force at all Envoys, of all buckets, by the sum of their limits. It
 is up to a second old, with 100,000 buckets six, and of more than that it is of 100,000 of them.
 
-**StatsD.** Counters are sent as what they have grown by, with the last hits of rules that a reload
-removes. A line longer than a packet, 1,432 bytes over UDP and 8,192 otherwise, is not sent: the log
-names the metric once.
+**StatsD.** Counters are sent as differences, with the last hits of rules that a reload removes. A
+line longer than a packet, 1,432 bytes over UDP and 8,192 otherwise, is not sent: the log names its
+metric once.
 
 **How a hit counts.** A hit counts in total_hits, and in within_limit or over_limit. Hits above
 ` + "`--near-limit-ratio`" + ` of the limit count in near_limit too. A descriptor that had room in a denied

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,15 +20,31 @@ type countedSpans struct {
 	under  atomic.Int64
 	lost   prometheus.Counter
 	logger *zap.Logger
-	down   atomic.Bool
+	// reporting is held while a loss begins or ends, so that the lines of the log have the order of these changes of down.
+	reporting sync.Mutex
+	down      atomic.Bool
 	// full is true if the queue had no room since a batch was sent last.
 	full atomic.Bool
 }
 
 func (c *countedSpans) lose(n int, why zap.Field) {
 	c.lost.Add(float64(n))
+	if c.down.Load() {
+		return
+	}
+	c.reporting.Lock()
+	defer c.reporting.Unlock()
 	if !c.down.Swap(true) {
 		Raise(c.logger, SpansDropped, "", why)
+	}
+}
+
+// resume logs that spans are sent again, if they were not.
+func (c *countedSpans) resume() {
+	c.reporting.Lock()
+	defer c.reporting.Unlock()
+	if c.down.Swap(false) {
+		c.logger.Info("tracing: spans are sent again", Clear("", SpansDropped))
 	}
 }
 
@@ -70,8 +87,8 @@ func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Rea
 	case err != nil:
 		c.lose(len(spans), zap.Error(err))
 	case c.full.Swap(false): // the next batch may find the same
-	case c.down.Swap(false):
-		c.logger.Info("tracing: spans are sent again", Clear("", SpansDropped))
+	default:
+		c.resume()
 	}
 	return nil // it has been told
 }

@@ -3,10 +3,13 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 // fails is an exporter that returns an error.
@@ -44,4 +47,46 @@ func TestACollectorThatDoesNotKeepUp(t *testing.T) {
 	expect("while the collector is away", 3, "spans_dropped")
 	export(good)
 	expect("when it is back", 4)
+}
+
+// duringRaise is a core that calls a function while a line is about to raise a condition.
+type duringRaise struct {
+	zapcore.Core
+
+	call func()
+}
+
+func (c duringRaise) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return checked.AddCore(entry, c)
+}
+
+func (c duringRaise) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	if entry.Message == SpansDropped.Define().Sentence {
+		c.call()
+	}
+	return c.Core.Write(entry, fields)
+}
+
+// TestSpansAreSentWhileTheLossIsReported has the collector take batches while the log is about to get the line about a loss: the
+// condition ends after it has begun.
+func TestSpansAreSentWhileTheLossIsReported(t *testing.T) {
+	m, logger, _ := watchedMetrics(t)
+	c := &countedSpans{lost: m.counter("lost_total", "Lost spans.")}
+	sent := make(chan error, 1)
+	c.logger = logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
+		return duringRaise{core, func() {
+			go func() {
+				e := &countingExporter{fails{}, c}
+				sent <- errors.Join(e.ExportSpans(t.Context(), nil), e.ExportSpans(t.Context(), nil))
+			}()
+			for range 1000 { // enough for these, unless they wait for this line
+				runtime.Gosched()
+			}
+		}}
+	}))
+	c.overflow()
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	expectCodes(t, m.Conditions, time.Now())
 }

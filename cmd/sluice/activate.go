@@ -83,7 +83,7 @@ func (r *keeper) readLocked(c source.Change) (read parts, broken map[string]bool
 	if u := c.Rules; u != nil {
 		r.warn(u.Diagnostics)
 		if u.Err != nil {
-			r.reject(u.Err)
+			r.reject("", u.Err)
 			broken[rulesPart] = true
 		} else {
 			read[rulesPart] = &part{rules: u}
@@ -256,7 +256,7 @@ func (r *keeper) holdLocked(read parts, broken map[string]bool, err error) {
 		p := read[name]
 		p.broken, r.waiting[name] = maps.Clone(broken), p
 		if name == rulesPart {
-			r.reject(err)
+			r.reject("", err)
 			continue
 		}
 		why := fmt.Errorf("table %q: %w", name, err)

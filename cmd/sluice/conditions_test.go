@@ -2,14 +2,21 @@ package main
 
 import (
 	"errors"
+	"io"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/telemetry"
+	"github.com/sluice-ratelimit/sluice/xds"
 )
 
 // activeCodes returns the codes of the active conditions, the newest condition first.
@@ -47,6 +54,34 @@ func TestConditionsOfRules(t *testing.T) {
 	take("bad again", "bad", "rules_rejected")
 	_ = k.takeRules(source.Update{Set: k.service.Rules()})
 	expectActive(t, k.metrics, "the file is as before", "")
+}
+
+// TestConditionsOfDefaults has a file of defaults that does not load, while the rules of the management server do.
+func TestConditionsOfDefaults(t *testing.T) {
+	k := newKept(t)
+	x, err := (&xdsFlags{Options: xds.Options{Target: "127.0.0.1:1"}}).newXDS(k.keeper, descriptors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "defaults.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := replaceFile(file, 0o600, func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = k.takeRules(*k.rules("user:a"))
+	write("defalts: []\n")
+	group, ctx := errgroup.WithContext(t.Context())
+	t.Cleanup(func() { _ = group.Wait() })
+	good := make(chan struct{})
+	x.followDefaults(ctx, group, file, sync.OnceFunc(func() { close(good) }))
+	expectActive(t, k.metrics, "bad defaults", "rules_rejected")
+	_ = k.takeRules(*k.rules("path:b"))
+	expectActive(t, k.metrics, "good rules with the defaults before", "rules_rejected")
+	write("domain: d\nall_or_nothing: true\n")
+	<-good
+	expectActive(t, k.metrics, "good defaults", "")
 }
 
 // TestConditionsOfTables has a file of rows that does not load, and a journal that cannot be written.

@@ -76,10 +76,10 @@ func (r *keeper) unwatched(err error) {
 	r.logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
 }
 
-// reject reports why rules do not load.
-func (r *keeper) reject(err error) {
+// reject reports why rules do not load. Subject is the file of defaults of a management server's rules, and else empty.
+func (r *keeper) reject(subject string, err error) {
 	r.metrics.ConfigRejected()
-	telemetry.RaiseWithLines(r.logger, rulesCode(r.service.Rules()), "", "rules: ", trimmedLines(loadError(err, r.defaults)))
+	telemetry.RaiseWithLines(r.logger, rulesCode(r.service.Rules()), subject, "rules: ", trimmedLines(loadError(err, r.defaults)))
 }
 
 // rulesCode returns the code of rules that do not load after others, which may be nil.

@@ -135,11 +135,13 @@ func (x *xdsRules) followDefaults(ctx context.Context, group *errgroup.Group, fi
 	take := func(u source.Update) error {
 		x.rules.warn(u.Diagnostics)
 		if u.Err != nil {
-			x.rules.reject(u.Err)
+			x.rules.reject(file, u.Err)
 			x.outcome(false)
 			return u.Err
 		}
-		x.source.SetDefaults(u.Defaults)
+		x.rules.logger.Info("defaults loaded", zap.String("file", file), telemetry.Clear(file, telemetry.RulesMissing, telemetry.RulesRejected))
+		again := *u.Defaults // a copy, so that the rules are loaded again also if bad defaults came between
+		x.source.SetDefaults(&again)
 		good()
 		return nil
 	}

@@ -1,6 +1,8 @@
 package access
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -79,5 +81,59 @@ func TestConditionsOfTLSFiles(t *testing.T) {
 		expect("another one that has expired", telemetry.CertificateExpired)
 		mount(issue(time.Hour))
 		expect("one that is valid")
+	})
+}
+
+// TestConditionsOfTwoListeners has two listeners whose files differ in the key alone, and do not load for one of them.
+func TestConditionsOfTwoListeners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := testcert.New("authority")
+		if err != nil {
+			t.Fatal(err)
+		}
+		issue := func(dir string) (testcert.Pair, testcert.Files) {
+			t.Helper()
+			p, err := a.Issue(testcert.Leaf{Names: []string{"a.test"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			files, err := testcert.Mount(dir, p, a.PEM)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p, files
+		}
+		m, err := telemetry.New(telemetry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, files := issue(t.TempDir())
+		copied := filepath.Join(t.TempDir(), "key")
+		write := func(key []byte) {
+			t.Helper()
+			if err := os.WriteFile(copied, key, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(first.Key)
+		var group sync.WaitGroup
+		logger := m.Events.Watch(zap.NewNop())
+		for _, key := range []string{files.Key, copied} {
+			secure, err := ServerTLS(TLSOptions{Cert: files.Cert, Key: key, CA: files.CA, Logger: logger})
+			if err != nil {
+				t.Fatal(err)
+			}
+			group.Go(func() { secure.Run(t.Context()) })
+		}
+		t.Cleanup(group.Wait)
+		next, _ := issue(filepath.Dir(files.Cert))
+		time.Sleep(3 * time.Second) // fake: two readings agree
+		if _, err := testcert.Mount(filepath.Dir(files.Cert), testcert.Pair{Cert: next.Cert, Key: append(next.Key, '\n')}, a.PEM); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		if active := m.Conditions.Active(time.Now()); len(active) != 1 || active[0].Code != telemetry.TLSFilesRejected {
+			t.Errorf("the conditions are %+v, want one for the listener whose key is of another certificate", active)
+		}
 	})
 }

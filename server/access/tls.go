@@ -154,7 +154,9 @@ func (t *TLS) use(k *keyring) {
 }
 
 // subject tells the conditions of these files from those of others.
-func (t *TLS) subject() string { return t.options.Cert + "\n" + t.options.CA }
+func (t *TLS) subject() string {
+	return strings.Join([]string{t.options.Cert, t.options.Key, t.options.CA}, "\n")
+}
 
 // reportExpiry raises a condition once a certificate has expired. That is not an error, since clients that do not check the date
 // can still be served.

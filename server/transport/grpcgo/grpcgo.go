@@ -18,7 +18,8 @@ import (
 // server is a [transport.Transport].
 type server struct {
 	*grpc.Server
-	calls inFlight
+	calls      inFlight
+	beginnings beginnings
 }
 
 // New returns a transport.
@@ -55,14 +56,16 @@ func New(c transport.Config) transport.Transport {
 }
 
 // Serve implements [transport.Transport].
-func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l}) }
+func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l, &s.beginnings}) }
 
-// unreadPatience is how long clients have, once all calls have ended, to read the replies that are on their way.
-const unreadPatience = 2 * time.Second
+// patience is how long clients have at the end to finish the beginning of a connection, and, once all calls have ended, to read the
+// replies that are on their way.
+const patience = 2 * time.Second
 
 // GracefulStop implements [transport.Transport]. For grpc-go, a call lasts until its client has read the reply. So
-// connections are closed if no call has begun and no handler has run for unreadPatience.
+// connections are closed if no call has begun and no handler has run for patience.
 func (s *server) GracefulStop() {
+	s.beginnings.endBy(time.Now().Add(patience)) //nolint:forbidigo // of sockets
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -72,7 +75,7 @@ func (s *server) GracefulStop() {
 		select {
 		case <-stopped:
 			return
-		case <-time.After(unreadPatience):
+		case <-time.After(patience):
 		}
 		begun, open := s.calls.begun.Load(), s.calls.open.Load()
 		switch {
@@ -88,6 +91,12 @@ func (s *server) GracefulStop() {
 	}
 }
 
+// Stop implements [transport.Transport].
+func (s *server) Stop() {
+	s.beginnings.endBy(time.Now()) //nolint:forbidigo // of sockets
+	s.Server.Stop()
+}
+
 // inFlight counts calls. Its methods may be called concurrently.
 type inFlight struct{ begun, open atomic.Int64 }
 
@@ -99,31 +108,6 @@ func (f *inFlight) begin() (end func()) {
 }
 
 func (f *inFlight) end() { f.open.Add(-1) }
-
-// listener is a listener whose connections all count as used: grpc-go does not report which are idle.
-type listener struct{ net.Listener }
-
-// Accept implements [net.Listener].
-func (l listener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if bounded, ok := conn.(transport.Bounded); ok {
-		bounded.ServedBy(busy{conn})
-	}
-	return conn, err
-}
-
-// busy is a connection that a full listener ends only for a client with fewer connections.
-type busy struct{ net.Conn }
-
-// Usage implements [transport.Served].
-func (busy) Usage() transport.Usage { return transport.Usage{Busy: true, Used: true} }
-
-// Retire implements [transport.Served]. A connection that ends gently is closed by the second call.
-func (b busy) Retire(gently bool) {
-	if !gently {
-		_ = b.Close() // an error changes nothing: the connection is gone
-	}
-}
 
 // largerMessages is the ratio of the messages that grpc-go accepts to --max-message. So a request that is somewhat
 // too large reaches the handler, which rejects it with the name of the flag, counts it and logs it.
