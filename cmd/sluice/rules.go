@@ -76,7 +76,6 @@ func (r *keeper) unwatched(err error) {
 	r.logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
 }
 
-// reject reports why rules do not load.
 func (r *keeper) reject(err error) {
 	r.metrics.ConfigRejected()
 	telemetry.RaiseWithLines(r.logger, rulesCode(r.service.Rules()), "", "rules: ", trimmedLines(loadError(err, r.defaults)))
@@ -90,7 +89,6 @@ func rulesCode(before *descriptors.Set) telemetry.Code {
 	return telemetry.RulesRejected
 }
 
-// trimmedLines returns the lines of an error.
 func trimmedLines(err error) (lines []string) {
 	for line := range strings.Lines(err.Error()) {
 		lines = append(lines, strings.TrimSpace(line))

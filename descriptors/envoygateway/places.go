@@ -19,7 +19,6 @@ type place struct {
 	limits []*limit
 }
 
-// places returns those of all routes.
 func (o *Objects) places() (all []*place) {
 	slices.SortStableFunc(o.routes, func(a, b *route) int { return a.Metadata.compare(&b.Metadata) })
 	for _, r := range o.routes {

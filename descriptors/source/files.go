@@ -66,7 +66,6 @@ type place struct {
 	tables   []string
 }
 
-// tableFiles returns the files of tables.
 func tableFiles(all *tables.Registry) (paths []string) {
 	for _, name := range all.Names() {
 		if e, _ := all.Table(name); e.Path != "" { // it has the name
@@ -155,7 +154,6 @@ type found struct {
 	backup bool
 }
 
-// list returns the files that are to be read.
 func (p *place) list() ([]found, error) {
 	var rows []string // where the files of tables are
 	for _, path := range p.tables {

@@ -262,7 +262,6 @@ type failingReader struct {
 	err error
 }
 
-// Read implements [io.Reader].
 func (r *failingReader) Read(p []byte) (n int, err error) {
 	n, err = r.in.Read(p)
 	r.n += int64(n)

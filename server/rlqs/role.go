@@ -87,7 +87,6 @@ func (s *Service) expectLocked() {
 	s.countLocked()
 }
 
-// countLocked sets the metric of roles.
 func (s *Service) countLocked() {
 	ours := 0
 	for domain := range s.roles {

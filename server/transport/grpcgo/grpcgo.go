@@ -54,7 +54,6 @@ func New(c transport.Config) transport.Transport {
 	return s
 }
 
-// Serve implements [transport.Transport].
 func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l}) }
 
 // unreadPatience is how long clients have, once all calls have ended, to read the replies that are on their way.
@@ -103,7 +102,6 @@ func (f *inFlight) end() { f.open.Add(-1) }
 // listener is a listener whose connections all count as used: grpc-go does not report which are idle.
 type listener struct{ net.Listener }
 
-// Accept implements [net.Listener].
 func (l listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if bounded, ok := conn.(transport.Bounded); ok {
@@ -115,7 +113,6 @@ func (l listener) Accept() (net.Conn, error) {
 // busy is a connection that a full listener ends only for a client with fewer connections.
 type busy struct{ net.Conn }
 
-// Usage implements [transport.Served].
 func (busy) Usage() transport.Usage { return transport.Usage{Busy: true, Used: true} }
 
 // Retire implements [transport.Served]. A connection that ends gently is closed by the second call.
