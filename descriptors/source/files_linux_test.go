@@ -50,7 +50,7 @@ func TestReadSaysWhoMayNotRead(t *testing.T) {
 			}
 		}
 		for _, path := range []string{file, closed, filepath.Join(closed, "r.yaml")} {
-			files, err := Read([]string{path})
+			files, err := readAll([]string{path})
 			results <- result{path, files, err}
 		}
 	}()

@@ -62,12 +62,17 @@ func TestReadDirectory(t *testing.T) {
 	link(t, "..", dir, "sub/up")
 	link(t, ".", dir, "self")
 
-	files, err := Read([]string{dir})
+	files, err := readAll([]string{dir})
 	must.OK(t, err)
 	want := []string{"a=1", "b.yaml=2", "empty.yaml=", "link.yaml=linked", "linked-dir/target=linked", "sub/deep/c.txt=3", "sub/deep/d.bak/not-one.yaml=4"}
 	if diff := cmp.Diff(want, contents(t, dir, files)); diff != "" {
 		t.Errorf("Read (-want +got):\n%s", diff)
 	}
+}
+
+func readAll(paths []string) ([]File, error) {
+	r, err := (&place{paths: paths}).read()
+	return r.files, err
 }
 
 func TestReadPathsInOrder(t *testing.T) {
@@ -77,7 +82,7 @@ func TestReadPathsInOrder(t *testing.T) {
 	write(t, "3", dir, ".named") // a file that is named counts, whatever its name
 	write(t, "5", dir, "named.bak")
 	write(t, "4", dir, ".dotted/e")
-	files, err := Read([]string{
+	files, err := readAll([]string{
 		filepath.Join(dir, "z"), filepath.Join(dir, "d"), filepath.Join(dir, ".named"), filepath.Join(dir, ".dotted"), filepath.Join(dir, "named.bak"),
 	})
 	must.OK(t, err)
@@ -91,7 +96,7 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	link(t, "nowhere", dir, "dangling/link.yaml")
 	for _, path := range []string{"missing", "dangling"} {
 		path = filepath.Join(dir, path)
-		files, err := Read([]string{path})
+		files, err := readAll([]string{path})
 		if files != nil || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
 			t.Errorf("Read(%s) = %v, %v, want an error that names it", path, files, err)
 		}
@@ -102,10 +107,10 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	pipe := filepath.Join(dir, "special/pipe")
 	write(t, "", dir, "special/a")
 	must.OK(t, syscall.Mkfifo(pipe, 0o600))
-	if _, err := Read([]string{filepath.Dir(pipe)}); err == nil || !strings.Contains(err.Error(), pipe) {
+	if _, err := readAll([]string{filepath.Dir(pipe)}); err == nil || !strings.Contains(err.Error(), pipe) {
 		t.Errorf("Read of a directory with a pipe = %v, want an error that names it", err)
 	}
-	_, err := Read([]string{filepath.Join(dir, "big")})
+	_, err := readAll([]string{filepath.Join(dir, "big")})
 	if err == nil || !strings.Contains(err.Error(), "big/b") || !strings.Contains(err.Error(), "64 MiB") {
 		t.Errorf("Read of too much = %v, want an error that names the file and the bound", err)
 	}
@@ -139,7 +144,7 @@ func TestReadIsOneVersion(t *testing.T) {
 	}()
 	read := 0
 	for range 2000 {
-		files, err := Read([]string{dir})
+		files, err := readAll([]string{dir})
 		if err != nil {
 			continue // it may give up, but not mix
 		}

@@ -129,11 +129,6 @@ type tableReading struct {
 	err      error
 }
 
-// isUnsettled reports whether the file is to be read again.
-func (r *tableReading) isUnsettled() bool {
-	return errors.Is(r.err, errChanged) || errors.Is(r.err, errUnfinished)
-}
-
 func (f *TableFile) read() tableReading {
 	r := readTable(f.opt.Table, f.opt.Path, f.open, func(s stamp) bool { return s.is(f.seen) && f.unchanged() >= unfinishedTime })
 	if errors.Is(r.err, errUnfinished) {
