@@ -35,8 +35,6 @@ type slot struct {
 	place  *list.Element
 }
 
-func newSlots() slots { return slots{clients: map[uint64]*client{}} }
-
 // take gives a stream of a client a slot. evicted is the stream that loses its own for it, nil for none. ok is false if
 // there is no slot.
 func (p *slots) take(st *Stream, id uint64) (evicted *Stream, ok bool) {
