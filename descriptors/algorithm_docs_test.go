@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -15,9 +16,7 @@ import (
 // without a warning, each algorithm has one, and its bytes are the limiter's.
 func TestDocsOfAlgorithms(t *testing.T) {
 	page, err := os.ReadFile("../docs/algorithms.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	used := map[limiter.Algorithm]bool{}
 	for _, block := range strings.Split(string(page), "```yaml\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -234,9 +235,7 @@ d.jail: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false,
 d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true, max_counters: 1000
 `
 	var got strings.Builder
-	if err := load(t, Options{}, allAlgorithms).Dump(&got); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, load(t, Options{}, allAlgorithms).Dump(&got))
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Errorf("Dump (-want +got):\n%s", diff)
 	}

@@ -159,7 +159,6 @@ func (c *compiler) warn(code rules.Code, pos rules.Pos, path, format string, arg
 	}
 }
 
-// domain compiles the configurations of one domain.
 func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	d := &domain{name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, calendarMonths: c.opt.CalendarMonths, prefix: c.hasher}
 	d.prefix.BytesAt(domainPlace, []byte(name))

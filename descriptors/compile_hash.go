@@ -27,7 +27,6 @@ type hasher struct {
 	buf   []byte
 }
 
-// add writes a digest.
 func (h *hasher) add(d digest) { h.state.Write(d[:]) }
 
 // sum returns the digest of what was written since the last one.

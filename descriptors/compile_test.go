@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -316,9 +317,7 @@ func TestCompileDeepTree(t *testing.T) {
 		entries = append(entries, Entry{Key: []byte("k")})
 	}
 	s, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{leaf}}}, Options{})
-	if err := ds.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, ds.Err())
 	p := plan(s, Global{}, Descriptor{Entries: append(entries, Entry{Key: []byte("k")})}, Descriptor{Entries: entries})
 	if p.Matches[0].Rule == nil || p.Matches[1].Rule != nil || p.Limits[0].Policy.Window != time.Hour {
 		t.Errorf("matches = %s, want the first alone", fmt.Sprint(p.Matches))

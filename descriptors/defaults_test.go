@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // compileWith compiles the documents of rules.yaml with those of defaults.yaml.
@@ -99,9 +100,7 @@ func TestDefaultsHoldWhereRulesSayNothing(t *testing.T) {
 				t.Fatal(ds.Err())
 			}
 			var b strings.Builder
-			if err := set.Dump(&b); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, set.Dump(&b))
 			if diff := cmp.Diff(tt.want+"\n", b.String()); diff != "" {
 				t.Errorf("Dump (-want +got):\n%s", diff)
 			}

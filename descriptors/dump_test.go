@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func TestDump(t *testing.T) {
@@ -39,9 +41,7 @@ z.a: unit=SECOND requests_per_unit=3, shadow_mode: false, quota_mode: false, sha
 z.u: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true
 `
 	var got strings.Builder
-	if err := s.Dump(&got); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Dump(&got))
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Errorf("Dump (-want +got):\n%s", diff)
 	}

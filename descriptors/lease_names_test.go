@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -244,9 +245,7 @@ func TestPlanOfLeases(t *testing.T) {
 func TestLeasesHaveTheirLimitsNames(t *testing.T) {
 	s := load(t, Options{}, leaseRules)
 	table, err := limiter.New(limiter.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	now := limiter.Time(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC).UnixNano())
 	for _, tc := range []struct {
 		name  string

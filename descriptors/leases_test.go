@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -23,9 +24,7 @@ const opening = limiter.Time(1_800_000_000 * int64(time.Second))
 func newDesk(t *testing.T, text string) *desk {
 	t.Helper()
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return &desk{t: t, table: table, set: load(t, Options{HashKey: table.Key()}, text)}
 }
 

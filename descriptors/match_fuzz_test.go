@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -191,9 +192,7 @@ func FuzzMatch(f *testing.F) {
 		g := &grower{data: data}
 		configs := []rules.Config{{Domain: "d", Descriptors: g.tree(2)}}
 		s, ds := Compile(configs, Options{})
-		if err := ds.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, ds.Err())
 		for range 20 {
 			for _, d := range g.request().Descriptors {
 				if len(d.Entries) == 0 {
@@ -227,9 +226,7 @@ func FuzzPlan(f *testing.F) {
 		g := &grower{data: data}
 		configs := []rules.Config{{Domain: "d", Descriptors: g.tree(1), AllOrNothing: new(g.choose(2) == 1)}}
 		s, ds := Compile(configs, Options{})
-		if err := ds.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, ds.Err())
 		global := Global{Quota: g.choose(3) == 2}
 		p := &Plan{}
 		for range 10 {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 var update = flag.Bool("update-match", false, "rewrite testdata/match/*.golden")
@@ -26,9 +27,7 @@ func TestMatch(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			content, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			s := load(t, Options{}, string(content))
 			var got strings.Builder
 			for line := range strings.Lines(string(content)) {
@@ -38,14 +37,10 @@ func TestMatch(t *testing.T) {
 			}
 			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
 			if *update {
-				if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(golden, []byte(got.String()), 0o600))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if diff := cmp.Diff(string(want), got.String()); diff != "" {
 				t.Errorf("outcome (-want +got):\n%s", diff)
 			}
@@ -93,9 +88,7 @@ func TestMatchTakesLargeLevelsAndSmallOnes(t *testing.T) {
 				rules.Descriptor{Key: fmt.Sprint("k", i), RateLimits: limit})
 		}
 		s, ds := Compile([]rules.Config{cfg}, Options{})
-		if err := ds.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, ds.Err())
 		for i := range n {
 			want := fmt.Sprintf("same=v%d", i)
 			if got := plan(s, Global{}, desc("same", fmt.Sprint("v", i))).Matches[0].Rule; got == nil || got.Path() != want {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const hotRules = `
@@ -96,9 +97,7 @@ func manyRules(b *testing.B, n int) *Set {
 		cfg.Descriptors = append(cfg.Descriptors, first)
 	}
 	s, ds := Compile([]rules.Config{cfg}, Options{})
-	if err := ds.Err(); err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, ds.Err())
 	return s
 }
 
@@ -145,9 +144,7 @@ func BenchmarkMatchWildcards(b *testing.B) {
 			cfg.Descriptors = append(cfg.Descriptors, rules.Descriptor{Key: key, Value: fmt.Sprintf("/api/*/resource-%d/*", i)})
 		}
 		s, ds := Compile([]rules.Config{cfg}, Options{})
-		if err := ds.Err(); err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, ds.Err())
 		d, entries := s.domains["d"], desc("path", "/api/v1/resource-99/7").Entries
 		b.Run("wildcards=100/key="+map[bool]string{false: "same", true: "others"}[others], func(b *testing.B) {
 			b.ReportAllocs()

@@ -7,15 +7,14 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // load compiles YAML files that must be free of errors.
 func load(tb testing.TB, opt Options, files ...string) *Set {
 	tb.Helper()
 	set, ds := compile(tb, opt, files...)
-	if err := ds.Err(); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, ds.Err())
 	return set
 }
 
@@ -24,9 +23,7 @@ func compile(tb testing.TB, opt Options, files ...string) (*Set, rules.Diagnosti
 	var configs []rules.Config
 	for i, file := range files {
 		cs, ds := rulefile.Parse(string(rune('a'+i))+".yaml", []byte(file))
-		if err := ds.Err(); err != nil {
-			tb.Fatal(err)
-		}
+		must.OK(tb, ds.Err())
 		configs = append(configs, cs...)
 	}
 	return Compile(configs, opt)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -13,9 +14,7 @@ import (
 func newDeskWithRows(t *testing.T, rows, text string) *desk {
 	t.Helper()
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	opt, _ := withTable(t, rows)
 	opt.HashKey = table.Key()
 	return &desk{t: t, table: table, set: load(t, opt, text)}

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -18,14 +19,10 @@ func withTable(tb testing.TB, text string) (Options, *tables.Table) {
 	tb.Helper()
 	all := new(tables.Registry)
 	e, err := all.Add("t", "t.csv")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	if text != "" {
 		rows, found := e.Read("t.csv", strings.NewReader(text))
-		if err := found.Err(); err != nil {
-			tb.Fatal(err)
-		}
+		must.OK(tb, found.Err())
 		e.Replace(rows)
 	}
 	return Options{Tables: all}, e.Table
@@ -106,9 +103,7 @@ descriptors:
 	if r := p.Batch.Charges[0].Policy.Reserve; r == nil || r == set.Limits[0].Policy.Reserve {
 		t.Errorf("reserve %+v", r)
 	}
-	if err := table.Put([]string{"k"}, []string{"nobody"}, tables.Row{RequestsPerUnit: 33}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, table.Put([]string{"k"}, []string{"nobody"}, tables.Row{RequestsPerUnit: 33}))
 	if got := plan(set, Global{}, desc("k", "nobody")).Limits[0].RequestsPerUnit; got != 33 {
 		t.Errorf("a changed row: %d", got)
 	}
@@ -134,9 +129,7 @@ func TestRowsKeepCounters(t *testing.T) {
 		id := func() any { return plan(set, Global{}, desc("k", "al")).Batch.Charges[0].ID }
 		own := id()
 		put := func(row tables.Row) {
-			if err := table.Put([]string{"k"}, []string{"al"}, row); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, table.Put([]string{"k"}, []string{"al"}, row))
 		}
 		for _, row := range []tables.Row{{RequestsPerUnit: 500}, {}, {RequestsPerUnit: 4096, Burst: 3}, {RequestsPerUnit: 5, Unit: rules.Hour, Name: "n"}} {
 			if put(row); id() != own {
@@ -202,9 +195,7 @@ func TestRowsCountOnGoing(t *testing.T) {
 	opt, table := withTable(t, "")
 	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 10, table: t, count_refused: false}}]")
 	counters, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	now := limiter.Time(time.Hour)
 	passes := func(want int) {
 		t.Helper()
@@ -220,9 +211,7 @@ func TestRowsCountOnGoing(t *testing.T) {
 	}
 	passes(10)
 	for _, number := range []uint32{12, 5, 20, 0} {
-		if err := table.Put([]string{"k"}, []string{"al"}, tables.Row{RequestsPerUnit: number}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, table.Put([]string{"k"}, []string{"al"}, tables.Row{RequestsPerUnit: number}))
 		passes(map[uint32]int{12: 2, 5: 0, 20: 8, 0: 0}[number])
 	}
 	table.Delete([]string{"al"})
@@ -255,12 +244,8 @@ func TestTableErrors(t *testing.T) {
 func TestTableWithoutRows(t *testing.T) {
 	all := new(tables.Registry)
 	e, err := all.Add("t", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Put([]string{"k"}, []string{"x"}, tables.Row{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, e.Put([]string{"k"}, []string{"x"}, tables.Row{}))
 	const file = "domain: d\ndescriptors: [{key: other, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]"
 	if set, _ := compile(t, Options{Tables: all}, file); set != nil {
 		t.Error("rules of another key loaded beside a row")
@@ -313,9 +298,7 @@ func TestTableOfDefaults(t *testing.T) {
 	opt, _ := withTable(t, "k,requests_per_unit\nal,5\n")
 	var found rules.Diagnostics
 	opt.Defaults, found = rulefile.ParseDefaults("defaults.yaml", []byte("{domain: d, defaults: [{path: [{key: k}], rate_limit: {table: t}}]}"))
-	if err := found.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, found.Err())
 	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]")
 	if got := plan(set, Global{}, desc("k", "al")).Limits[0].RequestsPerUnit; got != 5 {
 		t.Errorf("%d", got)

@@ -17,7 +17,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -43,12 +45,8 @@ func TestAlike(t *testing.T) {
 	requests, seed := fromEnvironment(t, "SLUICE_ALIKE", 2000), fromEnvironment(t, "SLUICE_SEED", 27)
 	_ = window.Await(t.Context(), time.Duration(requests)*5*time.Millisecond+window.Margin(), func(left time.Duration) { t.Logf("waiting %v for the next hour", left) })
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "rules"), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "rules", "rules.yaml"), []byte(alikeRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, "rules"), 0o750))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "rules", "rules.yaml"), []byte(alikeRules), 0o600))
 	environment := func(store string) []string {
 		env := []string{"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_APPDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false", "USE_STATSD=false"}
 		if store == "" {
@@ -64,11 +62,7 @@ func TestAlike(t *testing.T) {
 		if store != "" {
 			args = append(args, "--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error")
 		}
-		s, err := sluice.Start(t.Context(), sluice.Options{Binary: programs.sluice, Env: environment(store), Args: args})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Kill)
+		s := suite.StartSluice(t, sluice.Options{Binary: programs.sluice, Env: environment(store), Args: args})
 		storetest.Eventually(t, name+" is ready", func() bool {
 			resp, err := http.Get("http://" + s.Addr("http") + "/healthcheck")
 			return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK

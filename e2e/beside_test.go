@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -44,25 +45,17 @@ func TestBesideRatelimit(t *testing.T) {
 	}
 	store := storetest.Start(t)
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "rules"), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "rules", "rules.yaml"), []byte(besideRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, "rules"), 0o750))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "rules", "rules.yaml"), []byte(besideRules), 0o600))
 	environment := []string{
 		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_APPDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + store.Addr, "USE_STATSD=false",
 		"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true",
 	}
-	ours, err := sluice.Start(t.Context(), sluice.Options{
+	ours := suite.StartSluice(t, sluice.Options{
 		Binary: programs.sluice, Env: environment,
 		Args: []string{"--store-timeout", "1m", "--store-dial-timeout", "1m", "--store-fallback", "error"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(ours.Kill)
 	storetest.Eventually(t, "sluice has reached the store", func() bool {
 		resp, err := http.Get("http://" + ours.Addr("http") + "/healthcheck")
 		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
@@ -115,9 +108,7 @@ func startRatelimit(t *testing.T, path string, environment []string) string {
 	var ports [3]string
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_, ports[i], _ = net.SplitHostPort(l.Addr().String())
 		_ = l.Close()
 	}
@@ -140,9 +131,7 @@ func startRatelimit(t *testing.T, path string, environment []string) string {
 func client(t *testing.T, addr string) rlsv3.RateLimitServiceClient {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return rlsv3.NewRateLimitServiceClient(conn)
 }

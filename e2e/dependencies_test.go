@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // mostDependencies is how many modules the shipped programs may import directly. We must
@@ -28,9 +30,7 @@ func TestDependenciesAreFewAndDefended(t *testing.T) {
 		maps.Copy(imported, dependencies(shipped(packages(t, system)), required(t)))
 	}
 	design, err := os.ReadFile("../DESIGN.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, why := range dependencyErrors(imported, defended(string(design))) {
 		t.Error(why)
 	}

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestDocumentsNameTestsThatExist checks pages that name a test for each of their statements:
@@ -16,9 +18,7 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	known := tests(t)
 	for _, page := range []string{"docs/threats.md", "docs/failure-modes.md", "docs/rlqs.md", "docs/state.md"} {
 		text, err := os.ReadFile("../" + page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, why := range untested(string(text), known) {
 			t.Errorf("%s: %s", page, why)
 		}
@@ -133,8 +133,6 @@ func tests(t *testing.T) map[string]bool {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return known
 }

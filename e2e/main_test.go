@@ -16,10 +16,3 @@ var programs struct{ sluice string }
 func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, root, func(binary, _ string) { programs.sluice = binary }))
 }
-
-// envoyBinary returns the path of Envoy, or skips the test where none is
-// installed. Under `make test` there is one.
-func envoyBinary(t *testing.T) string {
-	t.Helper()
-	return suite.Envoy(t, root)
-}

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestNoValueIsHeld searches the memory of a process for what a client sent that was denied. With --top-keys=clear it is
@@ -44,14 +45,10 @@ descriptors:
 `), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			s, err := sluice.Start(t.Context(), sluice.Options{
+			s := suite.StartSluice(t, sluice.Options{
 				Binary: programs.sluice, Dir: dir, Args: []string{"--top-keys", mode, "--counter-memory", "4MiB", "--config", "rules.yaml"},
 				Env: []string{"GODEBUG=clobberfree=1"},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(s.Kill)
 			if _, err := process.Holds(s.PID(), []byte("domain")); os.IsPermission(err) {
 				why := fmt.Sprintf("the search of a process's memory for values: %v", err)
 				if os.Getenv("CI") != "" {
@@ -68,9 +65,7 @@ descriptors:
 				collect(t, s)
 			}
 			places, err := process.Holds(s.PID(), []byte(marker[:35])) // a part of it would be too much
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if held := len(places) > 0; held != want {
 				t.Errorf("the value is in memory %d times, want that it is held: %t\n%s", len(places), want, strings.Join(places[:min(5, len(places))], "\n"))
 			}
@@ -82,9 +77,7 @@ descriptors:
 func send(t *testing.T, s *sluice.Sluice, value string, requests int) {
 	t.Helper()
 	conn, err := grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close()
 	client := rls.NewRateLimitServiceClient(conn)
 	descriptor := func(key, value string) *common.RateLimitDescriptor {
@@ -94,9 +87,7 @@ func send(t *testing.T, s *sluice.Sluice, value string, requests int) {
 		_, err := client.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{
 			descriptor("user", value), descriptor("ring", value), descriptor("none", value), descriptor("user", strings.Repeat(value, 1+20*(i%3))),
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		body := fmt.Sprintf(`{"domain":"d","descriptors":[{"entries":[{"key":"user","value":%q}]}]}`, value)
 		ask(t, http.MethodPost, "http://"+s.Addr("http")+"/json", body)
 	}
@@ -114,14 +105,10 @@ func collect(t *testing.T, s *sluice.Sluice) {
 func ask(t *testing.T, method, url, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.Close = true
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		t.Fatal(err)

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sluice-ratelimit/sluice/e2e/backend"
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestRequestsPassWhileSluiceIsGone holds what envoy.yaml says about failure_mode_deny.
@@ -17,35 +17,21 @@ import (
 // sluice is back.
 func TestRequestsPassWhileSluiceIsGone(t *testing.T) {
 	bootstrap, err := os.ReadFile(filepath.Join(root, "envoy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	upstream, err := backend.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { upstream.Close() })
+	must.OK(t, err)
+	upstream := suite.StartBackend(t)
 	first := startSluice(t, "127.0.0.1:0")
-	proxy, err := envoy.Start(t.Context(), envoy.Options{
-		Binary:    envoyBinary(t),
+	proxy := suite.StartEnvoy(t, root, envoy.Options{
 		Bootstrap: bootstrap,
 		Clusters:  map[string][]string{"sluice": {first.Addr("grpc")}, "backend": {upstream.Addr}},
-		Dir:       t.TempDir(),
 		Patient:   true, // a call that takes too long would be a request that passes
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Kill)
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
 	denials := func(n int) (denied int) {
 		t.Helper()
 		for range n {
 			resp, err := client.Post("http://"+proxy.Addr("ingress")+"/search", "", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusTooManyRequests {
 				denied++
@@ -71,14 +57,9 @@ func TestRequestsPassWhileSluiceIsGone(t *testing.T) {
 // startSluice runs sluice with the quick start's rules.
 func startSluice(t *testing.T, grpcAddr string) *sluice.Sluice {
 	t.Helper()
-	s, err := sluice.Start(t.Context(), sluice.Options{
+	return suite.StartSluice(t, sluice.Options{
 		Binary: programs.sluice,
 		Args:   []string{"--config", filepath.Join(root, "examples/quickstart")},
 		Addrs:  map[string]string{"grpc": grpcAddr},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Kill)
-	return s
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // widest is the longest that a line of prose may be. Lines in fences, and those that
@@ -21,9 +23,7 @@ var mayBeWide = []string{"|", "    ", "<!--"}
 // exist, targets of make exist, and lines of prose are short.
 func TestPagesAreInOrder(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	pages := 0
 	err = fs.WalkDir(os.DirFS(".."), ".", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -50,9 +50,7 @@ func TestPagesAreInOrder(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if pages < 30 {
 		t.Errorf("found %d documents, want 30 or more", pages)
 	}
@@ -140,9 +138,7 @@ func hasHeading(page, id string) bool {
 // there, and that its table of packages has every folder of Go's.
 func TestDesignNamesWhatExists(t *testing.T) {
 	text, err := os.ReadFile("../DESIGN.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, m := range regexp.MustCompile("`([a-z0-9_]+(?:/[a-z0-9_.]+)+|[a-z0-9]+)`").FindAllStringSubmatch(string(text), -1) {
 		if _, err := os.Stat(filepath.Join("..", m[1])); strings.Contains(m[1], "/") && err != nil {
 			t.Errorf("DESIGN.md names %s: %v", m[1], err)

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestMemoryOfRules holds what docs/sizing.md says of the memory for many rules, and logs
@@ -59,29 +60,17 @@ func memoryOfRules(t *testing.T, n int) (started, reloaded process.Memory) {
 		for i := range n {
 			fmt.Fprintf(text, "  - key: user\n    value: customer-%06d\n    rate_limit: { unit: minute, requests_per_unit: %d }\n", i, requests+i%10)
 		}
-		next := filepath.Join(dir, ".next")
-		if err := os.WriteFile(next, text.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(next, filepath.Join(dir, "rules.yaml")); err != nil {
-			t.Fatal(err)
-		}
+		suite.Replace(t, filepath.Join(dir, "rules.yaml"), text.String())
 	}
 	write(60)
-	s, err := sluice.Start(t.Context(), sluice.Options{
+	s := suite.StartSluice(t, sluice.Options{
 		Binary: programs.sluice, Args: []string{"--config", dir},
 		Env: []string{"GOMEMLIMIT=off", "GOGC="}, // as where no container has a limit
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Kill)
 	memory := func() process.Memory {
 		t.Helper()
 		m, err := process.MemoryOf(s.PID())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return m
 	}
 	started = memory()

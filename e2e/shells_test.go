@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // shells are programs that print what each of the lines in $TYPED is completed to, after the script
@@ -45,9 +46,7 @@ func TestShells(t *testing.T) {
 		"rules.yaml": "domain: shop\ndescriptors:\n- key: user\n  rate_limit: {unit: minute, requests_per_unit: 1}\n",
 		"rules.txt":  "",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	lines := []string{
 		"sluice exp", "sluice schema d", "sluice check rul", "sluice explain -c rules.yaml --domain ",
@@ -66,12 +65,8 @@ func TestShells(t *testing.T) {
 			}
 			script := filepath.Join(dir, "script."+shell)
 			text, err := exec.CommandContext(t.Context(), programs.sluice, "completion", shell).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(script, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
+			must.OK(t, os.WriteFile(script, text, 0o600))
 			cmd := exec.CommandContext(t.Context(), shell, "-c", program)
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(programs.sluice)+":"+os.Getenv("PATH"), "HOME="+dir, "SCRIPT="+script, "TYPED="+strings.Join(lines, "\n"))
@@ -100,9 +95,7 @@ func TestShells(t *testing.T) {
 // TestManual formats the manual page.
 func TestManual(t *testing.T) {
 	page, err := exec.CommandContext(t.Context(), programs.sluice, "man").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, want := range []string{`.TH "SLUICE" "1"`, `.SS "sluice check `, `\-\-counter\-memory=SIZE`} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("there is no %s", want)

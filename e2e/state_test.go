@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // Restarts under load lose no hit of a process with a state file: what is admitted before,
@@ -36,14 +37,10 @@ descriptors:
 	keys := []string{"fixed", "sliding", "bucket"}
 	var admitted, denied [3]atomic.Int64
 	for round := range rounds {
-		s, err := sluice.Start(t.Context(), sluice.Options{
+		s := suite.StartSluice(t, sluice.Options{
 			Binary: programs.sluice,
 			Args:   []string{"--config", rules, "--state-file", filepath.Join(dir, "state")},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Kill)
 		var group sync.WaitGroup
 		enough := make(chan struct{}, callers*len(keys))
 		last := round == rounds-1

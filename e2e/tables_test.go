@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -17,23 +16,17 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // tablesAt runs sluice with a table that is changed row by row.
 func tablesAt(t *testing.T, dir string, prepare func(*exec.Cmd)) *sluice.Sluice {
 	t.Helper()
 	rules := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 3, table: users}}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := sluice.Start(t.Context(), sluice.Options{
+	suite.Replace(t, rules, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 3, table: users}}]")
+	return suite.StartSluice(t, sluice.Options{
 		Binary: programs.sluice, Args: []string{"--config", rules, "--table", "users", "--tables-dir", dir}, Prepare: prepare,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Kill)
-	return s
 }
 
 // errRefused is an answer other than OK.
@@ -61,19 +54,13 @@ func sendRows(s *sluice.Sluice, method, path, body string) (string, error) {
 func numbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
 	t.Helper()
 	text, err := sendRows(s, http.MethodGet, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	records, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	all := map[string]int64{}
 	for _, record := range records[min(1, len(records)):] {
 		n, err := strconv.ParseInt(record[1], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		all[record[0]] = n
 	}
 	return all

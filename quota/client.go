@@ -31,18 +31,9 @@ func (d *Divider) joinClient(s *stream, id uint64) {
 	s.client = c
 }
 
-// leaveClient takes a closed stream from its client.
-func (d *Divider) leaveClient(s *stream) {
-	s.client.streams--
-	d.charge(s.client, 0)
-}
-
 // hasRoom reports whether a client may have n more bytes. No client may have more than is free after that, so k clients that
 // take all they can leave one part in k+1 to others.
 func (d *Divider) hasRoom(c *client, n int) bool { return c.bytes+n <= d.o.MaxBytes-(d.bytes+n) }
-
-// isGreedy reports whether a client has more than half of its bound.
-func (d *Divider) isGreedy(c *client) bool { return 2*c.bytes > d.o.MaxBytes-d.bytes }
 
 // charge adds n bytes to the memory of a client, and forgets the client once it has nothing.
 func (d *Divider) charge(c *client, n int) {

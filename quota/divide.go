@@ -76,7 +76,7 @@ func (d *Divider) idle(s *share) bool {
 	if s.idle == 0 {
 		return false
 	}
-	if len(s.stream.shares) > d.o.MaxStreamBuckets/2 || d.isGreedy(s.stream.client) {
+	if len(s.stream.shares) > d.o.MaxStreamBuckets/2 || 2*s.stream.client.bytes > d.o.MaxBytes-d.bytes { // half of a bound
 		return true
 	}
 	return int(s.idle) >= d.o.IdleReports

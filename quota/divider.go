@@ -176,7 +176,8 @@ func (d *Divider) Closed(now Time, h Holder) {
 	d.closed += len(s.shares)
 	d.takeStrays(s, nil, len(s.strays))
 	s.outbox, s.sent, s.batches = nil, nil, nil
-	d.leaveClient(s)
+	s.client.streams--
+	d.charge(s.client, 0)
 	d.closing = append(d.closing, s)
 }
 

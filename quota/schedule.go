@@ -81,7 +81,6 @@ func (s *schedule) Swap(i, j int) {
 	h[i].place, h[j].place = i+1, j+1
 }
 
-// Push is heap.Interface's.
 func (s *schedule) Push(b any) {
 	if b, ok := b.(*bucket); ok {
 		*s = append(*s, b)
@@ -89,7 +88,6 @@ func (s *schedule) Push(b any) {
 	}
 }
 
-// Pop is heap.Interface's.
 func (s *schedule) Pop() any {
 	last := len(*s) - 1
 	b := (*s)[last]

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/xds"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -17,9 +18,7 @@ import (
 func TestEveryFieldCounts(t *testing.T) {
 	metadata := map[string]any{"tier": "gold", "list": []any{1.5, true, nil, map[string]any{"a": "b"}}}
 	m, err := structpb.NewStruct(metadata)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var ds []*pb.RateLimitDescriptor
 	var want strings.Builder
 	for u := pb.RateLimitUnit_SECOND; u <= pb.RateLimitUnit_WEEK; u++ {
@@ -41,9 +40,7 @@ d.outer.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: 
 		t.Fatalf("diagnostics are %v", found)
 	}
 	var got strings.Builder
-	if err := set.Dump(&got); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, set.Dump(&got))
 	if diff := cmp.Diff(want.String(), got.String()); diff != "" {
 		t.Errorf("rules differ (-want +got):\n%s", diff)
 	}

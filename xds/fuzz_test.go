@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/xds"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -56,12 +57,8 @@ func FuzzConvert(f *testing.F) {
 			return
 		}
 		var over, as strings.Builder
-		if err := set.Dump(&over); err != nil {
-			t.Fatal(err)
-		}
-		if err := fileSet.Dump(&as); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, set.Dump(&over))
+		must.OK(t, fileSet.Dump(&as))
 		if over.String() != as.String() {
 			t.Fatalf("over xDS:\n%s\nas a file:\n%s", over.String(), as.String())
 		}

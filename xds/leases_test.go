@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
@@ -36,9 +37,7 @@ func TestLeasesByDefaults(t *testing.T) {
 		},
 	} {
 		message, err := proto.Marshal(&ratelimitv3.RateLimitConfig{Name: "r", Domain: "shop", Descriptors: tt.limits})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		set, ds := build([]*anypb.Any{{TypeUrl: TypeURL, Value: message}}, descriptors.Options{Defaults: defaults})
 		got := ""
 		if set != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/xds"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -98,9 +99,7 @@ func play(t *testing.T, opt xds.Options, dial func(context.Context) (net.Conn, e
 			s.lost, s.failures = append(s.lost, retry), append(s.failures, err)
 		}
 		source, err := xds.NewSource(opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		source.DialBy(dial)
 		s.source = source
 		ctx, cancel := context.WithCancel(t.Context())
@@ -119,17 +118,13 @@ func play(t *testing.T, opt xds.Options, dial func(context.Context) (net.Conn, e
 func (s *stream) request() *discovery.DiscoveryRequest {
 	s.t.Helper()
 	r, err := s.Recv()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	return r
 }
 
 func (s *stream) respond(version, nonce, url string, resources ...*anypb.Any) {
 	s.t.Helper()
-	if err := s.Send(&discovery.DiscoveryResponse{VersionInfo: version, Nonce: nonce, TypeUrl: url, Resources: resources}); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, s.Send(&discovery.DiscoveryResponse{VersionInfo: version, Nonce: nonce, TypeUrl: url, Resources: resources}))
 }
 
 // expect checks a request's version and nonce and whether it is a NACK.
@@ -149,9 +144,7 @@ func (s *stream) expect(version, nonce string, nack bool) *discovery.DiscoveryRe
 func wire(tb testing.TB, m *pb.RateLimitConfig) *anypb.Any {
 	tb.Helper()
 	b, err := proto.Marshal(m)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	return &anypb.Any{TypeUrl: xds.TypeURL, Value: b}
 }
 

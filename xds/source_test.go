@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/xds"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
@@ -58,9 +59,7 @@ func follow(t *testing.T, target string, opt xds.Options) *client {
 	opt.OnDisconnected = func(err error, _ time.Duration) { c.down <- err }
 	opt.OnIgnored = func(url string) { c.ignored <- url }
 	s, err := xds.NewSource(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -94,27 +93,21 @@ func (c *client) dump(u source.Update) string {
 		c.t.Fatalf("update is %v, want rules", u.Err)
 	}
 	var b strings.Builder
-	if err := u.Set.Dump(&b); err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, u.Set.Dump(&b))
 	return b.String()
 }
 
 func start(t *testing.T, o adstest.Options) *adstest.Server {
 	t.Helper()
 	s, err := adstest.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Stop)
 	return s
 }
 
 func set(t *testing.T, s *adstest.Server, version string, resources ...*pb.RateLimitConfig) {
 	t.Helper()
-	if err := s.Set(version, resources...); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Set(version, resources...))
 }
 
 func wait(t *testing.T, s *adstest.Server, match func(adstest.Request) bool) adstest.Request {
@@ -122,9 +115,7 @@ func wait(t *testing.T, s *adstest.Server, match func(adstest.Request) bool) ads
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r, err := s.Wait(ctx, match)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return r
 }
 
@@ -288,9 +279,7 @@ func TestManyDescriptors(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	defaults := func(text string) *rules.Defaults {
 		d, found := rulefile.ParseDefaults("defaults.yaml", []byte(text))
-		if err := found.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, found.Err())
 		return d
 	}
 	s := start(t, adstest.Options{})
@@ -301,9 +290,7 @@ func TestDefaults(t *testing.T) {
 		OnLoad:     func(u source.Update) error { updates <- u; return nil },
 		OnAnswered: func(bool) {}, OnConnected: func() {}, OnDisconnected: func(error, time.Duration) {},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	bucket := defaults("{domain: a, defaults: [{rate_limit: {algorithm: token_bucket, burst: 9}}]}")
 	source.SetDefaults(bucket) // before there are rules
 	ctx, cancel := context.WithCancel(t.Context())

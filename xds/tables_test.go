@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
@@ -20,18 +21,12 @@ func TestTablesByDefaults(t *testing.T) {
 	}
 	all := new(tables.Registry)
 	e, err := all.Add("customers", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Put([]string{"customer"}, []string{"acme"}, tables.Row{RequestsPerUnit: 500}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, e.Put([]string{"customer"}, []string{"acme"}, tables.Row{RequestsPerUnit: 500}))
 	message, err := proto.Marshal(&ratelimitv3.RateLimitConfig{Name: "r", Domain: "shop", Descriptors: []*ratelimitv3.RateLimitDescriptor{
 		{Key: "customer", RateLimit: &ratelimitv3.RateLimitPolicy{Name: "plan", Unit: ratelimitv3.RateLimitUnit_MINUTE, RequestsPerUnit: 5}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	set, found := build([]*anypb.Any{{TypeUrl: TypeURL, Value: message}}, descriptors.Options{Defaults: defaults, Tables: all})
 	if set == nil {
 		t.Fatal(found)

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
@@ -46,9 +47,7 @@ func TestMessagesAreThePublishedOnes(t *testing.T) {
 // as a server of go-control-plane does, with all that the published type lacks.
 func TestMessagesSurviveThePublishedOnes(t *testing.T) {
 	metadata, err := structpb.NewStruct(map[string]any{"tier": "gold"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sent := &pb.RateLimitConfig{Name: "n", Domain: "d", Descriptors: []*pb.RateLimitDescriptor{{
 		Key: "a", Value: "b", ShadowMode: true, DetailedMetric: true, QuotaMode: true, Metadata: metadata,
 		RateLimit: &pb.RateLimitPolicy{
@@ -71,10 +70,6 @@ func TestMessagesSurviveThePublishedOnes(t *testing.T) {
 func transfer(t *testing.T, from, to proto.Message) {
 	t.Helper()
 	wire, err := proto.Marshal(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := proto.Unmarshal(wire, to); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, proto.Unmarshal(wire, to))
 }

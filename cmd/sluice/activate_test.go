@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
@@ -31,9 +32,7 @@ func newKept(t *testing.T) *kept {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	metrics, err := telemetry.New(telemetry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	k := &kept{&keeper{metrics: metrics, logger: metrics.Events.Watch(zap.New(core)), tables: new(tables.Registry), waiting: parts{}}, t, logs}
 	for name, path := range map[string]string{"a": "a.csv", "b": "b.csv", "c": ""} {
 		if _, err := k.tables.Add(name, path); err != nil {
@@ -85,9 +84,7 @@ func (k *kept) options() descriptors.Options {
 func (k *kept) rows(table, text string) source.TableUpdate {
 	k.t.Helper()
 	e, err := k.tables.Table(table)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	must.OK(k.t, err)
 	column, number, _ := strings.Cut(text, "=")
 	if text == "bad" {
 		return source.TableUpdate{Table: e.Table, Err: errBad}
@@ -210,15 +207,11 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	k := newKept(t)
 	k.tables.OnRelease(k.retry)
 	e, err := k.tables.Table("c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	claim := func() (release func()) {
 		t.Helper()
 		release, err := k.tables.Claim(e, []string{"user"}, func() error { return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return release
 	}
 	wantRules := func(when, want string) {
@@ -248,9 +241,7 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	if _, err := k.tables.Claim(e, []string{"ip"}, func() error { return nil }); !errors.Is(err, tables.ErrColumns) {
 		t.Errorf("other columns can be claimed: %v", err)
 	}
-	if err := e.Put([]string{"user"}, []string{"al"}, tables.Row{RequestsPerUnit: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.Put([]string{"user"}, []string{"al"}, tables.Row{RequestsPerUnit: 1}))
 	other()
 	wantRules("after a row was put", "user:c")
 	release = claim()
@@ -280,9 +271,7 @@ func TestRulesReturnAfterOthersThatWaited(t *testing.T) {
 	reload := source.Reload[string]{OnLoad: k.takeRules}
 	take := func(rules string) error { return reload.Take(rules, func() source.Update { return *k.rules(rules) }) }
 	takeRows := func(text string) { _ = k.take(source.Change{Tables: []source.TableUpdate{k.rows("a", text)}}) }
-	if err := take("user:b"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, take("user:b"))
 	first := k.service.Rules()
 	takeRows("ip=1")
 	if err := take("user!:a"); err == nil {
@@ -299,9 +288,7 @@ func TestRulesReturnAfterOthersThatWaited(t *testing.T) {
 			{Entries: []descriptors.Entry{{Key: []byte("user"), Value: []byte("al")}}},
 		}}, descriptors.Global{})
 	})
-	if err := take("user:b"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, take("user:b"))
 	if rules, _, _ := k.active(); rules != "user:b" || k.service.Rules() == first {
 		t.Errorf("%s is active, the first set: %v; want a new set of the same rules", rules, k.service.Rules() == first)
 	}

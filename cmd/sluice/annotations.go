@@ -13,10 +13,8 @@ import (
 // GitHub Actions, and as SARIF (OASIS, "Static Analysis Results Interchange Format", 2.1.0), which code scanners
 // and editors read.
 
-// isAnnotated reports whether --output is one of these.
 func isAnnotated(output string) bool { return output == "github" || output == "sarif" }
 
-// writeAnnotations writes findings as output has it.
 func (c console) writeAnnotations(output string, lines []checkLine) error {
 	if output == "sarif" {
 		return c.writeJSON(sarifOf(lines))

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestWorkflowCommands holds findings to the escapes of GitHub Actions.
@@ -26,9 +28,7 @@ func TestWorkflowCommands(t *testing.T) {
 func TestSARIF(t *testing.T) {
 	for _, lines := range [][]checkLine{nil, {{Severity: "note", Code: "a", File: "x", Message: "m"}, {Severity: "error", File: "x", Line: 2, Message: "n"}}} {
 		var b bytes.Buffer
-		if err := (console{out: &b}).writeAnnotations("sarif", lines); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, (console{out: &b}).writeAnnotations("sarif", lines))
 		var log struct {
 			Version string
 			Runs    []struct {
@@ -45,9 +45,7 @@ func TestSARIF(t *testing.T) {
 				}
 			}
 		}
-		if err := json.Unmarshal(b.Bytes(), &log); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(b.Bytes(), &log))
 		if log.Version != "2.1.0" || len(log.Runs) != 1 || log.Runs[0].Tool.Driver.Name != "sluice" || log.Runs[0].Results == nil || len(*log.Runs[0].Results) != len(lines) {
 			t.Fatalf("%s", b.String())
 		}

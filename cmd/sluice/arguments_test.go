@@ -3,13 +3,13 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func TestKnownArguments(t *testing.T) {
 	parser, err := newParser(new(cli), asRatelimit, console{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, tt := range []struct{ args, known, dropped string }{
 		{"", "", ""},
 		{"--quotaRateLimitServiceAddr=a:1", "", "--quotaRateLimitServiceAddr=a:1"},

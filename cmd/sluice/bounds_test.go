@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
@@ -45,9 +46,7 @@ func TestBoundsAreWhatFlagsSay(t *testing.T) {
 	} {
 		var root cli
 		parser, err := newParser(&root, "sluice", console{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := parser.Parse(append([]string{"serve"}, tt.args...)); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,6 @@ type callCmd struct {
 	dialFlags `embed:""`
 }
 
-// Validate checks what the types do not.
 func (k *callCmd) Validate() error {
 	if !(k.Rate >= 0) { // NaN is not either
 		return fmt.Errorf("--rate is %v: must not be negative", k.Rate)
@@ -36,7 +35,6 @@ func (k *callCmd) Validate() error {
 	return err
 }
 
-// Run asks and prints the answers.
 func (k *callCmd) Run(ctx context.Context, c console) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()

@@ -62,7 +62,6 @@ type checkLine struct {
 	Message  string `json:"message"`
 }
 
-// Validate checks what the types do not.
 func (k *checkCmd) Validate() (err error) {
 	for _, path := range k.Paths {
 		if k.Watch && isStream(path) {
@@ -77,7 +76,6 @@ func (k *checkCmd) Validate() (err error) {
 	return err
 }
 
-// Run checks the rules.
 func (k *checkCmd) Run(ctx context.Context, c console) error {
 	if k.Watch {
 		return k.follow(ctx, c)
@@ -172,7 +170,6 @@ func countFindings[F any](findings []F, severity func(F) rules.Severity) (errors
 	return errors, warnings
 }
 
-// reportOf returns what --output json prints.
 func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics, ok bool) checkReport {
 	r := checkReport{OK: ok, Domains: []string{}, Limits: []checkLimit{}, Diagnostics: []checkLine{}}
 	if set != nil {

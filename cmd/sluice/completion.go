@@ -16,7 +16,6 @@ type completionCmd struct {
 	Words []string `arg:"" optional:"" passthrough:"" hidden:"" help:"Behind --, the words of a command line after the program's name; what may stand in place of the last one is printed."`
 }
 
-// Run prints the script, or what completes the words.
 func (k completionCmd) Run(c console, app *kong.Kong) error {
 	if len(k.Words) == 0 {
 		_, err := c.out.Write([]byte(shell.Script(k.Shell)))
@@ -49,7 +48,6 @@ func (r completedRules) load(paths []string) *descriptors.Set {
 	return set
 }
 
-// Domains implements [shell.Rules].
 func (r completedRules) Domains(paths []string) []string {
 	set := r.load(paths)
 	if set == nil {
@@ -58,7 +56,6 @@ func (r completedRules) Domains(paths []string) []string {
 	return set.Domains()
 }
 
-// Keys implements [shell.Rules].
 func (r completedRules) Keys(paths []string, domain, descriptor string) []string {
 	set := r.load(paths)
 	if set == nil {
@@ -98,5 +95,4 @@ func below(entries string, levels []rules.Level) bool {
 
 type manCmd struct{}
 
-// Run prints the manual page.
 func (manCmd) Run(c console, app *kong.Kong) error { return shell.Manual(c.out, app.Model, version()) }

@@ -24,7 +24,6 @@ type debugFlags struct {
 	clients *access.AllowList // of Allow, made by check; nil without
 }
 
-// check returns what is wrong with the flags together.
 func (f *debugFlags) check() error {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):

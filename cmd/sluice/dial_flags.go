@@ -19,7 +19,6 @@ type dialFlags struct {
 	ServerName string `help:"Name expected in the service's certificate. Default the address."`
 }
 
-// check returns what is wrong with the flags together.
 func (f *dialFlags) check() error {
 	if (f.Cert == "") != (f.Key == "") {
 		return errors.New("--cert and --key go together")

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // FuzzEnvironment reads any lines as the environment. What is wrong must be told by
@@ -33,9 +34,7 @@ func FuzzEnvironment(f *testing.F) {
 		f.Add(text)
 	}
 	parser, err := newParser(new(cli), "sluice", console{nil, io.Discard, io.Discard})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, err)
 	var flags []*kong.Flag
 	for _, command := range parser.Model.Children {
 		if command.Name == "serve" {

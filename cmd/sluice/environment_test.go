@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestBooleans holds that booleans are read as strconv.ParseBool reads them, as
@@ -42,9 +43,7 @@ func TestBooleans(t *testing.T) {
 // does not have.
 func TestVariablesSetFlagsThatExist(t *testing.T) {
 	parser, err := newParser(new(cli), "sluice", console{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var flags []string
 	for _, command := range parser.Model.Children {
 		if command.Name == "serve" {
@@ -67,9 +66,7 @@ func parse(t *testing.T, args ...string) (*cli, error) {
 	t.Helper()
 	var root cli
 	parser, err := newParser(&root, "sluice", console{nil, io.Discard, io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, err = parser.Parse(args)
 	return &root, err
 }

@@ -22,10 +22,8 @@ type envoyReport struct {
 	Findings []checkLine `json:"findings"`
 }
 
-// Validate checks what the types do not.
 func (k *envoyCheckCmd) Validate() error { return stdinOnce(k.Envoy, k.Config) }
 
-// Run checks Envoy's configuration against the rules.
 func (k *envoyCheckCmd) Run(c console) error {
 	err := k.run(c)
 	if err == nil || err == errFailed || !isAnnotated(k.Output) { //nolint:errorlint // it is our own

@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// validateEnvoy checks the flags of explain --envoy.
 func (e *explainCmd) validateEnvoy() (err error) {
 	switch {
 	case e.Addr != "" || e.Domain != "" || e.Descriptor != "" || e.Limit != "" || e.Reset:

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestEnvoyCheckPage runs each command of docs/envoy-check.md.
@@ -21,20 +23,14 @@ func TestEnvoyCheckPage(t *testing.T) {
 // how to make.
 func TestSimulatePage(t *testing.T) {
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Chdir(t.TempDir())
 	for name, args := range map[string][]string{"access.log": nil, "incumbent.log": {"-limit", "300"}} {
 		cmd := exec.CommandContext(t.Context(), "go", append([]string{"run", "./docs/traffic"}, args...)...)
 		cmd.Dir = root
 		log, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, log, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, os.WriteFile(name, log, 0o600))
 	}
 	runPageIn(t, root, "docs/simulate.md", 9)
 }
@@ -45,9 +41,7 @@ var hashedKeys = regexp.MustCompile(`#[0-9a-f]{8}\b`)
 func runPage(t *testing.T, page string, least int) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Chdir(t.TempDir())
 	runPageIn(t, root, page, least)
 }
@@ -59,19 +53,13 @@ func runPageIn(t *testing.T, root, name string, least int) {
 	t.Helper()
 	path := filepath.Join(root, name)
 	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, name := range []string{"examples", "envoy.yaml"} {
-		if err := os.Symlink(filepath.Join(root, name), name); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(filepath.Join(root, name), name))
 	}
 	for _, m := range regexp.MustCompile("(?ms)^```yaml\n# (\\S+)\n.*?^```").FindAllStringSubmatch(string(page), -1) {
 		text := strings.TrimSuffix(strings.TrimPrefix(m[0], "```yaml\n"), "```")
-		if err := os.WriteFile(m[1], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(m[1], []byte(text), 0o600))
 	}
 	ran := 0
 	printed := regexp.MustCompile("(?ms)^```console\n(\\$ .*?)^```").ReplaceAllStringFunc(string(page), func(block string) string {
@@ -85,9 +73,7 @@ func runPageIn(t *testing.T, root, name string, least int) {
 	if diff := cmp.Diff(string(page), printed); diff != "" && !*update {
 		t.Errorf("%s (-page +printed); if it should, run go test ./cmd/sluice -run %s -update:\n%s", name, t.Name(), diff)
 	} else if diff != "" {
-		if err := os.WriteFile(path, []byte(printed), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(printed), 0o600))
 	}
 	if ran < least {
 		t.Errorf("%s has %d commands, want %d or more", name, ran, least)

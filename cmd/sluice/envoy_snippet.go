@@ -16,7 +16,6 @@ type envoySnippetCmd struct {
 	ruleFlags `embed:""`
 }
 
-// Run prints a snippet.
 func (k *envoySnippetCmd) Run(c console) error {
 	set, err := k.loadGood(c, k.Config)
 	if err != nil {

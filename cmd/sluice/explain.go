@@ -34,7 +34,6 @@ type explainCmd struct {
 	request envoyconfig.Request
 }
 
-// Validate checks what the types do not.
 func (e *explainCmd) Validate() error {
 	if len(e.Envoy) > 0 {
 		return e.validateEnvoy()
@@ -61,7 +60,6 @@ func (e *explainCmd) Validate() error {
 	return e.check()
 }
 
-// Run explains one descriptor.
 func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if len(e.Envoy) > 0 {
 		return e.explainEnvoy(c)

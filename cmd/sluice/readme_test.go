@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -46,9 +47,7 @@ func TestPages(t *testing.T) {
 	}
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		page = strings.TrimPrefix(page, "../../")
 		if page == "CHANGELOG.md" {
 			continue // which names flags that are gone
@@ -91,13 +90,9 @@ func TestPages(t *testing.T) {
 // TestPagesHaveEveryWord holds that docs/rules.md explains each word of the schema.
 func TestPagesHaveEveryWord(t *testing.T) {
 	text, err := os.ReadFile("../../docs/rules.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var schema any
-	if err := json.Unmarshal(rulefile.Schema(), &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(rulefile.Schema(), &schema))
 	words := schemaWords(schema)
 	if len(words) < 25 {
 		t.Fatalf("the schema has the words %q, want 25 or more", words)
@@ -131,9 +126,7 @@ func schemaWords(schema any) []string {
 func allFlags(t *testing.T) []string {
 	t.Helper()
 	parser, err := newParser(new(cli), "sluice", console{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var flags []string
 	if err := kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
 		if flag, ok := node.(*kong.Flag); ok {
@@ -155,9 +148,7 @@ const (
 func TestReference(t *testing.T) {
 	const path = "../../docs/reference.md"
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	head, rest, begun := strings.Cut(string(text), flagsBegin)
 	old, tail, ended := strings.Cut(rest, flagsEnd)
 	if !begun || !ended {
@@ -170,9 +161,7 @@ func TestReference(t *testing.T) {
 	if !*update {
 		t.Fatalf("%s is not what the flags say: run go test ./cmd/sluice -run TestReference -update", path)
 	}
-	if err := os.WriteFile(path, []byte(head+flagsBegin+tables+flagsEnd+tail), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(head+flagsBegin+tables+flagsEnd+tail), 0o600))
 }
 
 // helpVariables is what the help of a flag says at its end of the variables that set it.
@@ -182,9 +171,7 @@ var helpVariables = regexp.MustCompile(` \((\$[A-Z][^)]*)\)\.$`)
 func flagTables(t *testing.T) string {
 	t.Helper()
 	parser, err := newParser(new(cli), "sluice", console{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var serve *kong.Node
 	for _, command := range parser.Model.Children {
 		if command.Name == "serve" {
@@ -232,9 +219,7 @@ func TestPagesHaveTheBytes(t *testing.T) {
 	number := regexp.MustCompile(`^[0-9]+$`)
 	for page, least := range map[string]int{"README.md": 5, "docs/sizing.md": 8} {
 		text, err := os.ReadFile("../../" + page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		rows := 0
 		for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z]+_(?:window|log|bucket)`[^|]*)\\|(.*)\\|$").FindAllStringSubmatch(string(text), -1) {
 			rows++
@@ -246,9 +231,7 @@ func TestPagesHaveTheBytes(t *testing.T) {
 			var n, subWindows uint32 = 100, 10 // the default
 			if m := regexp.MustCompile(`(\d+)(?: (sub-window)|$)`).FindStringSubmatch(strings.TrimSpace(row[1])); m != nil {
 				value, err := strconv.ParseUint(m[1], 10, 32)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				if m[2] != "" {
 					subWindows = uint32(value)
 				} else {

@@ -19,7 +19,6 @@ type resetCmd struct {
 	askFlags `embed:""`
 }
 
-// Validate checks what the types do not.
 func (r *resetCmd) Validate() error { return r.check() }
 
 // Run resets what is selected, once somebody has said yes.
@@ -43,7 +42,6 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// leftText says how many keys are left alone.
 func leftText(n int) string {
 	switch n {
 	case 0:

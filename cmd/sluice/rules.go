@@ -90,7 +90,6 @@ func rulesCode(before *descriptors.Set) telemetry.Code {
 	return telemetry.RulesRejected
 }
 
-// trimmedLines returns the lines of an error.
 func trimmedLines(err error) (lines []string) {
 	for line := range strings.Lines(err.Error()) {
 		lines = append(lines, strings.TrimSpace(line))

@@ -9,7 +9,6 @@ type schemaCmd struct {
 	Kind string `arg:"" optional:"" enum:"rules,defaults,simulate" default:"rules" help:"rules, defaults for files of --defaults, or simulate for what its --output json prints."`
 }
 
-// Run prints the schema.
 func (s schemaCmd) Run(c console) error {
 	schema := rulefile.Schema()
 	switch s.Kind {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -33,9 +34,7 @@ func TestStoreScripts(t *testing.T) {
 func startStore(tb testing.TB) *storetest.Server {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "store") //nolint:usetesting // the path of a socket must be short
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := storetest.Start(tb, "--unixsocket", filepath.Join(dir, "store.sock"))
 	s.Must("ACL", "SETUSER", "sluice", "on", ">a-secret-word", "~*", "+@all")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -26,21 +27,15 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 	patience = 3 * time.Second // what a script waits for does not come without it
 	t.Cleanup(func() { patience = long })
 	paths, err := filepath.Glob("testdata/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	withStore, err := filepath.Glob("testdata/store/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	paths = append(paths, withStore...)
 	store := startStore(t)
 	set := map[string][]string{} // the scripts that set a variable
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, line := range regexp.MustCompile("(?m)^variables (.*)$").FindAllSubmatch(text, -1) {
 			for _, m := range regexp.MustCompile(`([A-Z_]+)=`).FindAllSubmatch(line[1], -1) {
 				if name := string(m[1]); !slices.Contains(set[name], path) {

@@ -65,7 +65,6 @@ func (s *serveCmd) BeforeResolve(ctx *kong.Context) (err error) {
 	return err
 }
 
-// Run serves until ctx is done.
 func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments) error {
 	// The reader of the log may go away. Without this a write to its broken pipe would
 	// end the service.
@@ -140,7 +139,6 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	return endWithin(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+endingSlack, group.Wait)
 }
 
-// tableStats is what a table tells metrics.
 func tableStats(table *limiter.Table) telemetry.TableStats {
 	totals := table.Stats()
 	out := telemetry.TableStats{Bytes: totals.Bytes, Used: totals.Used, Reclaimed: totals.Reclaimed}

@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Validate checks what the types do not.
 func (s *serveCmd) Validate() error { return s.environment.Blame(s.check()) }
 
 func (s *serveCmd) check() error {

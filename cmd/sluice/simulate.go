@@ -42,7 +42,6 @@ type simulateCmd struct {
 	options simulate.Options
 }
 
-// Validate checks what the types do not.
 func (k *simulateCmd) Validate() (err error) {
 	if err := stdinOnce(k.Logs, k.Config, k.Against, k.Envoy); err != nil {
 		return err
@@ -105,7 +104,6 @@ func parseMoment(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is no time: write 2026-11-22T09:00:00Z or 2026-11-22", text)
 }
 
-// Run simulates.
 func (k *simulateCmd) Run(ctx context.Context, c console) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -122,7 +120,6 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 	}
 }
 
-// simulate simulates, and writes what was found.
 func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	o, err := k.read(c)
 	if err != nil {

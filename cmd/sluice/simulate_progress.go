@@ -49,7 +49,6 @@ func newMeter(out io.Writer, logs []string, now time.Time) *meter {
 	return m
 }
 
-// show shows how far the simulation is.
 func (m *meter) show(now time.Time, p simulate.Progress) {
 	if p.Pass != m.pass {
 		m.pass, m.begun = p.Pass, now

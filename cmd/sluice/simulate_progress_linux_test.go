@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/simulate"
 )
 
@@ -56,18 +57,12 @@ func TestProgress(t *testing.T) {
 // something on a terminal.
 func TestProgressIsForTerminals(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(log, []byte("12345"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(log, []byte("12345"), 0o600))
 	file, err := os.OpenFile(log, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer file.Close()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer null.Close()
 	if newMeter(file, nil, time.Time{}) != nil || newMeter(null, nil, time.Time{}) != nil || newMeter(&bytes.Buffer{}, nil, time.Time{}) != nil {
 		t.Error("progress is shown where there is no terminal")
@@ -90,17 +85,11 @@ func openTerminals(t *testing.T) (master, terminal *os.File) {
 	}
 	t.Cleanup(func() { master.Close() })
 	fd := int(master.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	terminal, err = os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { terminal.Close() })
 	return master, terminal
 }
@@ -117,9 +106,7 @@ func TestMeterLeavesNothingBehind(t *testing.T) {
 	})
 	t.Run("at the end", func(t *testing.T) {
 		m := simulateUntilShown(t)
-		if err := m.feed.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.feed.Close())
 		m.end(t, 0, "these rules deny")
 		if text, err := os.ReadFile(m.report); err != nil || !strings.Contains(string(text), "<html") {
 			t.Errorf("the report is %.20q, %v", text, err)
@@ -147,9 +134,7 @@ func simulateUntilShown(t *testing.T) *simulation {
 		t.Fatal(err)
 	}
 	log, feed, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	m.feed = feed
 	t.Cleanup(func() {
 		m.interrupt()

@@ -112,7 +112,6 @@ func (s *stateFile) without(err error, remedy string) {
 	s.logger.Error("state: the file cannot be used: counters begin anew, and this process saves none", zap.Error(err), zap.String("remedy", remedy))
 }
 
-// lockRemedy says what to do where the lock cannot be had.
 func lockRemedy(err error) string {
 	if errors.Is(err, errLocked) {
 		return "give each process a --state-file of its own"
@@ -120,7 +119,6 @@ func lockRemedy(err error) string {
 	return "--state-file must be in a directory that this user can write to"
 }
 
-// loadRemedy says what to do about a file that is not taken.
 func loadRemedy(err error) string {
 	switch {
 	case errors.Is(err, limiter.ErrOtherBytes):
@@ -132,7 +130,6 @@ func loadRemedy(err error) string {
 	}
 }
 
-// load takes the counters of the file.
 func (s *stateFile) load(opt limiter.Options) error {
 	info, err := os.Stat(s.path)
 	switch {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -44,9 +45,7 @@ func TestReplaceFile(t *testing.T) {
 			t.Errorf("the directory has %v, %v, want the file alone", found, err)
 		}
 	}
-	if err := write("old", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, write("old", nil))
 	content(t, path, "old")
 	broken := errors.New("broken")
 	if err := write("half", broken); !errors.Is(err, broken) {
@@ -57,12 +56,8 @@ func TestReplaceFile(t *testing.T) {
 
 	// What a dead process left is replaced, and a link there is not written through.
 	victim := filepath.Join(t.TempDir(), "victim")
-	if err := errors.Join(os.WriteFile(victim, []byte("kept"), 0o600), os.Symlink(victim, path+".new")); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Chmod(path, 0o644), write("new", nil)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.WriteFile(victim, []byte("kept"), 0o600), os.Symlink(victim, path+".new")))
+	must.OK(t, errors.Join(os.Chmod(path, 0o644), write("new", nil)))
 	content(t, path, "new")
 	content(t, victim, "kept")
 	alone()
@@ -156,19 +151,13 @@ func loadState(t *testing.T, path string) *limiter.Table {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		table, err := limiter.New(limiter.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return table
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	table, _, err := limiter.Load(f, limiter.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return table
 }
 
@@ -180,12 +169,8 @@ func TestKilledWhileSaving(t *testing.T) {
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSavesUntilKilled$")
 		child.Env = append(os.Environ(), stateVariable+"="+path, "TMPDIR="+t.TempDir()) // it leaves its files there
 		out, err := child.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, child.Start())
 		told := uint64(0)
 		for lines := bufio.NewScanner(out); told < 1+rand.Uint64N(5) && lines.Scan(); told++ {
 			if lines.Text() != "saved" {
@@ -205,9 +190,7 @@ func TestKilledWhileSaving(t *testing.T) {
 // What may not be written, for want of room, leaves what there was.
 func TestNoRoomForTheState(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, nil, 0o600))
 	table, ids := loadState(t, filepath.Join(t.TempDir(), "none")), savedIDs(2000)
 	hitAll(t, table, ids, 3)
 	if err := replaceFile(path, 0o600, func(w io.Writer) error {
@@ -233,13 +216,9 @@ func TestNoRoomForTheState(t *testing.T) {
 // One line says that saving fails, one that it works again, and each failure is counted.
 func TestSavingFailsForAWhile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(dir, 0o700))
 	metrics, err := telemetry.New(telemetry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	core, logs := observer.New(zap.InfoLevel)
 	flags := stateFlags{File: filepath.Join(dir, "state"), Interval: time.Minute}
 	_, s, err := flags.open(limiter.Options{}, metrics, metrics.Events.Watch(zap.New(core)))
@@ -254,9 +233,7 @@ func TestSavingFailsForAWhile(t *testing.T) {
 		} else {
 			err = os.RemoveAll(dir)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s.save(s.logger.Debug)
 		if codes := activeCodes(metrics); (codes == "") != there || !there && codes != "state_not_saved" {
 			t.Errorf("the directory is there: %t, and the conditions are %q", there, codes)
@@ -271,9 +248,7 @@ func TestSavingFailsForAWhile(t *testing.T) {
 		t.Errorf("told %s, want %s", got, want)
 	}
 	found, err := metrics.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, f := range found {
 		if f.GetName() == "sluice_state_errors_total" && f.GetMetric()[0].GetCounter().GetValue() != 3 {
 			t.Errorf("%v, want 3", f)

@@ -19,7 +19,6 @@ type statsdFlags struct {
 	DogstatsdAddr string `name:"dogstatsd-addr" placeholder:"ADDR" help:"Send metrics to this DogStatsD server instead, host:port over UDP or unix:///path. Default none."`
 }
 
-// check checks what the types do not.
 func (f *statsdFlags) check() error {
 	if f.Addr != "" && f.DogstatsdAddr != "" {
 		return errors.New("--statsd-addr (USE_STATSD) and --dogstatsd-addr (USE_DOG_STATSD) exclude each other")

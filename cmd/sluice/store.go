@@ -57,7 +57,6 @@ const (
 	ratelimitNames = "ratelimit"
 )
 
-// check returns what is wrong with the flags together.
 func (f *storeFlags) check(stateFile string) error {
 	if f.URL == "" {
 		for flag, value := range map[string]string{

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
@@ -52,9 +53,7 @@ func TestSwapsUnderLoad(t *testing.T) {
 			loaded <- struct{}{}
 			return err
 		})
-	if err := group.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, group.Load(t.Context()))
 	<-loaded
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -96,8 +95,6 @@ func askFor(t *testing.T, keys ...string) []byte {
 		})
 	}
 	b, err := proto.Marshal(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return b
 }

@@ -58,7 +58,6 @@ type tableListCmd struct {
 	Name string `arg:"" optional:"" help:"The table."`
 }
 
-// Run lists tables or rows.
 func (t *tableListCmd) Run(ctx context.Context, c console) error {
 	if t.Name != "" {
 		return t.rows(ctx, c)
@@ -104,7 +103,6 @@ type tableGetCmd struct {
 	rowArguments `embed:""`
 }
 
-// Run looks up a row.
 func (t *tableGetCmd) Run(ctx context.Context, c console) error {
 	return t.ask(func(debug *client.Debug) error {
 		report, err := debug.Row(ctx, http.MethodGet, t.Name, t.Key)
@@ -127,7 +125,6 @@ type tableSetCmd struct {
 	As        string  `placeholder:"NAME" help:"The name of a series of metrics, which rows may share."`
 }
 
-// Run puts a row.
 func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 	if t.Limit == nil && !t.Unlimited {
 		return errors.New("nothing to set: give --requests-per-unit N or --unlimited")
@@ -161,7 +158,6 @@ type tableDeleteCmd struct {
 	rowArguments `embed:""`
 }
 
-// Run removes a row.
 func (t *tableDeleteCmd) Run(ctx context.Context, c console) error {
 	return t.ask(func(debug *client.Debug) error {
 		report, err := debug.Row(ctx, http.MethodDelete, t.Name, t.Key)

@@ -83,7 +83,6 @@ func tableError(name string, err error) error {
 	return fmt.Errorf("table %q does not load:\n%w", name, err)
 }
 
-// tableFiles returns the files of tables.
 func (s *serveCmd) tableFiles(r *keeper) (files []*source.TableFile) {
 	for _, name := range r.tables.Names() {
 		if e, _ := r.tables.Table(name); e.Path != "" { // it has the name
@@ -124,7 +123,6 @@ func (s *serveCmd) follow(ctx context.Context, group *errgroup.Group, r *keeper,
 	return nil
 }
 
-// reportWait logs what the start waits for.
 func (r *keeper) reportWait(w source.Wait) {
 	fields := []zap.Field{zap.Duration("waited", w.Waited.Round(time.Millisecond)), zap.Duration("at_most", w.Most)}
 	if len(w.Tables) > 0 {
@@ -133,7 +131,6 @@ func (r *keeper) reportWait(w source.Wait) {
 	r.logger.Info("waiting for files before listening: "+waitReason(w), fields...)
 }
 
-// waitReason says for which files a start waits.
 func waitReason(w source.Wait) string {
 	switch {
 	case len(w.Tables) == 0:

@@ -27,7 +27,6 @@ type tlsFlags struct {
 // tlsVersions are what --grpc-tls-min-version takes.
 var tlsVersions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
-// check returns what is wrong with the flags together.
 func (f *tlsFlags) check(jsonAddr string) error {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):

@@ -27,7 +27,6 @@ const topLimits = 200
 // askPatience is how long a replica may take to answer.
 const askPatience = 5 * time.Second
 
-// Validate checks what the types do not.
 func (t *topCmd) Validate() error {
 	for i, addr := range t.Addr {
 		parsed, err := parseAddress(addr)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -192,13 +193,9 @@ func TestTopOnATerminal(t *testing.T) {
 				t.Setenv("NO_COLOR", "1")
 			}
 			master, terminal := openTerminals(t)
-			if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 20, Col: 60}); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 20, Col: 60}))
 			was, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			ended := make(chan int, 1)
 			go func() {
 				ended <- run(t.Context(), []string{"sluice", "top", "--addr", addr, "--interval", "100ms"}, console{terminal, terminal, terminal})

@@ -105,7 +105,6 @@ func parseAddress(text string) (string, error) {
 	return text, nil
 }
 
-// parseIP reads the address of a client.
 func parseIP(text string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
@@ -151,7 +150,6 @@ func parseFilled(text string) (string, error) {
 	return text, nil
 }
 
-// parsePath reads the path of a page.
 func parsePath(text string) (string, error) {
 	if !strings.HasPrefix(text, "/") {
 		return "", fmt.Errorf("%q is not a path: must begin with /", text)

@@ -48,7 +48,6 @@ type versionCmd struct {
 	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
 }
 
-// Run prints the version.
 func (v versionCmd) Run(c console) error {
 	b := thisBuild()
 	if v.Output == "json" {

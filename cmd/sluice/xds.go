@@ -31,7 +31,6 @@ type xdsFlags struct {
 	Key          string   `name:"xds-key" placeholder:"FILE" help:"Its key."`
 }
 
-// check returns what is wrong with the flags, alone and together.
 func (f *xdsFlags) check(configGiven bool) (err error) {
 	if f.Target == "" {
 		return nil

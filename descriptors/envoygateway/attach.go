@@ -129,7 +129,6 @@ func (o *Objects) mayAttach(p *policy, at attachment, taken map[attachment]*poli
 	return false
 }
 
-// hasTarget reports whether what a policy targets is among the objects.
 func (o *Objects) hasTarget(at attachment) bool {
 	full := name{at.space, at.Name}
 	if at.Kind == "Gateway" {

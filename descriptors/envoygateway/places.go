@@ -19,12 +19,11 @@ type place struct {
 	limits []*limit
 }
 
-// places returns those of all routes.
 func (o *Objects) places() (all []*place) {
 	slices.SortStableFunc(o.routes, func(a, b *route) int { return a.Metadata.compare(&b.Metadata) })
 	for _, r := range o.routes {
 		for _, l := range o.listenersOf(r) {
-			for _, host := range l.hosts(r.Spec.Hostnames, o.siblings(l)) {
+			for _, host := range l.hosts(r.Spec.Hostnames, o.gateway(l.gateway).Spec.Listeners) {
 				all = append(all, r.at(l, host)...)
 			}
 		}
@@ -99,8 +98,6 @@ func (o *Objects) gateway(n name) *gateway {
 	}
 	return nil
 }
-
-func (o *Objects) siblings(l *listener) []*listener { return o.gateway(l.gateway).Spec.Listeners }
 
 // takes reports whether a listener takes routes of that kind from that namespace.
 func (o *Objects) takes(l *listener, r *route) bool {

@@ -39,7 +39,6 @@ func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 	return t.configs, append(o.diagnostics, t.diagnostics...)
 }
 
-// reportNone says that no policy has rules.
 func (o *Objects) reportNone(found bool) {
 	remedy := "give sluice the file or the ConfigMap that holds them, or a BackendTrafficPolicy with rateLimit.global"
 	if len(o.policies) > 0 {
@@ -61,7 +60,6 @@ type tree struct {
 	diagnostics rules.Diagnostics
 }
 
-// add adds the rules of one place.
 func (t *tree) add(p *place) {
 	numbers := map[bool]int{} // rules are counted by themselves where they are shared
 	for _, l := range p.limits {

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/envoygateway"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/*.want")
@@ -29,9 +30,7 @@ func TestRules(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
 			content, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			var objects envoygateway.Objects
 			if configs, ds := rulefile.ParseObjects(filepath.Base(file), content, &objects); len(configs) > 0 || len(ds) > 0 {
 				t.Fatalf("ParseObjects = %v, %v, want all left to Objects", configs, ds)
@@ -50,15 +49,11 @@ func TestRules(t *testing.T) {
 			}
 			want := strings.TrimSuffix(file, ".yaml") + ".want"
 			if *update {
-				if err := os.WriteFile(want, []byte(b.String()), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(want, []byte(b.String()), 0o600))
 				return
 			}
 			wanted, err := os.ReadFile(want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if diff := cmp.Diff(string(wanted), b.String()); diff != "" {
 				t.Errorf("Rules differ from %s (-want +got):\n%s", want, diff)
 			}
@@ -106,14 +101,10 @@ func TestRulesBesideOthers(t *testing.T) {
 // a place.
 func FuzzRules(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, err)
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.OK(f, err)
 		f.Add(content)
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // conformanceCase is a configuration whose fate under envoyproxy/ratelimit is
@@ -24,13 +25,9 @@ type conformanceCase struct {
 func conformance(t *testing.T, name string) []conformanceCase {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("../../e2e/testdata/conformance", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var cases []conformanceCase
-	if err := yaml.Load(content, &cases); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.Load(content, &cases))
 	if len(cases) == 0 {
 		t.Fatalf("%s holds no cases", name)
 	}

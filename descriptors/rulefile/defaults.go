@@ -93,7 +93,6 @@ func (p *parser) strayDefault(path string, v vocabulary, f field) (meant string)
 	return meant
 }
 
-// defaultItems reads the word defaults into dd.
 func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
 	if isNull(f.value) {
 		return
@@ -178,7 +177,6 @@ func (p *parser) defaultPath(path string, f field) []rules.Level {
 	return levels
 }
 
-// defaultWords reads the words that an item gives.
 func (p *parser) defaultWords(path string, f field, e *rules.DefaultItem) {
 	if f.value.Kind != yaml.MappingNode || len(f.value.Content) == 0 {
 		got := kindName(f.value)

@@ -10,7 +10,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// descriptors reads a list of descriptors.
 func (p *parser) descriptors(path string, f field) []rules.Descriptor {
 	if isNull(f.value) {
 		return nil

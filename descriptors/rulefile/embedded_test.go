@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestEmbeddedPlaces puts the files of testdata/load into ConfigMaps, as a block and as JSON, and wants the same
@@ -26,9 +27,7 @@ func TestEmbeddedPlaces(t *testing.T) {
 	compared := 0
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		text := string(raw)
 		if !rulesBegin.MatchString(text) || strings.Contains(file, "kubernetes") || strings.Contains(file, "alias_bomb") || !utf8.Valid(raw) || strings.ContainsAny(text, "\r\t\x00\x07\x7f\ufeff") {
 			continue // no file of rules, or none that stands in a ConfigMap as it is
@@ -37,9 +36,7 @@ func TestEmbeddedPlaces(t *testing.T) {
 		t.Run(filepath.Base(file)+"/json", func(t *testing.T) {
 			compared++
 			quoted, err := json.Marshal(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			_, there := Parse("f", []byte(head+`  "r": `+string(quoted)+"\n"))
 			holdPlaces(t, alone, there, func(p rules.Pos) rules.Pos {
 				lines := strings.SplitAfter(text, "\n")
@@ -49,9 +46,7 @@ func TestEmbeddedPlaces(t *testing.T) {
 					prefix += string(line[:min(p.Col-1, len(line))])
 				}
 				before, err := json.Marshal(prefix)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				return rules.Pos{File: "f", Line: 4, Col: utf8.RuneCount(before) + len(`  "r": `)}
 			})
 		})

@@ -43,7 +43,6 @@ func (p *parser) rateLimit(path string, f field, b *limitBlock) *limitBlock {
 // notALimit is said of a rate_limit that is no map.
 const notALimit = `a rate_limit must be a map with "unit" and "requests_per_unit"`
 
-// rateLimits reads the word rate_limits.
 func (p *parser) rateLimits(path string, f field) []rules.Limit {
 	if f.value.Kind == yaml.SequenceNode && len(f.value.Content) == 0 {
 		p.fail(rules.Below(path, f.word), f.value, `"rate_limits" is empty; it must hold at least one rate_limit block`)
@@ -222,7 +221,6 @@ func (p *parser) unknownUnit(b *limitBlock) {
 	}
 }
 
-// limitName reads the name of a limit.
 func (p *parser) limitName(path string, f field) string {
 	name, _ := p.text(path, f)
 	if odd := rules.OddName(name); odd != "" {
@@ -231,7 +229,6 @@ func (p *parser) limitName(path string, f field) string {
 	return name
 }
 
-// table reads the word table.
 func (p *parser) table(path string, f field) string {
 	name, ok := p.text(path, f)
 	if ok && name == "" {
@@ -240,7 +237,6 @@ func (p *parser) table(path string, f field) string {
 	return name
 }
 
-// replaces reads the word replaces.
 func (p *parser) replaces(path string, f field) []string {
 	if isNull(f.value) {
 		return nil

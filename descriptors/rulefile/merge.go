@@ -36,7 +36,7 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 	explicit := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
 		key, at := p.follow(m.Content[i]), m.Content[i+1]
-		if isMerge(key) {
+		if key.Kind == yaml.ScalarNode && key.Value == "<<" && key.ShortTag() == "!!merge" {
 			for _, f := range p.merged(path, key, at, keyText) {
 				if _, ok := explicit[f.word]; ok {
 					p.warn(rules.MergeOrder, path, key, `"<<" overrides %q above it, as in envoyproxy/ratelimit; write "<<" first`, f.word)
@@ -79,10 +79,6 @@ func wordText(n *yaml.Node) (string, bool) {
 	}
 	s := resolveScalar(n)
 	return s.text, s.kind == textScalar
-}
-
-func isMerge(key *yaml.Node) bool {
-	return key.Kind == yaml.ScalarNode && key.Value == "<<" && key.ShortTag() == "!!merge"
 }
 
 // merged returns the fields that `<<: value` stands for. Of a list of maps the

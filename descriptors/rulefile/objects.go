@@ -98,7 +98,6 @@ func lookUp(n *yaml.Node, word string) (value, key *yaml.Node) {
 	return value, key
 }
 
-// objectName is the kind and the name of an object.
 func objectName(n *yaml.Node) string {
 	name := "ConfigMap" // in a ConfigMapList it is not said
 	if kind, _ := lookUp(n, "kind"); kind != nil {

@@ -71,7 +71,6 @@ func (p *parser) read(content []byte, list *longList) []rules.Config {
 	return configs
 }
 
-// document reads the root of a document.
 func (p *parser) document(n *yaml.Node) rules.Config {
 	n = p.follow(n)
 	c := rules.Config{Pos: p.pos(n)}

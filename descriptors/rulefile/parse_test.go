@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 var updateLoad = flag.Bool("update", false, "rewrite testdata/load/*.want")
@@ -27,9 +28,7 @@ func TestParseGolden(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
 			content, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			configs, ds := Parse(filepath.Base(file), content)
 			switch good := strings.HasPrefix(name, "good_"); {
 			case good && len(ds) > 0:
@@ -40,15 +39,11 @@ func TestParseGolden(t *testing.T) {
 			got := printParsed(t, configs, ds)
 			want := strings.TrimSuffix(file, ".yaml") + ".want"
 			if *updateLoad {
-				if err := os.WriteFile(want, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(want, []byte(got), 0o600))
 				return
 			}
 			wanted, err := os.ReadFile(want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if diff := cmp.Diff(string(wanted), got); diff != "" {
 				t.Errorf("Parse differs from %s; if that is intended, run `go test ./descriptors/rulefile -run TestParseGolden -update` (-want +got):\n%s", want, diff)
 			}
@@ -64,9 +59,7 @@ func printParsed(t *testing.T, configs []rules.Config, ds rules.Diagnostics) str
 	}
 	for _, c := range configs {
 		text, err := json.MarshalIndent(prune(t, c), "", " ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		fmt.Fprintf(&b, "%s\n", text)
 	}
 	return b.String()
@@ -77,13 +70,9 @@ func printParsed(t *testing.T, configs []rules.Config, ds rules.Diagnostics) str
 func prune(t *testing.T, v any) any {
 	t.Helper()
 	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var tree any
-	if err := json.Unmarshal(text, &tree); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(text, &tree))
 	return pruneTree(tree)
 }
 
@@ -182,9 +171,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/load/*.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, err)
 	for _, file := range files {
 		if content, err := os.ReadFile(file); err == nil && len(content) < 2000 {
 			f.Add(content)

@@ -48,7 +48,6 @@ func (p *parser) reserve(path string, f field) *rules.Reserve {
 	return r
 }
 
-// ttl reads for how long hits are reserved.
 func (p *parser) ttl(path string, f field) time.Duration {
 	if f.value.Kind == yaml.ScalarNode {
 		d, err := time.ParseDuration(resolveScalar(f.value).text)

@@ -8,29 +8,21 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func TestDefaultsSchemaAgreesWithParse(t *testing.T) {
 	text, err := DefaultsSchema()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("defaults.json", parsed); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, compiler.AddResource("defaults.json", parsed))
 	schema, err := compiler.Compile("defaults.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	example, err := os.ReadFile(filepath.Join("..", "..", "examples", "defaults", "defaults.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	item := func(words string) string { return "{domain: d, defaults: [{" + words + "}]}" }
 	words := func(words string) string { return item("rate_limit: {" + words + "}") }
 	for text, want := range map[string]bool{
@@ -70,9 +62,7 @@ func TestDefaultsSchemaAgreesWithParse(t *testing.T) {
 		item("name: n, rate_limit: {algorithm: token_bucket, burst: 1}, value: 5"): false,
 	} {
 		var v any
-		if err := yaml.Load([]byte(text), &v); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, yaml.Load([]byte(text), &v))
 		err := schema.Validate(v)
 		if _, ds := ParseDefaults("f.yaml", []byte(text)); (err == nil) != want || ds.HasErrors() == want {
 			t.Errorf("%s: the schema says %v, ParseDefaults %v, want good %v", text, err, ds, want)

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestSchemaHasTheWordsOfParse keeps the schema current: its words are those that
@@ -31,9 +32,7 @@ func TestSchemaHasTheWordsOfParse(t *testing.T) {
 	decode := func(text json.RawMessage) object {
 		t.Helper()
 		var o object
-		if err := json.Unmarshal(text, &o); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(text, &o))
 		return o
 	}
 	root := decode(Schema())
@@ -69,17 +68,11 @@ func TestSchemaHasTheWordsOfParse(t *testing.T) {
 func validator(t *testing.T) func(text string) error {
 	t.Helper()
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("schema.json", parsed); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, compiler.AddResource("schema.json", parsed))
 	schema, err := compiler.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return func(text string) error {
 		var v any
 		if err := yaml.Load([]byte(text), &v); err != nil {
@@ -140,9 +133,7 @@ func TestSchemaRejectsWhatParseDoes(t *testing.T) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		accepts := validate(string(text)) == nil
 		_, ds := Parse(file, text)

@@ -106,7 +106,6 @@ var rows = [...]row{
 
 var _ [limiter.Algorithms]row = rows // each has one
 
-// rowOf returns what is said of an algorithm.
 func rowOf(a limiter.Algorithm) *row {
 	if int(a) >= len(rows) {
 		a = 0

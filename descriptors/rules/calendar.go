@@ -76,7 +76,6 @@ func (l *Limit) calendar() *limiter.Calendar {
 	return c.By(unit)
 }
 
-// calendarMistakes are those of the words calendar, timezone and anchor_day.
 func (l *Limit) calendarMistakes() (all []Mistake) {
 	wrong := func(word, format string, args ...any) {
 		all = append(all, Mistake{word, true, fmt.Sprintf(format, args...)})

@@ -7,15 +7,14 @@ import (
 	"time"
 	_ "time/tzdata" // the tests need no zones of the machine
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // No two calendars have the same counters: each zone of the IANA database, each unit and each day has its own word.
 func TestCalendarWordsDiffer(t *testing.T) {
 	names, err := os.ReadFile("testdata/zones.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	zones := strings.Fields(string(names))
 	seen := map[uint64]string{}
 	for unit, by := range calendarUnits {

@@ -33,7 +33,6 @@ func spanText(d time.Duration) string {
 	return text
 }
 
-// penaltyMistakes returns what is wrong with the word penalty of a limit.
 func (l *Limit) penaltyMistakes() []Mistake {
 	algorithm := l.algorithm()
 	wrong := func(misplaced bool, format string, args ...any) []Mistake {

@@ -37,7 +37,6 @@ func (q *Quota) String() string {
 	return text + " }"
 }
 
-// quotaMistakes returns what is wrong with the word quota of a limit.
 func (l *Limit) quotaMistakes() (all []Mistake) {
 	q, algorithm := l.Quota, l.algorithm()
 	wrong := func(word string, misplaced bool, format string, args ...any) {

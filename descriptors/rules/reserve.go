@@ -73,7 +73,6 @@ func (r *Reserve) String() string {
 	return fmt.Sprintf("reserve: { %s, ttl: %s, unsettled: %s }", amount, r.TTL, unsettled)
 }
 
-// reserveMistakes returns what is wrong with the word reserve of a limit.
 func (l *Limit) reserveMistakes() (all []Mistake) {
 	r, algorithm := l.Reserve, l.algorithm()
 	wrong := func(format string, args ...any) {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestSourceSees makes each kind of change several times: the first may be seen
@@ -124,9 +126,7 @@ func TestSourceSees(t *testing.T) {
 
 func rename(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(from, to))
 }
 
 // TestSourceGainsAndLosesFiles copies a second file into the directory and
@@ -138,9 +138,7 @@ func TestSourceGainsAndLosesFiles(t *testing.T) {
 	for range 2 {
 		write(t, strings.Replace(rulesOf(2), "domain: d", "domain: e", 1), dir, "b.yaml")
 		await(t, updates, "the new file", func(u Update) bool { return u.Set != nil && len(u.Set.Limits) == 2 })
-		if err := os.Remove(filepath.Join(dir, "b.yaml")); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Remove(filepath.Join(dir, "b.yaml")))
 		awaitVersion(t, updates, 1)
 	}
 }

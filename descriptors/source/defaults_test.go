@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func algorithmOf(u Update) string {
@@ -40,9 +41,7 @@ func TestSourceFollowsDefaults(t *testing.T) {
 	if u.Set.Hash == first.Set.Hash {
 		t.Errorf("the hash stays %s with other defaults", u.Set.Hash)
 	}
-	if err := os.Remove(defaults); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(defaults))
 	await(t, updates, "missing defaults", func(u Update) bool { return u.Err != nil && strings.Contains(u.Err.Error(), defaults) })
 }
 

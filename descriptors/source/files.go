@@ -35,18 +35,6 @@ type File struct {
 	Content []byte
 }
 
-// Read reads the files that paths name. A path is a file, or a directory, which
-// stands for every file below it, sorted by path, save those whose path from there has
-// an element that begins with a dot, and backups. Symbolic links are followed.
-//
-// The files belong together: if a link changes meanwhile, as the `..data` of a
-// ConfigMap mount does, Read starts again. A missing or unreadable file is an
-// error that names it; so are files of more than 64 MiB in all.
-func Read(paths []string) ([]File, error) {
-	r, err := (&place{paths: paths}).read()
-	return r.files, err
-}
-
 // sources are the files of rules and, if it is asked for, the file of defaults.
 type sources struct {
 	files    []File
@@ -66,7 +54,6 @@ type place struct {
 	tables   []string
 }
 
-// tableFiles returns the files of tables.
 func tableFiles(all *tables.Registry) (paths []string) {
 	for _, name := range all.Names() {
 		if e, _ := all.Table(name); e.Path != "" { // it has the name
@@ -84,7 +71,8 @@ func (p *place) all() []string {
 	return append(slices.Clip(p.paths), p.defaults)
 }
 
-// read does what Read does, and reads the file of defaults with the files of rules.
+// read reads all files. If a link changes meanwhile, as the `..data` of a ConfigMap mount does, it starts again, since
+// the files belong together.
 func (p *place) read() (sources, error) {
 	const attempts = 5
 	for i := 1; ; i++ {
@@ -155,7 +143,6 @@ type found struct {
 	backup bool
 }
 
-// list returns the files that are to be read.
 func (p *place) list() ([]found, error) {
 	var rows []string // where the files of tables are
 	for _, path := range p.tables {
@@ -325,11 +312,12 @@ func (r sources) someFile(paths []string, prefix string) error {
 }
 
 // Load reads, parses and compiles the files that paths name, with the file of
-// defaults unless that is empty; see [Read], [rulefile.Parse],
-// [rulefile.ParseDefaults] and [descriptors.Compile]. Files of the tables of opt that lie
+// defaults unless that is empty; see [rulefile.Parse], [rulefile.ParseDefaults] and [descriptors.Compile].
+// A path is a file, or a directory, which stands for every file below it, sorted by path, except backups and those whose
+// path from there has an element that begins with a dot. Symbolic links are followed. Files of the tables of opt that lie
 // below a directory are not files of rules. Streams of [ReadStream] come after
-// the files. The Set is nil if a diagnostic is an error. The error is not nil only if the
-// files could not be read, or if there is none.
+// the files. The Set is nil if a diagnostic is an error. The error is not nil only if a
+// file is missing or cannot be read, if there is none, or if all have more than 64 MiB.
 func Load(paths []string, defaults string, opt descriptors.Options, streams ...File) (*descriptors.Set, rules.Diagnostics, error) {
 	all, err := (&place{paths: paths, defaults: defaults, tables: tableFiles(opt.Tables)}).read()
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestReadSaysWhoMayNotRead reads files that others own, as an image's user does. The
 // thread takes that user's rights over files alone, and ends with the goroutine.
 func TestReadSaysWhoMayNotRead(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(dir, 0o700))
 	closed := filepath.Join(dir, "closed")
 	write(t, "domain: d\n", closed, "r.yaml")
 	file := filepath.Join(dir, "r.yaml")
@@ -27,9 +27,7 @@ func TestReadSaysWhoMayNotRead(t *testing.T) {
 		path string
 		bits os.FileMode
 	}{{file, 0}, {closed, 0}} {
-		if err := os.Chmod(mode.path, mode.bits); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(mode.path, mode.bits))
 	}
 	t.Cleanup(func() {
 		if err := os.Chmod(closed, 0o700); err != nil {
@@ -52,7 +50,7 @@ func TestReadSaysWhoMayNotRead(t *testing.T) {
 			}
 		}
 		for _, path := range []string{file, closed, filepath.Join(closed, "r.yaml")} {
-			files, err := Read([]string{path})
+			files, err := readAll([]string{path})
 			results <- result{path, files, err}
 		}
 	}()

@@ -13,29 +13,22 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // write writes a file below dir, making its directories.
 func write(t *testing.T, content string, path ...string) {
 	t.Helper()
 	name := filepath.Join(path...)
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
+	must.OK(t, os.WriteFile(name, []byte(content), 0o600))
 }
 
 func link(t *testing.T, target string, path ...string) {
 	t.Helper()
 	name := filepath.Join(path...)
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(target, name); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
+	must.OK(t, os.Symlink(target, name))
 }
 
 // contents are the files by their names relative to dir, in order.
@@ -44,9 +37,7 @@ func contents(t *testing.T, dir string, files []File) []string {
 	var all []string
 	for _, f := range files {
 		name, err := filepath.Rel(dir, f.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		all = append(all, name+"="+string(f.Content))
 	}
 	return all
@@ -71,14 +62,17 @@ func TestReadDirectory(t *testing.T) {
 	link(t, "..", dir, "sub/up")
 	link(t, ".", dir, "self")
 
-	files, err := Read([]string{dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	files, err := readAll([]string{dir})
+	must.OK(t, err)
 	want := []string{"a=1", "b.yaml=2", "empty.yaml=", "link.yaml=linked", "linked-dir/target=linked", "sub/deep/c.txt=3", "sub/deep/d.bak/not-one.yaml=4"}
 	if diff := cmp.Diff(want, contents(t, dir, files)); diff != "" {
 		t.Errorf("Read (-want +got):\n%s", diff)
 	}
+}
+
+func readAll(paths []string) ([]File, error) {
+	r, err := (&place{paths: paths}).read()
+	return r.files, err
 }
 
 func TestReadPathsInOrder(t *testing.T) {
@@ -88,12 +82,10 @@ func TestReadPathsInOrder(t *testing.T) {
 	write(t, "3", dir, ".named") // a file that is named counts, whatever its name
 	write(t, "5", dir, "named.bak")
 	write(t, "4", dir, ".dotted/e")
-	files, err := Read([]string{
+	files, err := readAll([]string{
 		filepath.Join(dir, "z"), filepath.Join(dir, "d"), filepath.Join(dir, ".named"), filepath.Join(dir, ".dotted"), filepath.Join(dir, "named.bak"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if diff := cmp.Diff([]string{"z=2", "d/a=1", ".named=3", ".dotted/e=4", "named.bak=5"}, contents(t, dir, files)); diff != "" {
 		t.Errorf("Read (-want +got):\n%s", diff)
 	}
@@ -104,25 +96,21 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	link(t, "nowhere", dir, "dangling/link.yaml")
 	for _, path := range []string{"missing", "dangling"} {
 		path = filepath.Join(dir, path)
-		files, err := Read([]string{path})
+		files, err := readAll([]string{path})
 		if files != nil || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
 			t.Errorf("Read(%s) = %v, %v, want an error that names it", path, files, err)
 		}
 	}
 	write(t, "", dir, "big/a")
 	write(t, "x", dir, "big/b")
-	if err := os.Truncate(filepath.Join(dir, "big/a"), maxSourceBytes); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Truncate(filepath.Join(dir, "big/a"), maxSourceBytes))
 	pipe := filepath.Join(dir, "special/pipe")
 	write(t, "", dir, "special/a")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Read([]string{filepath.Dir(pipe)}); err == nil || !strings.Contains(err.Error(), pipe) {
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
+	if _, err := readAll([]string{filepath.Dir(pipe)}); err == nil || !strings.Contains(err.Error(), pipe) {
 		t.Errorf("Read of a directory with a pipe = %v, want an error that names it", err)
 	}
-	_, err := Read([]string{filepath.Join(dir, "big")})
+	_, err := readAll([]string{filepath.Join(dir, "big")})
 	if err == nil || !strings.Contains(err.Error(), "big/b") || !strings.Contains(err.Error(), "64 MiB") {
 		t.Errorf("Read of too much = %v, want an error that names the file and the bound", err)
 	}
@@ -156,7 +144,7 @@ func TestReadIsOneVersion(t *testing.T) {
 	}()
 	read := 0
 	for range 2000 {
-		files, err := Read([]string{dir})
+		files, err := readAll([]string{dir})
 		if err != nil {
 			continue // it may give up, but not mix
 		}
@@ -230,9 +218,7 @@ func TestLoadNotesBackups(t *testing.T) {
 	if set == nil || err != nil || len(ds) != 1 || ds[0].String() != want || ds[0].Severity != rules.Note {
 		t.Errorf("Load = %v, %v, %v, want a set and %q", set, ds, err, want)
 	}
-	if err := os.Remove(filepath.Join(dir, "a.yaml~")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(dir, "a.yaml~")))
 	if again, ds, _ := Load([]string{dir}, "", descriptors.Options{}); len(ds) != 0 || again.Hash != set.Hash {
 		t.Errorf("without the backup Load = %v, %v, want the same hash and no note", again, ds)
 	}
@@ -244,9 +230,7 @@ func TestLoadNothing(t *testing.T) {
 		t.Errorf("Load of an empty directory = %v, %v, %v, want %v", set, ds, err, ErrNoFile)
 	}
 	stream, err := ReadStream("stdin", strings.NewReader(rulesOf(1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	set, _, err = Load([]string{t.TempDir()}, "", descriptors.Options{}, stream)
 	if err != nil || len(set.Limits) != 1 || set.Limits[0].Pos.File != "stdin" {
 		t.Errorf("Load of a stream = %+v, %v, want its limit", set, err)

@@ -14,7 +14,7 @@ import (
 
 // Options say what [Files] read and what they call.
 type Options struct {
-	// Paths are files and directories; see [Read]. Without any the defaults alone
+	// Paths are files and directories; see [Load]. Without any the defaults alone
 	// are read, for rules that come from elsewhere. Files of the tables of Options that
 	// lie below a directory are not files of rules.
 	Paths []string

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -246,7 +247,7 @@ func (g *Group) readTables(now *glance, which changes) (all []fileReading, same 
 			r := f.read()
 			all = append(all, fileReading{f, r})
 			unreadable := r.err != nil && r.stamp.info == nil
-			if r.isUnsettled() || !unreadable && !r.stamp.is(now.stamps[i]) {
+			if errors.Is(r.err, errChanged) || errors.Is(r.err, errUnfinished) || !unreadable && !r.stamp.is(now.stamps[i]) {
 				which.tables[i], same = false, false
 			}
 		}

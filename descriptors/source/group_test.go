@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // grouped is a volume with rules and two tables, which are followed together.
@@ -49,9 +50,7 @@ func newGrouped(t *testing.T, settle time.Duration, files map[string]string) *gr
 
 func (w *grouped) mount(files map[string]string) {
 	w.t.Helper()
-	if err := volumetest.Update(w.dir, files); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, volumetest.Update(w.dir, files))
 }
 
 func (w *grouped) take(c Change) error {
@@ -84,25 +83,19 @@ func (w *grouped) want(when string, rules, first, second int) {
 // TestAVolumeIsOneChange replaces a volume at every point at which its files are looked at.
 func TestAVolumeIsOneChange(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
-	if err := w.group.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.group.Load(t.Context()))
 	w.want("at first", 1, 1, 1)
 	for version := 2; version < 20; version++ {
 		steps := volumetest.Steps(w.dir, volumeOf(version, version, version), version%2 > 0)
 		for len(steps) > 0 {
 			w.look(func() {
 				if len(steps) > 0 {
-					if err := steps[0].Do(); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, steps[0].Do())
 					steps = steps[1:]
 				}
 			})
 			if len(steps) > 0 { // that nothing had changed when look began
-				if err := steps[0].Do(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, steps[0].Do())
 				steps = steps[1:]
 			}
 			if w.rules != w.rows[0] || w.rules != w.rows[1] {
@@ -157,9 +150,7 @@ func TestVolumesThatChangeAllTheTime(t *testing.T) {
 // TestFilesThatChangeAllTheTimeDelayOthers holds that they do so only for a number of settle times.
 func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
-	if err := w.group.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.group.Load(t.Context()))
 	busy := filepath.Join(w.dir, "0.csv")
 	write(t, rulesOf(2), w.dir, "rules.yaml")
 	write(t, tableOf(2), busy)
@@ -170,9 +161,7 @@ func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
 			cancel()
 		}
 		write(t, tableOf(2)+fmt.Sprint("b,", rounds), busy)
-		if err := os.Truncate(busy, int64(len(tableOf(2))+rounds)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Truncate(busy, int64(len(tableOf(2))+rounds)))
 	})
 	w.want("while a table is written", 2, 1, 1)
 	if len(w.changes) != 2 {
@@ -187,9 +176,7 @@ func TestFilesThatChangeAllTheTimeDelayOthers(t *testing.T) {
 // TestAGroupSaysWhatHasChanged changes members one by one.
 func TestAGroupSaysWhatHasChanged(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
-	if err := w.group.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.group.Load(t.Context()))
 	for i, step := range []struct {
 		change func()
 		rules  bool
@@ -233,9 +220,7 @@ func (w *grouped) mountUnfinished(table string) {
 // TestRulesWaitForAnUnfinishedTable replaces a volume by one in which a table does not end with a newline.
 func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
-	if err := w.group.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.group.Load(t.Context()))
 	w.mountUnfinished("0.csv")
 	rounds := 0
 	w.look(func() {
@@ -254,9 +239,7 @@ func TestRulesWaitForAnUnfinishedTable(t *testing.T) {
 // one with other tables and the same rules.
 func TestAnUnfinishedTableIsReplaced(t *testing.T) {
 	w := newGrouped(t, time.Nanosecond, volumeOf(1, 1, 1))
-	if err := w.group.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.group.Load(t.Context()))
 	w.mountUnfinished("0.csv")
 	rounds := 0
 	w.look(func() {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,9 +55,7 @@ func follow(t *testing.T, opt Options, paths ...string) (first Update, updates <
 
 func start(t *testing.T, s *Files) {
 	t.Helper()
-	if err := s.Load(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Load())
 }
 
 func run(t *testing.T, s *Files) {
@@ -150,16 +149,12 @@ func TestSourceKeepsTheGood(t *testing.T) {
 	if u := got[2]; u.Set != first.Set || u.Err != nil {
 		t.Errorf("update = %+v, want the set of Load again", u)
 	}
-	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(dir, "a.yaml")))
 	look(4)
 	if u := got[3]; u.Set != nil || u.Err == nil || !strings.Contains(u.Err.Error(), dir) {
 		t.Errorf("update = %+v, want an error for no files", u)
 	}
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(dir))
 	look(5)
 	if u := got[4]; u.Set != nil || !errors.Is(u.Err, os.ErrNotExist) {
 		t.Errorf("update = %+v, want an error for the missing directory", u)
@@ -180,9 +175,7 @@ func TestSourceAllowEmpty(t *testing.T) {
 		OnLoad: func(u Update) error { got = append(got, u); return u.Err },
 	})
 	start(t, s)
-	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(dir, "a.yaml")))
 	s.look(t.Context(), &watcher{}, func() {})
 	if len(got) != 2 || got[1].Set == nil || len(got[1].Set.Limits) != 0 {
 		t.Errorf("updates = %+v, want an empty set", got)
@@ -198,9 +191,7 @@ func TestSourceStartsEmpty(t *testing.T) {
 	}
 	write(t, rulesOf(1), dir, "a.yaml")
 	awaitVersion(t, updates, 1)
-	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(dir, "a.yaml")))
 	await(t, updates, "the loss of all files", func(u Update) bool { return u.Err != nil })
 }
 
@@ -228,9 +219,7 @@ func TestSourceNeedsAFile(t *testing.T) {
 func entries(t *testing.T, dir string) []os.DirEntry {
 	t.Helper()
 	all, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return all
 }
 
@@ -295,9 +284,7 @@ func TestSourcePolls(t *testing.T) {
 
 func TestWatchedDirs(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	write(t, "", dir, "plain/rules.yaml")
 	write(t, "", dir, "tree/a/b/rules.yaml")
 	write(t, "", dir, "tree/.hidden/rules.yaml")
@@ -344,9 +331,7 @@ func relative(t *testing.T, dir string, paths []string) (names []string) {
 	t.Helper()
 	for _, p := range paths {
 		name, err := filepath.Rel(dir, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		names = append(names, name)
 	}
 	return slices.Compact(names)
@@ -367,9 +352,7 @@ func TestEnvoyGatewayIsForCommands(t *testing.T) {
 		t.Fatalf("Load = %v, %v, %v, want rules", set, ds, err)
 	}
 	var dump strings.Builder
-	if err := set.Dump(&dump); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, set.Dump(&dump))
 	if got, want := dump.String(), "default/eg/http.httproute/default/shop/rule/0/match/0/*_httproute/default/shop/rule/0/match/0/*.rule-0-match--1_rule-0-match--1"; !strings.Contains(got, want) {
 		t.Errorf("Dump = %q, want %q in it", got, want)
 	}

@@ -129,11 +129,6 @@ type tableReading struct {
 	err      error
 }
 
-// isUnsettled reports whether the file is to be read again.
-func (r *tableReading) isUnsettled() bool {
-	return errors.Is(r.err, errChanged) || errors.Is(r.err, errUnfinished)
-}
-
 func (f *TableFile) read() tableReading {
 	r := readTable(f.opt.Table, f.opt.Path, f.open, func(s stamp) bool { return s.is(f.seen) && f.unchanged() >= unfinishedTime })
 	if errors.Is(r.err, errUnfinished) {
@@ -262,7 +257,6 @@ type failingReader struct {
 	err error
 }
 
-// Read implements [io.Reader].
 func (r *failingReader) Read(p []byte) (n int, err error) {
 	n, err = r.in.Read(p)
 	r.n += int64(n)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // fakedTable is the file of a table, with what a test has its operations do, and all updates.
@@ -139,9 +140,7 @@ func TestFaultsOfATable(t *testing.T) {
 				dir := t.TempDir()
 				write(t, tableOf(1), dir, "t.csv")
 				k := newFakedTable(t, dir)
-				if err := k.group.Load(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, k.group.Load(t.Context()))
 				k.fake = tt.fake
 				write(t, long, k.path)
 				k.look(nil)
@@ -188,9 +187,7 @@ func TestWhatReplacesATable(t *testing.T) {
 				dir := t.TempDir()
 				write(t, tableOf(1), dir, "t.csv")
 				k := newFakedTable(t, dir)
-				if err := k.group.Load(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, k.group.Load(t.Context()))
 				check(t, os.Remove(k.path))
 				for _, do := range []func(string) error{tt.replace, tt.change} {
 					if do != nil {
@@ -231,9 +228,7 @@ func TestTableThatIsNotThereAtTheStart(t *testing.T) {
 
 func check(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 // TestAPipeIsOpenedWithoutWaiting has a pipe in place of a file that was one a moment before.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // followTable loads and follows the file of a table. Updates come in the channel.
@@ -77,9 +78,7 @@ func TestTableFile(t *testing.T) {
 	}
 	write(t, tableOf(4), path)
 	awaitRow(t, updates, 4)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path))
 	if u := awaitRow(t, updates, -1); !errors.Is(u.Err, os.ErrNotExist) {
 		t.Errorf("no file: %v", u.Err)
 	}
@@ -100,13 +99,9 @@ func TestTableFile(t *testing.T) {
 func TestTablesThatAreNoFiles(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large")
 	write(t, "", large)
-	if err := os.Truncate(large, maxTableBytes+1); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Truncate(large, maxTableBytes+1))
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	for path, want := range map[string]string{
 		t.TempDir():    "not a regular file",
 		"/dev/zero":    "not a regular file",
@@ -118,9 +113,7 @@ func TestTablesThatAreNoFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
-	if err := os.Truncate(large, 100<<20); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Truncate(large, 100<<20))
 	if _, _, err := ReadTable(tables.New("t"), large); err == nil || !strings.Contains(err.Error(), "a row is longer than 64 KiB") {
 		t.Errorf("100 MiB of zeros: %v", err)
 	}

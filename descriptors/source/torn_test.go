@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // fileOf returns 4 KiB of rules in one file, each of whose limits tells the version.
@@ -55,9 +57,7 @@ func newTorn(t *testing.T, text string) *torn {
 }
 
 func (w *torn) write(text string) {
-	if err := os.WriteFile(w.path, []byte(text), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	must.OK(w.t, os.WriteFile(w.path, []byte(text), 0o600))
 }
 
 func (w *torn) take(u Update) error {
@@ -164,9 +164,7 @@ func TestAFileComesAndGoes(t *testing.T) {
 	dir := filepath.Dir(w.path)
 	do := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	for _, step := range []struct {
 		name     string

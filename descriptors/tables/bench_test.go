@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const million = 1_000_000
@@ -25,9 +27,7 @@ func cpu(b *testing.B) (end func()) {
 	b.Helper()
 	used := func() float64 {
 		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 		return float64(u.Utime.Nano() + u.Stime.Nano())
 	}
 	before := used()
@@ -44,9 +44,7 @@ func BenchmarkRead(b *testing.B) {
 			end := cpu(b)
 			for b.Loop() {
 				rows, found := table.Read("t", strings.NewReader(text.text))
-				if err := found.Err(); err != nil {
-					b.Fatal(err)
-				}
+				must.OK(b, found.Err())
 				table.Replace(rows)
 			}
 			end()
@@ -104,9 +102,7 @@ func BenchmarkPut(b *testing.B) {
 	defer cpu(b)()
 	for b.Loop() {
 		key := fmt.Sprintf("customer-%07d", rand.IntN(million))
-		if err := table.Put(columns, []string{key}, Row{RequestsPerUnit: 1}); err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, table.Put(columns, []string{key}, Row{RequestsPerUnit: 1}))
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestJournalOfManyAtOnce has many callers at once, and holds that each is answered once its own change is in force.
@@ -29,9 +31,7 @@ func TestJournalOfManyAtOnce(t *testing.T) {
 	}
 	callers.Wait()
 	want := rowsOf(j.table.Rows())
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, j.Close())
 	again, torn := open(t, dir)
 	if got := rowsOf(again.table.Rows()); torn > 0 || len(got) != 20*7 || !maps.Equal(got, want) {
 		t.Errorf("%d rows, %d bytes torn", len(got), torn)

@@ -52,7 +52,6 @@ type ending struct {
 	err  error
 }
 
-// Read implements [io.Reader].
 func (r *ending) Read(p []byte) (n int, err error) {
 	if r.err != nil {
 		return 0, r.err
@@ -129,7 +128,6 @@ type recordBound struct {
 // maxRecordBytes is the length of the longest row of CSV.
 const maxRecordBytes = 1 << 16
 
-// Read implements [io.Reader].
 func (r *recordBound) Read(p []byte) (n int, err error) {
 	if r.left <= 0 {
 		return 0, fmt.Errorf("a row is longer than %d KiB; is a quote not closed?", maxRecordBytes>>10)

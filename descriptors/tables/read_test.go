@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // rowsOf returns all rows by their keys, joined with a slash.
@@ -62,9 +63,7 @@ func TestRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			table := New("t")
 			rows, found := table.Read("t", strings.NewReader(tt.text))
-			if err := found.Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, found.Err())
 			if diff := cmp.Diff(tt.want, rowsOf(rows)); diff != "" {
 				t.Errorf("rows differ (-want +got):\n%s", diff)
 			}

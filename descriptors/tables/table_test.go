@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // read returns a table with the rows of a text.
@@ -19,9 +20,7 @@ func read(tb testing.TB, text string) *Table {
 	tb.Helper()
 	table := New("t")
 	rows, found := table.Read("t.csv", strings.NewReader(text))
-	if err := found.Err(); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, found.Err())
 	table.Replace(rows)
 	return table
 }
@@ -61,9 +60,7 @@ func TestTableAgainstMap(t *testing.T) {
 			if random.IntN(5) == 0 {
 				row = Row{Unlimited: true}
 			}
-			if err := table.Put([]string{"customer"}, []string{key}, row); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, table.Put([]string{"customer"}, []string{key}, row))
 			want[key] = row
 		}
 		rows := table.Rows()
@@ -89,9 +86,7 @@ func TestRowsGrow(t *testing.T) {
 	table := New("t")
 	const n = 30_000
 	for i := range n {
-		if err := table.Put([]string{"k"}, []string{strconv.Itoa(i)}, Row{RequestsPerUnit: uint32(i)}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, table.Put([]string{"k"}, []string{strconv.Itoa(i)}, Row{RequestsPerUnit: uint32(i)}))
 	}
 	rows := table.Rows()
 	if rows.Len() != n {
@@ -116,9 +111,7 @@ func TestMemoryOfRowsThatArePut(t *testing.T) {
 	table := New("t")
 	grown, shards := 0, 1
 	for i := range 60_000 {
-		if err := table.Put(columns, []string{fmt.Sprintf("%08d", i)}, Row{RequestsPerUnit: 1}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, table.Put(columns, []string{fmt.Sprintf("%08d", i)}, Row{RequestsPerUnit: 1}))
 		if n := len(table.Rows().shards); n != shards {
 			grown, shards = i, n
 		}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // client is a library of gRPC, and a program that makes calls by it over one channel. The program
@@ -68,9 +69,7 @@ func (c *client) command(t *testing.T) func(args ...string) *exec.Cmd {
 		t.Skip("only before a release")
 	}
 	in, err := filepath.Abs(filepath.Join(root, ".build", "clients", c.folder))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := os.Stat(in); c.folder != "" && errors.Is(err, os.ErrNotExist) {
 		suite.NotRun(t, "there is no client by "+c.name+": `make clients` says why")
 	}
@@ -115,9 +114,7 @@ func (s *step) line(t *testing.T, cancel int) string {
 func message(t *testing.T, m *rls.RateLimitRequest) string {
 	t.Helper()
 	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return hex.EncodeToString(b)
 }
 
@@ -138,18 +135,12 @@ func dial(t *testing.T, command func(args ...string) *exec.Cmd, addr, authority 
 	}
 	cmd, c := command(args...), &conn{err: new(strings.Builder)}
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cmd.Stderr = c.err
 	c.in, c.out = in, bufio.NewScanner(out)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	c.kill = cmd.Process.Kill
 	t.Cleanup(func() {
 		late := time.AfterFunc(suite.Patience, func() { _ = c.kill() })

@@ -5,12 +5,10 @@ package clients_test
 
 import (
 	"bufio"
-	"context"
 	"flag"
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,6 +22,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -79,17 +78,11 @@ func overEach(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, autho
 func certificate(t *testing.T) testcert.Files {
 	t.Helper()
 	authority, err := testcert.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	pair, err := authority.Issue(testcert.Leaf{Names: []string{"127.0.0.1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	files, err := testcert.Mount(t.TempDir(), pair, authority.PEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return files
 }
 
@@ -194,9 +187,7 @@ func expired(t *testing.T, limits *sluice.Sluice, conn *conn) {
 	stat := fmt.Sprintf("/proc/%d/stat", limits.PID())
 	suite.Eventually(t, "sluice has stopped", func() bool {
 		text, err := os.ReadFile(stat)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_, state, _ := strings.Cut(string(text), ") ")
 		return strings.HasPrefix(state, "T")
 	})
@@ -207,31 +198,13 @@ func expired(t *testing.T, limits *sluice.Sluice, conn *conn) {
 
 func send(t *testing.T, limits *sluice.Sluice, signal os.Signal) {
 	t.Helper()
-	if err := limits.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, limits.Signal(signal))
 }
 
 // start runs sluice until the test ends.
 func start(t *testing.T, args ...string) *sluice.Sluice {
 	t.Helper()
-	config := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(config, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-	defer cancel()
-	s, err := sluice.Start(ctx, sluice.Options{Binary: built, Args: append(args, "--counter-memory", "4MiB", "--config", config)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Kill()
-		if strings.Contains(s.Log(), "panic") {
-			t.Errorf("sluice said:\n%s", s.Log())
-		}
-	})
-	return s
+	return suite.StartSluice(t, sluice.Options{Binary: built, Args: append(args, "--counter-memory", "4MiB", "--config", suite.WriteRules(t, rules))})
 }
 
 func request(key, value string, hits uint64) *rls.RateLimitRequest {
@@ -247,9 +220,7 @@ func number(t *testing.T, s *sluice.Sluice, name string) (sum float64) {
 	c := &http.Client{Timeout: time.Minute}
 	defer c.CloseIdleConnections()
 	resp, err := c.Get("http://" + s.Addr("metrics") + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer resp.Body.Close()
 	lines, found := bufio.NewScanner(resp.Body), false
 	for lines.Scan() {

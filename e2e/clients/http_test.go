@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // tool returns the path of a program for HTTP/2, which makes a call as anybody could by hand. The test
@@ -37,25 +38,19 @@ func tool(t *testing.T, name, debian string) string {
 func body(t *testing.T, flag byte, request *rls.RateLimitRequest) string {
 	t.Helper()
 	message, err := proto.Marshal(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if flag == 1 {
 		var b bytes.Buffer
 		w := gzip.NewWriter(&b)
 		if _, err := w.Write(message); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Close())
 		message = b.Bytes()
 	}
 	path := filepath.Join(t.TempDir(), "request")
 	prefixed := append(binary.BigEndian.AppendUint32([]byte{flag}, uint32(len(message))), message...)
-	if err := os.WriteFile(path, prefixed, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, prefixed, 0o600))
 	return path
 }
 

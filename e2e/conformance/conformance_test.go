@@ -27,6 +27,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 var binary string
@@ -89,9 +90,7 @@ func TestOwnCases(t *testing.T) {
 func read(t *testing.T, path string) []Case {
 	t.Helper()
 	cases, err := Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return cases
 }
 
@@ -118,9 +117,7 @@ func (c *Case) files(t *testing.T) string {
 	}
 	config := t.TempDir()
 	for i, text := range c.Config {
-		if err := os.WriteFile(filepath.Join(config, fmt.Sprintf("%02d.yaml", i)), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(config, fmt.Sprintf("%02d.yaml", i)), []byte(text), 0o600))
 	}
 	return config
 }
@@ -136,18 +133,11 @@ func (c *Case) runBy(t *testing.T, flags ...string) (found []string, rlconfig st
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
-	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append(flags, c.Args...), Env: env})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Kill()
+	s := suite.StartSluice(t, sluice.Options{Binary: binary, Args: append(flags, c.Args...), Env: env})
 	conn, err := grpc.NewClient("passthrough:///"+s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close()
 	client := rls.NewRateLimitServiceClient(conn)
-
 	for i := range c.Steps {
 		step := &c.Steps[i]
 		for n := range max(1, step.Repeat) {
@@ -315,9 +305,7 @@ func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(suite.Get(t, url)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return families
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const examples = "../../examples"
@@ -23,9 +24,7 @@ const examples = "../../examples"
 // accepts the routes, and requests are answered as the cases say.
 func TestExamples(t *testing.T) {
 	index, err := os.ReadFile(filepath.Join(examples, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	files, err := filepath.Glob(filepath.Join(examples, "*", "rules.yaml"))
 	if err != nil || len(files) < 7 {
 		t.Fatalf("examples are %v, %v", files, err)
@@ -42,9 +41,7 @@ func TestExamples(t *testing.T) {
 				defaults = ""
 			}
 			set, found, err := source.Load([]string{rules}, defaults, descriptors.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, f := range found {
 				t.Error(f)
 			}
@@ -101,9 +98,7 @@ func (c *Case) runInOneWindow(t *testing.T) (found []string) {
 func checkRoute(t *testing.T, path, domain string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var filters map[string]any
 	if err := yaml.Load(text, &filters); err != nil {
 		t.Fatalf("%s: %v", path, err)
@@ -112,9 +107,7 @@ func checkRoute(t *testing.T, path, domain string) {
 		t.Errorf("%s: %d filters, want 1", path, len(filters))
 	}
 	text, err = json.Marshal(filters["envoy.filters.http.ratelimit"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var message anypb.Any
 	if err := protojson.Unmarshal(text, &message); err != nil {
 		t.Fatalf("%s: %v", path, err)

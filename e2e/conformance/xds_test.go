@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -83,13 +84,9 @@ func TestOverXDS(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			s, err := adstest.Start(adstest.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			t.Cleanup(s.Stop)
-			if err := s.Set("1", resources...); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.Set("1", resources...))
 			found, over := c.runBy(t, "--xds-addr", s.Addr())
 			report(t, found)
 			byFiles := Case{Config: c.Config, Env: c.Env, Args: c.Args}

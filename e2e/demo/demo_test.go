@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -58,18 +59,12 @@ func TestAnotherAnswerThanScriptedIsAnError(t *testing.T) {
 	suite.Envoy(t, root)
 	temporary(t)
 	text, err := os.ReadFile(filepath.Join(root, "examples/quickstart/rules.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	text = bytes.Replace(text, []byte("requests_per_unit: 5\n"), []byte("requests_per_unit: 4\n"), 1)
-	if err := os.WriteFile(rules, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(rules, text, 0o600))
 	fromRoot, err := filepath.Rel(absolute(t, root), rules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	err = run(t.Context(), options{root: root, rules: fromRoot}, &bytes.Buffer{})
 	if err == nil || !strings.Contains(err.Error(), `remaining "3", want 200 with "4"`) {
 		t.Errorf("run() = %v, want an error that compares what remains", err)
@@ -107,8 +102,6 @@ func (i *interrupter) Write(p []byte) (int, error) {
 func absolute(t *testing.T, path string) string {
 	t.Helper()
 	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return path
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
@@ -39,9 +40,7 @@ type manifest struct {
 func readManifest(t *testing.T, path string) manifest {
 	t.Helper()
 	archive, err := txtar.ParseFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	m := manifest{configMap: map[string]string{}}
 	for _, f := range archive.Files {
 		text := strings.TrimSpace(string(f.Data))
@@ -158,7 +157,5 @@ func (m *manifest) manage(t *testing.T, root string) {
 
 func check(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/backend"
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const root = "../.."
@@ -29,14 +30,10 @@ func TestQuickStartConfigurationIsValid(t *testing.T) {
 		t.Error(err)
 	}
 	text, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	broken := filepath.Join(t.TempDir(), "envoy.yaml")
 	misspelt := strings.Replace(string(text), "failure_mode_deny:", "failure_mode_denied:", 1)
-	if err := os.WriteFile(broken, []byte(misspelt), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(broken, []byte(misspelt), 0o600))
 	if err := envoy.Validate(t.Context(), binary, broken); err == nil {
 		t.Error("Validate() of a misspelt field = nil, want an error")
 	}
@@ -45,9 +42,7 @@ func TestQuickStartConfigurationIsValid(t *testing.T) {
 // TestTheVersionIsTheDocumentedOne holds the first row of what was tried.
 func TestTheVersionIsTheDocumentedOne(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "compatibility.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if row := "| " + envoy.Version + " | all tests"; !strings.Contains(string(page), row) {
 		t.Errorf("docs/compatibility.md has no row %q", row)
 	}
@@ -56,14 +51,10 @@ func TestTheVersionIsTheDocumentedOne(t *testing.T) {
 func TestTwoEnvoysServeAtOnce(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	b, err := backend.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer b.Close()
 	bootstrap, err := os.ReadFile(filepath.Join(root, "envoy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, path := range []string{"/first", "/second"} {
 		e, err := envoy.Start(t.Context(), envoy.Options{
 			Binary:    binary,
@@ -75,14 +66,10 @@ func TestTwoEnvoysServeAtOnce(t *testing.T) {
 			},
 			Dir: t.TempDir(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer e.Kill()
 		resp, err := http.Get("http://" + e.Addr("ingress") + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer resp.Body.Close()
 		var got backend.Request
 		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil || got.Path != path {

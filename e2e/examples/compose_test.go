@@ -12,8 +12,9 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/sluice-ratelimit/sluice/e2e/backend"
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // composeFile has the fields of a compose file that the example uses.
@@ -121,13 +122,9 @@ func TestCompose(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(root, "examples", "compose")
 	text, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	file, err := readCompose(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, problem := range checkCompose(file, dir, example(t, "compose", "envoy.yaml")) {
 		t.Error(problem)
 	}
@@ -144,9 +141,7 @@ func TestCompose(t *testing.T) {
 		t.Fatalf("sluice runs %q %q, want /bin/sluice serve", limits.Entrypoint, limits.Command)
 	}
 	mounts, err := proxy.mounts(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !slices.Equal(proxy.Command[:2], []string{"envoy", "-c"}) || len(proxy.Command) != 3 {
 		t.Fatalf("Envoy's command is %q, want envoy -c FILE", proxy.Command)
 	}
@@ -166,11 +161,7 @@ func TestCompose(t *testing.T) {
 	if err != nil || len(r.starts) != 0 || len(r.steps) == 0 {
 		t.Fatalf("the README starts %q and shows %d commands (%v), want nothing and some", r.starts, len(r.steps), err)
 	}
-	upstream, err := backend.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { upstream.Close() })
+	upstream := suite.StartBackend(t)
 	play(t, func(ctx context.Context, s *scene) []string {
 		if err := s.startSluice(ctx, flags); err != nil {
 			return []string{err.Error()}
@@ -189,9 +180,7 @@ func TestCheckComposeFinds(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(root, "examples", "compose")
 	text, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for right, wrong := range map[string]string{
 		"envoy:v1.40.0":       "envoy:latest",
 		"./envoy.yaml:":       "./envoi.yaml:",

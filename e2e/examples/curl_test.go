@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // linkCurl puts this program into dir as curl and returns its path. Under that name it is
@@ -40,9 +42,7 @@ func TestCurl(t *testing.T) {
 	}))
 	defer server.Close()
 	own, err := linkCurl(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	installed, err := exec.LookPath("curl")
 	if err != nil {
 		t.Log("curl is not installed: its stand-in is held to itself alone")
@@ -51,14 +51,10 @@ func TestCurl(t *testing.T) {
 		"curl -s -H 'host: other.example.com' -H 'x-user: bob' ": true, "curl -s -d a=1 ": true, "curl -s -X PUT -d a=1 -d 'b=2 3' ": true,
 	}
 	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, form := range curlCommand.FindAllString(string(text), -1) {
 			form, _, _ = strings.Cut(form, "'http")
 			if !strings.HasSuffix(form, "-H ") { // what comes then is the shell's

@@ -13,7 +13,9 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestShadowBesideTheOldService plays step 2 of the plan in docs/migrating.md: its filter
@@ -22,11 +24,9 @@ import (
 // it would have denied.
 func TestShadowBesideTheOldService(t *testing.T) {
 	t.Parallel()
-	envoyBinary(t)
+	suite.Envoy(t, root)
 	page, err := os.ReadFile(filepath.Join(root, "docs", "migrating.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, block, _ := strings.Cut(string(page), "```yaml\nhttp_filters:")
 	block, _, found := strings.Cut(block, "```")
 	var shown struct {
@@ -88,19 +88,13 @@ func TestShadowBesideTheOldService(t *testing.T) {
 func get(ctx context.Context, t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	req.Header.Set("X-User", "alice")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer http.DefaultClient.CloseIdleConnections()
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return resp.StatusCode, string(text)
 }

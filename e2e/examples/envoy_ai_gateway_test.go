@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -47,13 +48,9 @@ func TestEnvoyAIGateway(t *testing.T) {
 	}}}
 	const node = "envoy-ai-gateway-ratelimit"
 	manager, err := adstest.Start(adstest.Options{NodeID: node})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(manager.Stop)
-	if err := manager.Set("1", rules); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, manager.Set("1", rules))
 
 	fixed := func(key, value string) object {
 		return object{"generic_key": object{"descriptor_key": key, "descriptor_value": value}}

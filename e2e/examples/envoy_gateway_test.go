@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -80,9 +81,7 @@ func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.Rate
 			continue
 		}
 		network, err := netip.ParsePrefix(selector.SourceCIDR.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		add(object{"masked_remote_address": object{"v4_prefix_mask_len": network.Bits()}}, "masked_remote_address", network.String())
 		if selector.SourceCIDR.Type == "Distinct" {
 			add(object{"remote_address": object{}}, "remote_address", "")
@@ -116,12 +115,8 @@ func TestEnvoyGatewayInFlight(t *testing.T) {
 	config, flags := envoyGateway(t, "streams.yaml")
 	s := &scene{ports: make(map[string]string)}
 	t.Cleanup(s.end)
-	if err := s.startSluice(t.Context(), append(flags, "--defaults", "examples/envoy-gateway/streams-defaults.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.runEnvoy(t.Context(), t, config, map[string]string{gatewaysSluice: s.sluices[0].Addr("grpc")}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.startSluice(t.Context(), append(flags, "--defaults", "examples/envoy-gateway/streams-defaults.yaml")))
+	must.OK(t, s.runEnvoy(t.Context(), t, config, map[string]string{gatewaysSluice: s.sluices[0].Addr("grpc")}))
 	const ask = `curl -s -o /dev/null -w '%{http_code}\n' -H 'host: shop.example.com' -H 'x-user: alice' "http://$GATEWAY/"`
 	s.env = append(s.env, "GATEWAY="+s.envoy.Addr("gateway"))
 	for n := range 5 {
@@ -157,14 +152,10 @@ func envoyGateway(t *testing.T, file string) (config object, flags []string) {
 	}
 
 	manager, err := adstest.Start(adstest.Options{NodeID: "envoy-ratelimit"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(manager.Stop)
 	rules := &pb.RateLimitConfig{Name: domain, Domain: domain, Descriptors: []*pb.RateLimitDescriptor{tree}}
-	if err := manager.Set("1", rules); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, manager.Set("1", rules))
 
 	asked := field[object](example(t, "..", "kustomize", "overlays", "envoy-gateway", "envoy-gateway.yaml"), "rateLimit")
 	filter := object{"name": "envoy.filters.http.ratelimit", "typed_config": object{

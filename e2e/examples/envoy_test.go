@@ -13,6 +13,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // proxies returns the files of this repository that are whole configurations of
@@ -39,16 +41,14 @@ func proxies(t *testing.T) []string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return found
 }
 
 // TestEnvoyAcceptsEveryConfiguration has the real Envoy check each, as it is.
 func TestEnvoyAcceptsEveryConfiguration(t *testing.T) {
 	t.Parallel()
-	binary := envoyBinary(t)
+	binary := suite.Envoy(t, root)
 	paths := proxies(t)
 	if len(paths) < 10 {
 		t.Errorf("configurations of Envoy are %q, want those of the examples and envoy.yaml", paths)
@@ -118,9 +118,7 @@ func field[T any](o object, name string) T {
 func TestSnippetsAreOfTheQuickStart(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	whole := example(t, "..", "envoy.yaml")
 	snippets := 0
 	for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(page), -1) {
@@ -129,9 +127,7 @@ func TestSnippetsAreOfTheQuickStart(t *testing.T) {
 		}
 		snippets++
 		var shown object
-		if err := yaml.Unmarshal([]byte(block[1]), &shown); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, yaml.Unmarshal([]byte(block[1]), &shown))
 		for name, value := range shown {
 			found := false
 			each(whole, func(o object) { found = found || o[name] != nil && within(o[name], value) })

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestEveryExampleIsListedAndTested holds that the table names each folder with its
@@ -12,13 +14,9 @@ import (
 func TestEveryExampleIsListedAndTested(t *testing.T) {
 	t.Parallel()
 	index, err := os.ReadFile(filepath.Join(root, "examples", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	folders, err := os.ReadDir(filepath.Join(root, "examples"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, folder := range folders {
 		name := folder.Name()
 		has := func(file string) bool {

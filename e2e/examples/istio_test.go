@@ -27,6 +27,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // envoyFilter has the fields of Istio's EnvoyFilter that the examples use. Any other
@@ -217,13 +219,9 @@ func patched(config object, filters []byte) (object, error) {
 func TestIstio(t *testing.T) {
 	t.Parallel()
 	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	config, err := patched(testdata(t, "istio-gateway.yaml"), filters)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	validate(t, config)
 	playGateway(t, place{
 		name: "istio", config: config, listener: "0.0.0.0_8080",
@@ -237,9 +235,7 @@ func TestEnvoyFiltersSuitOlderEnvoys(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"examples/istio/envoyfilter.yaml", "kustomize/overlays/istio/filter.yaml"} {
 		text, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if bytes.Contains(text, []byte("enable_retry_after_header")) {
 			t.Errorf("%s: enable_retry_after_header needs Envoy 1.40", path)
 		}
@@ -250,9 +246,7 @@ func TestEnvoyFiltersSuitOlderEnvoys(t *testing.T) {
 func TestPatchedFinds(t *testing.T) {
 	t.Parallel()
 	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for right, wrong := range map[string]string{
 		"applyTo: CLUSTER":              "applyto: CLUSTER",
 		"name: envoy.filters.http.rout": "name: envoy.filters.http.rooter",
@@ -278,14 +272,10 @@ func TestPatchedFinds(t *testing.T) {
 func validate(t *testing.T, config object) {
 	t.Helper()
 	text, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path := filepath.Join(t.TempDir(), "envoy.json")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := envoy.Validate(t.Context(), envoyBinary(t), path); err != nil {
+	must.OK(t, os.WriteFile(path, text, 0o600))
+	if err := envoy.Validate(t.Context(), suite.Envoy(t, root), path); err != nil {
 		t.Error(err)
 	}
 }

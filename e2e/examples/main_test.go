@@ -37,10 +37,3 @@ func TestMain(m *testing.M) {
 		}
 	}))
 }
-
-// envoyBinary returns the path of Envoy, or skips the test where none is
-// installed. Under `make test` there is one.
-func envoyBinary(t *testing.T) string {
-	t.Helper()
-	return suite.Envoy(t, root)
-}

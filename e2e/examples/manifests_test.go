@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // manifest reads the object of a kind from a file of an example. A field that the struct
@@ -18,9 +20,7 @@ import (
 func manifest(t *testing.T, into any, kind string, path ...string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(append([]string{root, "examples"}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	for {
 		var node yaml.Node
@@ -30,16 +30,12 @@ func manifest(t *testing.T, into any, kind string, path ...string) {
 			t.Fatal(err)
 		}
 		var head struct{ Kind string }
-		if err := node.Decode(&head); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, node.Decode(&head))
 		if head.Kind != kind {
 			continue
 		}
 		one, err := yaml.Marshal(&node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		strict := yaml.NewDecoder(bytes.NewReader(one))
 		strict.KnownFields(true)
 		if err := strict.Decode(into); err != nil {
@@ -81,9 +77,7 @@ func gatewaySkeleton(t *testing.T, filter, cluster object, host string, routes l
 func seconds(t *testing.T, text string) string {
 	t.Helper()
 	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return fmt.Sprintf("%gs", d.Seconds())
 }
 

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // readme is what an example's README says to run, and the output that it shows.
@@ -132,9 +134,7 @@ func TestDifferences(t *testing.T) {
 func TestReadReadme(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "README.md")
 	read := func(text string) (*readme, error) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 		return readReadme(path)
 	}
 	r, err := read("# Q\n```sh\nenvoy -c e\n```\n```yaml\na: b\n```\n```console\n$ curl x\none\n\ntwo\n$ curl y\n```\n```log\nl\n```\n")

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const (
@@ -138,9 +139,7 @@ func (s *shards) ask(t *testing.T) (map[string]int, error) {
 			return nil
 		})
 	}
-	if err := clients.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, clients.Wait())
 	if after := s.disturbances(t); !maps.Equal(before, after) {
 		return nil, fmt.Errorf("%w: %d requests failed; before %v, after %v", errDisturbed, failed, before, after)
 	}
@@ -199,9 +198,7 @@ func (s *shards) used(t *testing.T, replica *sluice.Sluice, user string) (used i
 	t.Helper()
 	query := url.Values{"domain": {"sharded"}, "descriptor": {"user=" + user}}
 	resp, err := s.client.Get("http://" + replica.Addr("debug") + "/counters?" + query.Encode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer resp.Body.Close()
 	var report struct{ Counters []struct{ Used int } }
 	if err := json.NewDecoder(resp.Body).Decode(&report); err != nil || len(report.Counters) != 1 {
@@ -226,9 +223,7 @@ func (s *shards) awaitHealthy(t *testing.T, want int) {
 				return err
 			})
 		}
-		if err := clients.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, clients.Wait())
 	}
 }
 

@@ -1,7 +1,6 @@
 package examples_test
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 type (
@@ -21,50 +22,16 @@ type (
 // startSluice runs sluice with flags, in the repository's root.
 func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	o.Binary, o.Dir = sluiceBinary, root
-	s, err := sluice.Start(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Kill)
-	return s
+	return suite.StartSluice(t, o)
 }
 
 // startEnvoy runs a patient Envoy with an example's configuration.
 func startEnvoy(t *testing.T, config object, endpoints map[string]string) *envoy.Envoy {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	text, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := envoy.Start(ctx, envoy.Options{
-		Binary:    envoyBinary(t),
-		Bootstrap: text,
-		Endpoints: endpoints,
-		Patient:   true,
-		Dir:       shortDir(t),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Kill)
-	return e
-}
-
-// shortDir returns a directory with a path short enough for a socket in it. That of
-// t.TempDir may be too long.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "envoy-") //nolint:usetesting // its path is too long
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
+	must.OK(t, err)
+	return suite.StartEnvoy(t, root, envoy.Options{Bootstrap: text, Endpoints: endpoints, Patient: true, Dir: suite.ShortDir(t)})
 }
 
 // example reads a file of examples/ that holds one document.
@@ -82,9 +49,7 @@ func testdata(t *testing.T, name string) object {
 func document(t *testing.T, path string) object {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var config object
 	if err := yaml.Unmarshal(text, &config); err != nil {
 		t.Fatalf("%s: %v", path, err)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestTranscripts runs what the READMEs of the examples say: the programs of their sh
@@ -36,9 +38,7 @@ func TestTranscripts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := readReadme(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if len(r.starts) < 2 || len(r.steps) == 0 {
 				t.Fatalf("the README starts %d programs and shows %d commands, want two or more and some", len(r.starts), len(r.steps))
 			}
@@ -51,9 +51,7 @@ func TestTranscripts(t *testing.T) {
 func TestQuickStart(t *testing.T) {
 	t.Parallel()
 	r, err := readReadme(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(r.starts) != 2 || len(r.steps) < 4 {
 		t.Fatalf("the README starts %q and shows %d commands, want sluice, Envoy and four or more", r.starts, len(r.steps))
 	}
@@ -63,7 +61,7 @@ func TestQuickStart(t *testing.T) {
 // run returns a scenario that starts a README's programs and runs its commands.
 func (r *readme) run(t *testing.T) func(context.Context, *scene) []string {
 	t.Helper()
-	envoyBinary(t) // skips where none is installed, before anything runs
+	suite.Envoy(t, root) // skips where none is installed, before anything runs
 	return func(ctx context.Context, s *scene) []string {
 		for _, line := range r.starts {
 			if err := s.start(ctx, t, line); err != nil {
@@ -95,9 +93,7 @@ type place struct {
 func playGateway(t *testing.T, p place) {
 	t.Helper()
 	r, err := readReadme(filepath.Join(root, "examples", p.name, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(r.starts) != 0 || len(r.steps) == 0 {
 		t.Fatalf("the README starts %q and shows %d commands, want nothing and some", r.starts, len(r.steps))
 	}
@@ -223,9 +219,7 @@ func (s *scene) start(ctx context.Context, t *testing.T, line string) error {
 func fetchedEnvoy(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	version := regexp.MustCompile(`(?m)^ENVOY_VERSION := (\S+)$`).FindSubmatch(text)
 	if version == nil {
 		t.Fatal("the Makefile has no ENVOY_VERSION")
@@ -346,7 +340,7 @@ func (s *scene) runEnvoy(ctx context.Context, t *testing.T, config object, endpo
 	}
 	s.dirs = append(s.dirs, dir)
 	started, err := envoy.Start(ctx, envoy.Options{
-		Binary: envoyBinary(t), Bootstrap: text, Endpoints: endpoints, Dir: dir, Patient: true,
+		Binary: suite.Envoy(t, root), Bootstrap: text, Endpoints: endpoints, Dir: dir, Patient: true,
 	})
 	if err != nil {
 		return err

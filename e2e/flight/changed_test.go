@@ -1,7 +1,6 @@
 package flight_test
 
 import (
-	"context"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestWhatRoutesChange has routes that change the headers which the entry is made of. Envoy makes the descriptors for
@@ -35,9 +35,7 @@ func TestWhatRoutesChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config, err := os.ReadFile("testdata/envoy.yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			text := strings.NewReplacer(entry, tt.entry, route, tt.route, match, "match: { prefix: /a }").Replace(string(config))
 			s, dir := startWith(t, twoAtOnce, []byte(text))
 			last := 0
@@ -63,29 +61,15 @@ func TestWhatRoutesChange(t *testing.T) {
 // startWith is play for a bootstrap of the test's own. It returns where rules and bootstrap are.
 func startWith(t *testing.T, rules string, config []byte) (s *stage, dir string) {
 	t.Helper()
-	binary, dir := suite.Envoy(t, root), t.TempDir()
+	dir = t.TempDir()
 	path := filepath.Join(dir, "rules.yaml")
-	for name, text := range map[string][]byte{path: []byte(rules), filepath.Join(dir, "checked.yaml"): config} {
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-	defer cancel()
-	limits, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: []string{"--config", path}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { limits.Kill() })
+	suite.Replace(t, path, rules)
+	suite.Replace(t, filepath.Join(dir, "checked.yaml"), string(config))
+	limits := suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: []string{"--config", path}})
 	s = &stage{ledger: startLedger(t, func(http.ResponseWriter, *http.Request) {}), sluice: limits, client: &http.Client{Transport: &http.Transport{}}}
 	t.Cleanup(s.client.CloseIdleConnections)
-	s.envoy, err = envoy.Start(ctx, envoy.Options{
-		Binary: binary, Bootstrap: config, Dir: dir,
-		Clusters: map[string][]string{"sluice": {limits.Addr("grpc")}, "backend": {s.addr}},
+	s.envoy = suite.StartEnvoy(t, root, envoy.Options{
+		Bootstrap: config, Dir: dir, Clusters: map[string][]string{"sluice": {limits.Addr("grpc")}, "backend": {s.addr}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.envoy.Kill)
 	return s, dir
 }

@@ -18,6 +18,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // endRules have places that nobody frees but the end call, within the time that a test has.
@@ -134,9 +135,7 @@ func raw(text, status string) func(*testing.T, *stage, string) {
 	return func(t *testing.T, s *stage, user string) {
 		t.Helper()
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.envoy.Addr("ingress"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer conn.Close()
 		if _, err := fmt.Fprintf(conn, text, user); err != nil {
 			t.Fatal(err)
@@ -242,20 +241,14 @@ func converse(finish func(reflectionpb.ServerReflection_ServerReflectionInfoClie
 	return func(t *testing.T, s *stage, user string) {
 		t.Helper()
 		conn, err := grpc.NewClient(s.envoy.Addr("ingress"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer conn.Close()
 		ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), "x-user", user))
 		defer cancel()
 		stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		list := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
-		if err := stream.Send(list); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, stream.Send(list))
 		if _, err := stream.Recv(); err != nil {
 			t.Fatal(err)
 		}

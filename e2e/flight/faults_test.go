@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // stopSluice ends sluice by SIGTERM.
@@ -120,13 +121,9 @@ func TestADrainedListenerGivesBack(t *testing.T) {
 	s := play(t, endRules, nil)
 	als := s.streams(t, "al", 4)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.envoy.Admin+"/drain_listeners", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	reply, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _ = reply.Body.Close(); reply.StatusCode != http.StatusOK {
 		t.Fatalf("Envoy answers %s to a request to drain", reply.Status)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // A ledger is the service behind Envoy. It counts the requests that it has, of each user and of all. Without a
@@ -29,9 +30,7 @@ func startLedger(t *testing.T, handle http.HandlerFunc) *ledger {
 	t.Helper()
 	var lc net.ListenConfig
 	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	l := &ledger{addr: listener.Addr().String(), handle: handle, users: map[string]int{}, gates: map[string]chan struct{}{}}
 	server := &http.Server{Handler: l, ReadHeaderTimeout: 10 * time.Second, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // Leases that last for an hour, so that no place comes back by itself.
@@ -172,16 +173,12 @@ func (s *stage) takeAndGo(t *testing.T) {
 			conn, err = dialer.DialContext(ctx, "tcp", addr)
 			return conn, err
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer client.Close()
 	_, err = rls.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
 		Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: rand.Text()}},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s.settle()
 	_ = conn.Close()
 }

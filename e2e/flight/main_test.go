@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // root is the repository's root, seen from here.
@@ -45,17 +46,8 @@ type stage struct {
 // play starts a stage. Sluice gets these arguments beside the rules.
 func play(t *testing.T, rules string, hold http.HandlerFunc, args ...string) *stage {
 	t.Helper()
-	suite.Envoy(t, root)                    // skips where none is installed, before anything runs
-	dir, err := os.MkdirTemp("", "flight-") //nolint:usetesting // its name is short enough for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := &stage{ledger: startLedger(t, hold), dir: dir, args: append([]string{"--config", path}, args...)}
+	suite.Envoy(t, root) // skips where none is installed, before anything runs
+	s := &stage{ledger: startLedger(t, hold), dir: suite.ShortDir(t), args: append([]string{"--config", suite.WriteRules(t, rules)}, args...)}
 	s.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	s.startSluice(t)
@@ -66,26 +58,17 @@ func play(t *testing.T, rules string, hold http.HandlerFunc, args ...string) *st
 // startSluice starts sluice, or starts it again.
 func (s *stage) startSluice(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-	defer cancel()
 	var addrs map[string]string
 	if slices.Contains(s.args, "--state-file") { // it will start again, at an address that nobody takes meanwhile
 		addrs = map[string]string{"grpc": "unix://" + filepath.Join(s.dir, "sluice.sock")}
 	}
-	started, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: addrs})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.sluice = started
-	t.Cleanup(started.Kill)
+	s.sluice = suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: addrs})
 }
 
 // startEnvoy starts one more Envoy, which asks sluice. Replacements are pairs of texts of its configuration, the
 // old one and the new one.
 func (s *stage) startEnvoy(t *testing.T, replacements ...string) *envoy.Envoy {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-	defer cancel()
 	service := s.sluice.Addr("grpc")
 	if strings.HasPrefix(service, "/") {
 		service = "unix://" + service
@@ -93,21 +76,14 @@ func (s *stage) startEnvoy(t *testing.T, replacements ...string) *envoy.Envoy {
 	dir := t.TempDir()
 	s.accessLog = filepath.Join(dir, "access.log")
 	config, err := os.ReadFile("testdata/filters.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	started, err := envoy.Start(ctx, envoy.Options{
-		Binary: suite.Envoy(t, root), Dir: dir,
+	must.OK(t, err)
+	return suite.StartEnvoy(t, root, envoy.Options{
+		Dir:       dir,
 		Bootstrap: []byte(strings.NewReplacer(append(replacements, "ACCESS_LOG", s.accessLog)...).Replace(string(config))),
 		Clusters: map[string][]string{
 			"sluice": {service}, "backend": {s.addr}, "grpc": {s.addr}, "nobody": {nobody},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(started.Kill)
-	return started
 }
 
 // nobody is an address where nobody listens.

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // long is whether this is the long tier, which measures and needs the machine to itself: make flight.
@@ -185,9 +187,7 @@ type span struct{ from, to int64 }
 func (s *stage) streamsOfEnvoy(t *testing.T) []span {
 	t.Helper()
 	file, err := os.Open(s.accessLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer file.Close()
 	var streams []span
 	lines := bufio.NewScanner(file)
@@ -199,9 +199,7 @@ func (s *stage) streamsOfEnvoy(t *testing.T) []span {
 			streams = append(streams, span{sec*1e6 + micros + after, endSec*1e6 + endMicros})
 		}
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, lines.Err())
 	return streams
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // elsewhere returns the same stage with an Envoy of its own, which asks sluice from another address, as from another
@@ -72,17 +73,13 @@ func TestAFirstCallThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := play(t, endRules, nil)
 	s.envoy = s.startEnvoy(t, "timeout: 180s", "timeout: 0.05s")
-	if err := s.sluice.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.sluice.Signal(syscall.SIGSTOP))
 	for range 4 {
 		if got, err := s.get(t.Context(), "al", "/"); got != http.StatusInternalServerError {
 			t.Errorf("without an answer of the service, the answer is %d (%v), want 500", got, err)
 		}
 	}
-	if err := s.sluice.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.sluice.Signal(syscall.SIGCONT))
 	suite.Eventually(t, "sluice has had all calls", func() bool {
 		return s.metric(t, "ratelimit_service_rate_limit_total_hits", `domain="d",key1="user_al"`) == 4
 	})

@@ -23,6 +23,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -111,12 +112,12 @@ func (m mode) play(t *testing.T, first int) []*world {
 				if l.table != "" {
 					path := filepath.Join(dir, l.table+".csv")
 					args = append(args, "--table", l.table+"="+path)
-					write(t, path, l.csv(n.key))
+					suite.Replace(t, path, l.csv(n.key))
 				}
 			}
 		}
 	}
-	write(t, filepath.Join(dir, "rules.yaml"), file.String())
+	suite.Replace(t, filepath.Join(dir, "rules.yaml"), file.String())
 	m.run(t, worlds, args, len(m.restarts) == 0)
 	for i, restored := range m.restarts {
 		for _, w := range worlds {
@@ -134,25 +135,17 @@ func (m mode) play(t *testing.T, first int) []*world {
 // run plays worlds at the same time in one process, which ends in order. If it is the last one, all requests end.
 func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-	defer cancel()
 	var replicas []*sluice.Sluice
 	var clients []rls.RateLimitServiceClient
 	for range max(1, m.replicas) {
-		limits, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: args})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(limits.Kill)
+		limits := suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: args})
 		replicas = append(replicas, limits)
 		if m.replicas > 0 {
 			suite.Eventually(t, "the store answers", func() bool { return suite.Metrics(t, limits).Sum("sluice_store_up") == 1 })
 		}
 		for range 2 {
 			conn, err := grpc.NewClient("passthrough:///"+limits.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer conn.Close()
 			clients = append(clients, rls.NewRateLimitServiceClient(conn))
 		}
@@ -170,13 +163,11 @@ func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 			return w.finish(playing)
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, group.Wait())
 	if n := suite.Metrics(t, limits).Sum("sluice_in_flight"); last && n != 0 {
 		worlds[0].fail(nil, "all requests of all seeds have ended, and %v are in flight", n)
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), suite.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	for _, limits := range replicas {
 		if _, err := limits.Stop(ctx); err != nil {
@@ -218,12 +209,5 @@ func reset(t *testing.T, limits *sluice.Sluice, a ask) {
 	}
 	if _ = answer.Body.Close(); answer.StatusCode != http.StatusOK {
 		t.Errorf("a reset is answered %s", answer.Status)
-	}
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
 	}
 }

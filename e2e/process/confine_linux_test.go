@@ -11,15 +11,14 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func TestNothingOutlivesItsStarter(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "PROCESS_TEST_STARTER=1")
 	starter, err := process.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(starter.Kill)
 	child := childOf(t, starter)
 	if err := starter.Signal(syscall.SIGKILL); err != nil { // to it alone

@@ -23,7 +23,6 @@ type log struct {
 
 func newLog() *log { return &log{changed: make(chan struct{})} }
 
-// Write implements [io.Writer].
 func (l *log) Write(p []byte) (int, error) {
 	l.reading.Lock()
 	defer l.reading.Unlock()
@@ -46,7 +45,6 @@ func (l *log) wakeLocked() {
 	l.changed = make(chan struct{})
 }
 
-// String implements [fmt.Stringer].
 func (l *log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

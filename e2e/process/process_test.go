@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -24,9 +25,7 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, script string) *process.Process {
 	t.Helper()
 	p, err := process.Start(exec.Command("/bin/sh", "-c", script))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(p.Kill)
 	return p
 }
@@ -50,9 +49,7 @@ func TestWaitLineSeesPastAndUnfinishedLines(t *testing.T) {
 
 func TestStopReturnsTheExitCode(t *testing.T) {
 	p := start(t, `trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done`)
-	if err := p.WaitLine(t.Context(), contains("ready")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.WaitLine(t.Context(), contains("ready")))
 	if code, err := p.Stop(t.Context()); code != 7 || err != nil {
 		t.Errorf("Stop() = %d, %v, want 7, nil", code, err)
 	}
@@ -63,9 +60,7 @@ func TestStopReturnsTheExitCode(t *testing.T) {
 
 func TestStopKillsTheStubborn(t *testing.T) {
 	p := start(t, `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
-	if err := p.WaitLine(t.Context(), contains("ready")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.WaitLine(t.Context(), contains("ready")))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.Stop(ctx); err == nil {

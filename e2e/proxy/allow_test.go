@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -18,9 +19,7 @@ func allowFlags(t *testing.T) (flags []string, rules string) {
 	t.Helper()
 	rules = filepath.Join(root, "examples", "tls", "teams.yaml")
 	text, err := os.ReadFile(rules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, m := range regexp.MustCompile(`(?m)^#\s+--grpc-allow (\S+)`).FindAllStringSubmatch(string(text), -1) {
 		flags = append(flags, "--grpc-allow", m[1])
 	}
@@ -107,9 +106,7 @@ func TestAnEnvoyWithoutOurCertificateGetsNoAnswer(t *testing.T) {
 	for kind, change := range map[string]func(r *rotation) string{
 		"forged": func(r *rotation) string {
 			pair, err := authority(t).Issue(testcert.Leaf{Names: []string{name}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if _, err := testcert.Mount(r.envoy, pair, r.signer.PEM); err != nil {
 				t.Fatal(err)
 			}

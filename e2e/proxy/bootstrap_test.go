@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 type (
@@ -76,9 +78,7 @@ func bootstrap(t *testing.T, listeners []listener, clusterFields string) []byte 
 			"clusters": list{cluster, object{"name": "backend", "connect_timeout": "30s"}},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return text
 }
 

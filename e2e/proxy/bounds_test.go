@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -31,7 +32,7 @@ func TestNobodyGetsPastALimitByWhatHeSends(t *testing.T) {
 
 func nobodyGetsPast(t *testing.T, args []string, cluster string) {
 	t.Helper()
-	limits := startPlain(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + nobody}, append(args, "--config", writeRules(t, waysRules()))...)
+	limits := startPlain(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + nobody}, append(args, "--config", suite.WriteRules(t, waysRules()))...)
 	p := startProxy(t, append(wayListeners(), witnessListeners()...), cluster, limits)
 	window.AwaitHour(t)
 	others := startWitness(t, p, 1)
@@ -129,7 +130,7 @@ func TestLongerHeadersNeedHigherBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limits := startPlain(t, nil, append(tt.args, "--config", writeRules(t, waysRules()))...)
+			limits := startPlain(t, nil, append(tt.args, "--config", suite.WriteRules(t, waysRules()))...)
 			p := startProxy(t, listeners, "", limits)
 			window.AwaitHour(t)
 			others := startWitness(t, p, 1)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -51,7 +52,7 @@ func TestValuesOfAnyBytesCount(t *testing.T) {
 	limits := startSluice(t, sluice.Options{
 		Args: []string{
 			"--dynamic-metadata", "--decision-metadata", "--response-headers", "--retry-after-header", "--tracing",
-			"--config", writeRules(t, `
+			"--config", suite.WriteRules(t, `
 domain: d
 descriptors:
 - { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }

@@ -8,6 +8,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -22,7 +23,7 @@ func TestNoChargeIsLost(t *testing.T) {
 		places      = 200_000 // of clients x calls x descriptors
 	)
 	limits := startSluice(t, sluice.Options{
-		Args: []string{"--config", writeRules(t, `
+		Args: []string{"--config", suite.WriteRules(t, `
 domain: d
 descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 200000 } }]
 `)},

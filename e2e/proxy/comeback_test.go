@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const (
@@ -43,7 +44,7 @@ func TestAnEnvoyWithoutABoundOfItsOwn(t *testing.T) {
 // None of these connections may be closed.
 func comeBack(t *testing.T, http2 string) map[string]int {
 	t.Helper()
-	config := writeRules(t, fmt.Sprintf(`
+	config := suite.WriteRules(t, fmt.Sprintf(`
 domain: d
 descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: %d } }]
 `, places))
@@ -63,9 +64,7 @@ typed_extension_protocol_options:
 	}
 	first.Kill()
 	binary, err := plainBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	limits := startSluice(t, sluice.Options{
 		Binary: binary, Args: []string{"--config", config}, Addrs: map[string]string{"grpc": first.Addr("grpc")},
 	})

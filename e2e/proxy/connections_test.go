@@ -34,7 +34,7 @@ typed_extension_protocol_options:
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := sluice.Options{Args: append(tt.args, "--config", writeRules(t, plenty))}
+			o := sluice.Options{Args: append(tt.args, "--config", suite.WriteRules(t, plenty))}
 			if tt.socket {
 				o.Addrs = map[string]string{"grpc": "unix://" + filepath.Join(t.TempDir(), "grpc")}
 			}

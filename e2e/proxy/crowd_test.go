@@ -140,7 +140,7 @@ func (r *rush) await(t *testing.T, all int, envoys ...*proxy) {
 // busy machine brings them slowly.
 func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 	t.Parallel()
-	limits := startPlain(t, nil, "--config", writeRules(t, crowdRules))
+	limits := startPlain(t, nil, "--config", suite.WriteRules(t, crowdRules))
 	p := startProxy(t, append(witnessListeners(), listener{
 		rateLimit: []string{"failure_mode_deny: false"}, routes: limitedBy(`{ generic_key: { descriptor_key: held, descriptor_value: h } }`),
 		tracing: tracer("opentelemetry", openTelemetry),

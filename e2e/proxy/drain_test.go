@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const plenty = `
@@ -47,7 +48,7 @@ func TestAShutdownLosesNoRequest(t *testing.T) {
 // shutdownLosesNoRequest reports whether Envoy learned of the shutdown while the sluice drained.
 func shutdownLosesNoRequest(t *testing.T, delay time.Duration) (learned bool) {
 	t.Helper()
-	config := writeRules(t, plenty)
+	config := suite.WriteRules(t, plenty)
 	first := startSluice(t, sluice.Options{Args: []string{"--config", config, "--drain-delay", delay.String()}})
 	second := startSluice(t, sluice.Options{Args: []string{"--config", config}})
 	p := startProxy(t, []listener{
@@ -113,7 +114,7 @@ func stopped(t *testing.T, p *process.Process) {
 func TestConnectionsEndUnnoticed(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{
-		Args: []string{"--config", writeRules(t, plenty), "--max-connection-age", "100ms"},
+		Args: []string{"--config", suite.WriteRules(t, plenty), "--max-connection-age", "100ms"},
 	})
 	p := startProxy(t, []listener{
 		{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
@@ -138,9 +139,7 @@ func (p *proxy) connections(t *testing.T) int {
 func (p *proxy) stat(t *testing.T, name string) int {
 	t.Helper()
 	resp, err := p.client.Get("http://" + p.Admin + "/stats?filter=^" + name + "$")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer resp.Body.Close()
 	var n int
 	if _, err := fmt.Fscanf(resp.Body, name+": %d", &n); err != nil {
@@ -158,9 +157,7 @@ func dial(t *testing.T, addr string) *grpc.ClientConn {
 			MinConnectTimeout: patience,
 		}),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -175,30 +172,24 @@ func request() *rls.RateLimitRequest {
 // the client to open no more.
 func TestACallInFlightAtSIGTERMIsAnswered(t *testing.T) {
 	t.Parallel()
-	limits := startSluice(t, sluice.Options{Args: []string{"--config", writeRules(t, plenty)}})
+	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, plenty)}})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	conn := dial(t, limits.Addr("grpc"))
 	call, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, rls.RateLimitService_ShouldRateLimit_FullMethodName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// The answer to a later call on the connection says that the first has begun.
 	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request()); err != nil {
 		t.Fatal(err)
 	}
-	if err := limits.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, limits.Signal(syscall.SIGTERM))
 	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
 		t.Fatalf("the connection stays ready after SIGTERM: %v", ctx.Err())
 	}
 	if err := call.SendMsg(request()); err != nil {
 		t.Fatalf("send the request: %v", err)
 	}
-	if err := call.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, call.CloseSend())
 	var got rls.RateLimitResponse
 	if err := call.RecvMsg(&got); err != nil || got.GetOverallCode() != rls.RateLimitResponse_OK {
 		t.Errorf("the call was answered with %v, %v, want OK", &got, err)
@@ -212,7 +203,7 @@ func TestACallInFlightAtSIGTERMIsAnswered(t *testing.T) {
 // a server takes it and does not answer.
 func TestARestartLosesNoCall(t *testing.T) {
 	t.Parallel()
-	config := writeRules(t, plenty)
+	config := suite.WriteRules(t, plenty)
 	start := func(addr string) *sluice.Sluice {
 		return startSluice(t, sluice.Options{
 			Args:  []string{"--config", config},

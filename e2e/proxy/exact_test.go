@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -80,7 +81,7 @@ descriptors:
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			limits := startSluice(t, sluice.Options{
-				Args: []string{"--config", writeRules(t, tt.rules)},
+				Args: []string{"--config", suite.WriteRules(t, tt.rules)},
 				Env:  []string{"GOMAXPROCS=4"},
 			})
 			p := startProxy(t, []listener{{routes: tt.routes}}, "", limits)

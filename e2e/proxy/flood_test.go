@@ -10,6 +10,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -55,7 +56,7 @@ func floodPushesOutItself(t *testing.T, rules string, kinds []kind) {
 		growth      = 24 << 20
 	)
 	// The bound keeps the collector's pace out of the measurement.
-	limits := startPlain(t, []string{"GOMEMLIMIT=48MiB"}, "--counter-memory", "1MiB", "--config", writeRules(t, rules))
+	limits := startPlain(t, []string{"GOMEMLIMIT=48MiB"}, "--counter-memory", "1MiB", "--config", suite.WriteRules(t, rules))
 	client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
 	// send hits n values of a kind and returns their statuses.
 	send := func(k kind, value string, from, n int, hits uint64) []*rls.RateLimitResponse_DescriptorStatus {

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // recorder is a rate-limit service without bounds that answers OK to all.
@@ -32,9 +34,7 @@ type recorded struct {
 func startRecorder(t *testing.T) *recorder {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r := &recorder{addr: l.Addr().String(), calls: make(chan recorded, 1)}
 	s := grpc.NewServer(grpc.MaxHeaderListSize(1<<20), grpc.MaxRecvMsgSize(64<<20))
 	rls.RegisterRateLimitServiceServer(s, r)

@@ -41,7 +41,7 @@ const nobody = "127.0.0.1:1"
 func TestLongTracestatesChangeNothingForOthers(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{
-		Args: []string{"--tracing", "--config", writeRules(t, crowdRules)},
+		Args: []string{"--tracing", "--config", suite.WriteRules(t, crowdRules)},
 		Env:  []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + nobody},
 	})
 	p := startProxy(t, append(witnessListeners(), listener{
@@ -77,7 +77,7 @@ func TestManyLongRequestsAtOnce(t *testing.T) {
 		fmt.Fprintf(rules, "- { key: u%d, rate_limit: { unit: year, requests_per_unit: 1 } }\n", i)
 		descriptors[i] = byHeader("x-user", fmt.Sprint("u", i))
 	}
-	limits := startPlain(t, nil, "--config", writeRules(t, rules.String()))
+	limits := startPlain(t, nil, "--config", suite.WriteRules(t, rules.String()))
 	p := startProxy(t, append(witnessListeners(),
 		listener{rateLimit: []string{"failure_mode_deny: false"}, routes: limitedBy(descriptors...)}), "", limits)
 	window.AwaitHour(t)
@@ -113,7 +113,7 @@ func TestManyLongRequestsOfManyEnvoys(t *testing.T) {
 	t.Parallel()
 	const places = 100
 	rules := strings.ReplaceAll(twice, "PLACES", strconv.Itoa(places))
-	limits := startPlain(t, nil, "--config", writeRules(t, rules))
+	limits := startPlain(t, nil, "--config", suite.WriteRules(t, rules))
 	envoys := make([]*proxy, sized(2, 5))
 	for i := range envoys {
 		envoys[i] = startProxy(t, []listener{{

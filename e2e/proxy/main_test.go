@@ -30,10 +30,3 @@ func raceEnabled() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
-
-// envoyBinary returns the path of Envoy, or skips the test where none is
-// installed. Under `make test` there is one.
-func envoyBinary(t *testing.T) string {
-	t.Helper()
-	return suite.Envoy(t, root)
-}

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // plainBinary builds a sluice without the race detector, which takes several times the
@@ -35,9 +36,7 @@ var plainBinary = sync.OnceValues(func() (string, error) {
 func startPlain(t *testing.T, env []string, args ...string) *sluice.Sluice {
 	t.Helper()
 	binary, err := plainBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return startSluice(t, sluice.Options{Binary: binary, Args: args, Env: env})
 }
 
@@ -64,7 +63,7 @@ func TestHeldCallsTakeLittleMemory(t *testing.T) {
 		all         = connections * calls
 		most        = 16 << 10 // bytes of a call
 	)
-	limits := startPlain(t, nil, "--config", writeRules(t, `
+	limits := startPlain(t, nil, "--config", suite.WriteRules(t, `
 domain: d
 descriptors:
   - key: user

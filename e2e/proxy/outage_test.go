@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestAnOutageIsWhatEnvoyMakesOfIt kills sluice without warning. Each listener handles
@@ -14,7 +15,7 @@ import (
 func TestAnOutageIsWhatEnvoyMakesOfIt(t *testing.T) {
 	t.Parallel()
 	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
-	config := writeRules(t, `
+	config := suite.WriteRules(t, `
 domain: d
 descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
 `)
@@ -27,9 +28,7 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
 	ask := func(listener, user string) reply {
 		t.Helper()
 		r, err := p.ask(t.Context(), listener, "/", "x-user: "+user)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return r
 	}
 	limited := func() {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -21,7 +22,7 @@ func TestALimitOnOutcomes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rules := writeRules(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 5 } }]")
+			rules := suite.WriteRules(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 5 } }]")
 			limits := startSluice(t, sluice.Options{Args: append(args, "--config", rules)})
 			if args != nil {
 				awaitStore(t, limits)

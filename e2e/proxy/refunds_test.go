@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // client asks sluice itself, without Envoy.
@@ -39,9 +40,7 @@ func (c client) ask(user string, hits uint64, refund bool) verdict {
 		HitsAddend:     wrapperspb.UInt64(hits),
 		IsNegativeHits: refund,
 	}}})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, err)
 	decided := got.GetDynamicMetadata().GetFields()["sluice"].GetStructValue().GetFields()["decisions"]
 	v := verdict{passed: got.GetOverallCode() == rls.RateLimitResponse_OK, remaining: got.GetStatuses()[0].GetLimitRemaining()}
 	for _, d := range decided.GetListValue().GetValues() {
@@ -75,7 +74,7 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 			name := fmt.Sprint(algorithm, "/count_refused=", counted)
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", writeRules(t, fmt.Sprintf(`
+				limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", suite.WriteRules(t, fmt.Sprintf(`
 domain: d
 descriptors:
   - key: user
@@ -132,7 +131,7 @@ func (c client) gain(user string, limit, hits uint64, tries int, refund func(ver
 // sub-windows of a second.
 func TestNoRefundOfFinishedSubWindows(t *testing.T) {
 	t.Parallel()
-	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", writeRules(t, `
+	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", suite.WriteRules(t, `
 domain: d
 descriptors:
   - key: user
@@ -153,7 +152,7 @@ descriptors:
 // their promised turns.
 func TestNoRefundWhileRequestsWait(t *testing.T) {
 	t.Parallel()
-	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", writeRules(t, `
+	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", suite.WriteRules(t, `
 domain: d
 descriptors:
   - key: user

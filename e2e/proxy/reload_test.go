@@ -3,7 +3,6 @@ package proxy_test
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // rulesOf is a file in which only the limit changes.
@@ -89,13 +89,7 @@ func (r renamed) path() string { return r.file }
 
 func (r renamed) write(t *testing.T, rules string) {
 	t.Helper()
-	next := filepath.Join(filepath.Dir(r.file), ".next")
-	if err := os.WriteFile(next, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(next, r.file); err != nil {
-		t.Fatal(err)
-	}
+	suite.Replace(t, r.file, rules)
 }
 
 // configMap is a directory in which a ConfigMap is mounted.
@@ -105,7 +99,5 @@ func (c configMap) path() string { return string(c) }
 
 func (c configMap) write(t *testing.T, rules string) {
 	t.Helper()
-	if err := volumetest.Update(string(c), map[string]string{"rules.yaml": rules}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, volumetest.Update(string(c), map[string]string{"rules.yaml": rules}))
 }

@@ -46,7 +46,7 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 	if testing.Short() {
 		all = 100_000
 	}
-	limits := startPlain(t, []string{"GOMEMLIMIT=64MiB"}, "--counter-memory", "4MiB", "--config", writeRules(t, seriesRules))
+	limits := startPlain(t, []string{"GOMEMLIMIT=64MiB"}, "--counter-memory", "4MiB", "--config", suite.WriteRules(t, seriesRules))
 	client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
 	ask := func(r *rls.RateLimitRequest) *rls.RateLimitResponse {
 		got, err := client.ShouldRateLimit(t.Context(), r)

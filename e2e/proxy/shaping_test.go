@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // shaped waits longer than any rule holds requests.
@@ -89,9 +90,7 @@ descriptors:
 
 func signal(t *testing.T, s *sluice.Sluice, sig os.Signal) {
 	t.Helper()
-	if err := s.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Signal(sig))
 }
 
 // freeze stops sluice until it gets SIGCONT, and returns when all its threads have
@@ -278,7 +277,7 @@ descriptors:
 // that comes in a minute. Sluice knows the deadline and denies at once.
 func TestNobodyIsHeldBeyondEnvoysPatience(t *testing.T) {
 	t.Parallel()
-	limits := startSluice(t, sluice.Options{Args: []string{"--config", writeRules(t, `
+	limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, `
 domain: d
 descriptors:
   - key: user
@@ -294,9 +293,7 @@ descriptors:
 	answers := map[int]int{}
 	for range 20 {
 		got, err := p.ask(t.Context(), "default", "/", "x-user: al")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		answers[got.status]++
 	}
 	// On a busy machine a reply that was not held may come late as well: 500.

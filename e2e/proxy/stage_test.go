@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const patience = suite.Patience
@@ -39,25 +38,13 @@ type setting struct {
 // play runs one sluice and one Envoy.
 func play(t *testing.T, s setting) (*proxy, *sluice.Sluice) {
 	t.Helper()
-	limits := startSluice(t, sluice.Options{Args: append(s.args, "--config", writeRules(t, s.rules))})
+	limits := startSluice(t, sluice.Options{Args: append(s.args, "--config", suite.WriteRules(t, s.rules))})
 	return startProxy(t, []listener{s.listener}, "", limits), limits
-}
-
-// writeRules returns a directory with a file of rules.
-func writeRules(t *testing.T, text string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 // startSluice runs the binary of TestMain, or that of the options.
 func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	if o.Binary == "" {
 		o.Binary = sluiceBinary
 	}
@@ -65,19 +52,7 @@ func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	o.Args = append([]string{"--counter-memory", "4MiB"}, o.Args...)
 	// The race detector would sleep a second at each exit.
 	o.Env = append(o.Env, "GORACE=atexit_sleep_ms=10")
-	s, err := sluice.Start(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Kill()
-		for _, bad := range []string{"DATA RACE", "panic"} {
-			if strings.Contains(s.Log(), bad) {
-				t.Errorf("sluice said %s:\n%s", bad, s.Log())
-			}
-		}
-	})
-	return s
+	return suite.StartSluice(t, o)
 }
 
 // startProxy runs a backend and an Envoy that asks the sluices in turn. cluster is more
@@ -94,23 +69,11 @@ func startProxy(t *testing.T, listeners []listener, clusterFields string, limits
 // startProxyTo is startProxy with the addresses of rate-limit services.
 func startProxyTo(t *testing.T, listeners []listener, clusterFields string, addrs []string) *proxy {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	upstream, err := backend.Start(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { upstream.Close() })
-	e, err := envoy.Start(ctx, envoy.Options{
-		Binary:    envoyBinary(t),
+	upstream := suite.StartBackend(t)
+	e := suite.StartEnvoy(t, root, envoy.Options{
 		Bootstrap: bootstrap(t, listeners, clusterFields),
 		Clusters:  map[string][]string{"sluice": addrs, "backend": {upstream.Addr}},
-		Dir:       t.TempDir(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Kill)
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	t.Cleanup(client.CloseIdleConnections)
 	protocols := &http.Protocols{}
@@ -140,9 +103,7 @@ func (r reply) number(name string) int {
 func (p *proxy) get(t *testing.T, path string, headers ...string) reply {
 	t.Helper()
 	r, err := p.ask(t.Context(), "ingress", path, headers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return r
 }
 

@@ -3,7 +3,6 @@ package proxy_test
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,27 +14,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
-
-// writeTable replaces the file of a table as careful writers do.
-func writeTable(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestRowsOfATable has a file of numbers by customer changed while Envoy asks. Rules are not loaded again, and counters
 // keep their counts.
 func TestRowsOfATable(t *testing.T) {
 	t.Parallel()
 	table := filepath.Join(t.TempDir(), "users.csv")
-	writeTable(t, table, "user,requests_per_unit\nal,5\nzero,0\n")
-	limits := startSluice(t, sluice.Options{Args: []string{"--table", "users=" + table, "--config", writeRules(t, `
+	suite.Replace(t, table, "user,requests_per_unit\nal,5\nzero,0\n")
+	limits := startSluice(t, sluice.Options{Args: []string{"--table", "users=" + table, "--config", suite.WriteRules(t, `
 domain: d
 descriptors:
   - key: user
@@ -50,9 +39,7 @@ descriptors:
 		var told string
 		for passed := 0; ; passed++ {
 			got, err := p.ask(t.Context(), "ingress", "/", "x-user: "+user)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			told, _, _ = strings.Cut(got.get("X-Ratelimit-Limit"), ",")
 			if got.status == http.StatusTooManyRequests {
 				if passed != want || told != strconv.Itoa(limit) {
@@ -70,7 +57,7 @@ descriptors:
 	passes("al", 5, 5)
 	passes("zero", 0, 0)
 	passes("bo", 3, 3) // the rule's own
-	writeTable(t, table, "user,requests_per_unit,unlimited\nal,7,\nbo,4,\nfree,,true\n")
+	suite.Replace(t, table, "user,requests_per_unit,unlimited\nal,7,\nbo,4,\nfree,,true\n")
 	await(3)
 	passes("al", 2, 7)
 	passes("bo", 1, 4)
@@ -80,7 +67,7 @@ descriptors:
 			t.Errorf("an unlimited row: %v, %v", got.status, err)
 		}
 	}
-	writeTable(t, table, "user,requests_per_unit\nal,10\nbo,many\n")
+	suite.Replace(t, table, "user,requests_per_unit\nal,10\nbo,many\n")
 	if err := limits.WaitLine(t.Context(), func(line string) bool {
 		return strings.Contains(line, table+":3:4: ") && strings.Contains(line, "many")
 	}); err != nil {
@@ -99,7 +86,7 @@ func TestRowsInAStore(t *testing.T) {
 	table := filepath.Join(t.TempDir(), "users.csv")
 	rows := "user,requests_per_unit,unlimited\n"
 	names := []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket", "leaky_bucket"}
-	writeTable(t, table, rows+"al,7,\nfree,,true\n")
+	suite.Replace(t, table, rows+"al,7,\nfree,,true\n")
 	var rules strings.Builder
 	rules.WriteString("domain: d\ndescriptors:\n")
 	for _, name := range names {
@@ -109,7 +96,7 @@ func TestRowsInAStore(t *testing.T) {
 		}
 		fmt.Fprintf(&rules, "  - {key: rule, value: %s, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 3, algorithm: %[1]s, count_refused: false, table: users%s}}]}\n", name, more)
 	}
-	args := []string{"--config", writeRules(t, rules.String()), "--table", "users=" + table, "--store", "redis://" + store.Addr, "--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error"}
+	args := []string{"--config", suite.WriteRules(t, rules.String()), "--table", "users=" + table, "--store", "redis://" + store.Addr, "--store-timeout", "60s", "--store-dial-timeout", "60s", "--store-fallback", "error"}
 	replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
 	var clients []rls.RateLimitServiceClient
 	for _, s := range replicas {
@@ -122,9 +109,7 @@ func TestRowsInAStore(t *testing.T) {
 			reply, err := clients[passed%2].ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{
 				{Entries: []*common.RateLimitDescriptor_Entry{{Key: "rule", Value: name}, {Key: "user", Value: user}}},
 			}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if reply.GetOverallCode() != rls.RateLimitResponse_OK {
 				return passed
 			}
@@ -143,7 +128,7 @@ func TestRowsInAStore(t *testing.T) {
 			t.Errorf("%s: %d of an unlimited row pass", name, got)
 		}
 	}
-	writeTable(t, table, rows+"al,10,\n")
+	suite.Replace(t, table, rows+"al,10,\n")
 	for _, s := range replicas {
 		suite.Eventually(t, "the new rows", func() bool { return strings.Contains(s.Log(), `"table":"users","rows":1}`) })
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -40,9 +41,7 @@ func startRotation(t *testing.T, names ...string) *rotation {
 func authority(t *testing.T) *testcert.Authority {
 	t.Helper()
 	a, err := testcert.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return a
 }
 
@@ -53,18 +52,14 @@ func (r *rotation) turn(t *testing.T) string {
 	var serial string
 	for dir, names := range map[string][]string{r.sluice: {sluiceName}, r.envoy: r.names} {
 		pair, err := r.signer.Issue(testcert.Leaf{Names: names})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := testcert.Mount(dir, pair, slices.Concat(r.last.PEM, r.signer.PEM, r.next.PEM)); err != nil {
 			t.Fatal(err)
 		}
 		if dir == r.envoy {
 			block, _ := pem.Decode(pair.Cert)
 			cert, err := x509.ParseCertificate(block.Bytes)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			serial = cert.SerialNumber.Text(16)
 		}
 	}
@@ -83,15 +78,11 @@ func (r *rotation) cluster(t *testing.T, expected string) string {
 	dir := t.TempDir()
 	rewrite := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(root, "examples", "tls", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return strings.NewReplacer("/etc/envoy/tls", r.envoy, "/etc/envoy", dir, sluiceName, expected).Replace(string(text))
 	}
 	for _, name := range []string{"client.yaml", "authority.yaml"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(rewrite(name)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(rewrite(name)), 0o600))
 	}
 	return rewrite("cluster.yaml")
 }
@@ -105,7 +96,7 @@ func TestEnvoyAsksOverMutualTLS(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)
 	limits := startSluice(t, sluice.Options{
-		Args: append(r.flags(), "--grpc-client-san", envoyName, "--config", writeRules(t, plenty), "--max-connection-age", "100ms", "--log-level", "debug"),
+		Args: append(r.flags(), "--grpc-client-san", envoyName, "--config", suite.WriteRules(t, plenty), "--max-connection-age", "100ms", "--log-level", "debug"),
 	})
 	p := startProxy(t, byUserEverywhere, r.cluster(t, sluiceName), limits)
 	got := p.get(t, "/", "x-user: al")
@@ -136,14 +127,10 @@ func TestEnvoyAsksOverMutualTLS(t *testing.T) {
 func (p *proxy) certificates(t *testing.T) string {
 	t.Helper()
 	resp, err := p.client.Get("http://" + p.Admin + "/certs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(text)
 }
 
@@ -152,7 +139,7 @@ func (p *proxy) certificates(t *testing.T) string {
 func TestAnEnvoyOfAnotherNameGetsNoAnswer(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)
-	config := writeRules(t, plenty)
+	config := suite.WriteRules(t, plenty)
 	for name, tt := range map[string]struct{ client, server string }{
 		"client": {"other.example.com", sluiceName},
 		"server": {envoyName, "other.example.com"},

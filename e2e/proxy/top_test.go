@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -124,7 +126,7 @@ func TestTopNamesTheCause(t *testing.T) {
 	t.Run("a dead store", func(t *testing.T) {
 		t.Parallel()
 		store := storetest.Start(t)
-		limits := startSluice(t, sluice.Options{Args: []string{"--config", writeRules(t, rulesOf(5)), "--store", "redis://" + store.Addr}})
+		limits := startSluice(t, sluice.Options{Args: []string{"--config", suite.WriteRules(t, rulesOf(5)), "--store", "redis://" + store.Addr}})
 		p := startProxy(t, []listener{{routes: routes}}, "", limits)
 		awaitStore(t, limits)
 		store.Kill()
@@ -140,10 +142,8 @@ func TestTopAddsUpReplicas(t *testing.T) {
 	t.Parallel()
 	store := storetest.Start(t)
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("0123456789abcdef"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"--config", writeRules(t, rulesOf(0)), "--store", "redis://" + store.Addr, "--hash-key-file", secret}
+	must.OK(t, os.WriteFile(secret, []byte("0123456789abcdef"), 0o600))
+	args := []string{"--config", suite.WriteRules(t, rulesOf(0)), "--store", "redis://" + store.Addr, "--hash-key-file", secret}
 	replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
 	for _, s := range replicas {
 		p := startProxy(t, []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}, "", s)

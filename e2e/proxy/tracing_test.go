@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // TestSpansJoinEnvoysTrace follows a trace from the client through Envoy's tracer
@@ -36,7 +37,7 @@ func TestSpansJoinEnvoysTrace(t *testing.T) {
 	}))
 	t.Cleanup(collector.Close)
 	limits := startSluice(t, sluice.Options{
-		Args: []string{"--tracing", "--config", writeRules(t, "{domain: d, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 9}}]}")},
+		Args: []string{"--tracing", "--config", suite.WriteRules(t, "{domain: d, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 9}}]}")},
 		Env:  []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL},
 	})
 	p := startProxy(t, []listener{{

@@ -1,13 +1,13 @@
 package quota_test
 
 import (
-	"context"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestProxyBetween has a proxy for HTTP stand between Envoys and sluice, which acknowledges PINGs by itself, before the
@@ -21,18 +21,8 @@ func TestProxyBetween(t *testing.T) {
 			t.Parallel()
 			s := play(t, hundredASecond, 0, "--grpc-transport", transport)
 			config, err := os.ReadFile("testdata/between.yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-			defer cancel()
-			between, err := envoy.Start(ctx, envoy.Options{
-				Binary: suite.Envoy(t, root), Dir: t.TempDir(), Bootstrap: config, Clusters: map[string][]string{"sluice": {s.addr}},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(between.Kill)
+			must.OK(t, err)
+			between := suite.StartEnvoy(t, root, envoy.Options{Bootstrap: config, Clusters: map[string][]string{"sluice": {s.addr}}})
 			s.addr = between.Addr("between")
 			for range 2 {
 				s.startEnvoy(t)

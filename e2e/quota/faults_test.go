@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // during runs a load of a user on all Envoys, each with its own pause between requests, while do runs.
@@ -138,9 +139,7 @@ func TestDrain(t *testing.T) {
 	s := play(t, hundredASecond, 1)
 	s.awaitShares(t, "al")
 	begun := time.Now()
-	if err := s.sluice.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.sluice.Signal(syscall.SIGTERM))
 	if code, err := s.sluice.Wait(t.Context()); err != nil || code != 0 {
 		t.Errorf("sluice ends with %d, %v", code, err)
 	}

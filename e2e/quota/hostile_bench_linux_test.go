@@ -12,15 +12,14 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // cpu returns what the process has used of processors.
 func (s *siege) cpu(tb testing.TB) time.Duration {
 	tb.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.sluice.PID()))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	user, _ := strconv.Atoi(fields[11])
 	system, _ := strconv.Atoi(fields[12])

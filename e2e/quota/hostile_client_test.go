@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // hostile is a connection of a client that reports to the quota service. Its window bounds the answers that it reads.
@@ -31,21 +33,15 @@ const firstWindow = 4 << 10
 func newHostile(tb testing.TB, addr string, window uint32) *hostile {
 	tb.Helper()
 	conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", addr)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	h := &hostile{conn: conn, fr: http2.NewFramer(conn, conn), windows: map[uint32]int{0: 65535}, over: map[uint32]bool{}}
 	h.changed = sync.NewCond(&h.mu)
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		tb.Fatal(err)
 	}
-	if err := h.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, h.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
 	if window > 0 {
-		if err := h.fr.WriteWindowUpdate(0, window); err != nil {
-			tb.Fatal(err)
-		}
+		must.OK(tb, h.fr.WriteWindowUpdate(0, window))
 	}
 	var reading sync.WaitGroup
 	reading.Go(h.read)

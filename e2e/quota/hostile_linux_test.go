@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // siegeRules divide a limit of each user, and count calls by another.
@@ -45,15 +45,11 @@ type siege struct {
 
 func besiege(tb testing.TB, env ...string) *siege {
 	tb.Helper()
-	s := &siege{rules: filepath.Join(tb.TempDir(), "rules.yaml")}
-	s.write(tb, siegeRules)
-	var err error
-	if s.sluice, err = sluice.Start(tb.Context(), sluice.Options{Binary: sluiceBinary, Args: []string{"--config", s.rules}, Env: env}); err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(s.sluice.Kill)
+	s := &siege{rules: suite.WriteRules(tb, siegeRules)}
+	s.sluice = suite.StartSluice(tb, sluice.Options{Binary: sluiceBinary, Args: []string{"--config", s.rules}, Env: env})
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	dial := func(ctx context.Context, addr string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
+	var err error
 	if s.conn, err = grpc.NewClient("passthrough:///"+s.sluice.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial)); err != nil {
 		tb.Fatal(err)
 	}
@@ -75,17 +71,6 @@ func besiege(tb testing.TB, env ...string) *siege {
 	s.report(tb)
 	suite.Eventually(tb, "the honest client has the whole limit", func() bool { return s.share.Load() == 1000 })
 	return s
-}
-
-// write puts rules in place.
-func (s *siege) write(tb testing.TB, rules string) {
-	tb.Helper()
-	if err := os.WriteFile(s.rules+".new", []byte(rules), 0o600); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.Rename(s.rules+".new", s.rules); err != nil {
-		tb.Fatal(err)
-	}
 }
 
 // report reports requests of the honest client.
@@ -110,7 +95,7 @@ func (s *siege) call(ctx context.Context) error {
 // lower lowers the limit, and waits until the honest client has the new one.
 func (s *siege) lower(tb testing.TB) {
 	tb.Helper()
-	s.write(tb, strings.Replace(siegeRules, "1000,", "500,", 1))
+	suite.Replace(tb, s.rules, strings.Replace(siegeRules, "1000,", "500,", 1))
 	suite.Eventually(tb, "the honest client has the new limit", func() bool { return s.share.Load() == 500 })
 }
 
@@ -136,14 +121,10 @@ func (s *siege) stop(tb testing.TB) {
 func (s *siege) resident(tb testing.TB) int {
 	tb.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.sluice.PID()))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	_, most, _ := strings.Cut(string(status), "VmHWM:")
 	kilobytes, err := strconv.Atoi(strings.Fields(most)[0])
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	return kilobytes >> 10
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // root is the repository's root, seen from here.
@@ -60,19 +61,10 @@ type admission struct {
 // play starts a stage with so many Envoys.
 func play(t *testing.T, rules string, envoys int, args ...string) *stage {
 	t.Helper()
-	suite.Envoy(t, root)                   // skips where none is installed, before anything runs
-	dir, err := os.MkdirTemp("", "quota-") //nolint:usetesting // its name is short enough for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b, err := backend.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	suite.Envoy(t, root) // skips where none is installed, before anything runs
+	dir := suite.ShortDir(t)
 	s := &stage{
-		rules: filepath.Join(dir, "rules.yaml"), backend: b, begun: time.Now(), addr: "unix://" + filepath.Join(dir, "sluice.sock"),
+		rules: filepath.Join(dir, "rules.yaml"), backend: suite.StartBackend(t), begun: time.Now(), addr: "unix://" + filepath.Join(dir, "sluice.sock"),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}},
 	}
 	t.Cleanup(s.client.CloseIdleConnections)
@@ -85,15 +77,9 @@ func play(t *testing.T, rules string, envoys int, args ...string) *stage {
 	return s
 }
 
-// write puts rules in place.
 func (s *stage) write(t *testing.T, rules string) {
 	t.Helper()
-	if err := os.WriteFile(s.rules+".new", []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(s.rules+".new", s.rules); err != nil {
-		t.Fatal(err)
-	}
+	suite.Replace(t, s.rules, rules)
 }
 
 // startSluice starts sluice, or starts it again at the same address.
@@ -105,40 +91,24 @@ func (s *stage) startSluice(t *testing.T) {
 // startSluiceAt starts a sluice at an address.
 func (s *stage) startSluiceAt(t *testing.T, addr string) *sluice.Sluice {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-	defer cancel()
-	started, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: map[string]string{"grpc": addr}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(started.Kill)
-	return started
+	return suite.StartSluice(t, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: map[string]string{"grpc": addr}})
 }
 
 // startEnvoy starts one more Envoy. Replacements are pairs of texts of its configuration, the old one and the new.
 func (s *stage) startEnvoy(t *testing.T, replacements ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-	defer cancel()
 	config, err := os.ReadFile("testdata/filters.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i := 0; i < len(replacements); i += 2 {
 		if !bytes.Contains(config, []byte(replacements[i])) {
 			t.Fatalf("the configuration has no %s", replacements[i])
 		}
 		config = bytes.ReplaceAll(config, []byte(replacements[i]), []byte(replacements[i+1]))
 	}
-	started, err := envoy.Start(ctx, envoy.Options{
-		Binary: suite.Envoy(t, root), Dir: t.TempDir(), Bootstrap: config,
-		Clusters: map[string][]string{"sluice": append([]string{s.addr}, s.others...), "backend": {s.backend.Addr}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.envoys = append(s.envoys, started)
-	t.Cleanup(started.Kill)
+	s.envoys = append(s.envoys, suite.StartEnvoy(t, root, envoy.Options{
+		Bootstrap: config,
+		Clusters:  map[string][]string{"sluice": append([]string{s.addr}, s.others...), "backend": {s.backend.Addr}},
+	}))
 }
 
 // ask sends a request of a user to an Envoy, and reports whether it was let pass.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestEnvoyPauses stops one of two Envoys, and then tells it something, until the other has its share. When it goes on, it
@@ -18,9 +19,7 @@ func TestEnvoyPauses(t *testing.T) {
 	s.awaitShares(t, "al")
 	signal := func(sig syscall.Signal) {
 		t.Helper()
-		if err := s.envoys[1].Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.envoys[1].Signal(sig))
 	}
 	s.during(t, "al", []time.Duration{5 * time.Millisecond}, func() {
 		s.during(t, "al", []time.Duration{time.Hour, 5 * time.Millisecond}, func() { time.Sleep(8 * time.Second) })

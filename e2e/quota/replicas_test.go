@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -131,14 +132,10 @@ func TestSluiceThatDividesPauses(t *testing.T) {
 	tr.streams(t, 0)
 	tr.during(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
 		time.Sleep(8 * time.Second)
-		if err := tr.sluices[0].Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, tr.sluices[0].Signal(syscall.SIGSTOP))
 		tr.divider(t, 1)
 		tr.streams(t, 1)
-		if err := tr.sluices[0].Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, tr.sluices[0].Signal(syscall.SIGCONT))
 		suite.Eventually(t, "who paused knows that another divides", func() bool {
 			return strings.Contains(tr.sluices[0].Log(), "another sluice divides the quotas of a domain")
 		})
@@ -158,9 +155,7 @@ func TestSluiceThatDividesDrains(t *testing.T) {
 	tr.during(t, "al", []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, func() {
 		time.Sleep(8 * time.Second)
 		at, begun := time.Since(tr.begun), time.Now()
-		if err := tr.sluices[0].Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, tr.sluices[0].Signal(syscall.SIGTERM))
 		tr.divider(t, 1)
 		took := time.Since(begun)
 		tr.streams(t, 1)
@@ -181,9 +176,7 @@ func TestEnvoysFindWhoDivides(t *testing.T) {
 	tr.streams(t, 0)
 	t.Logf("after %.1f s both Envoys have a share; the other sluice ended %g streams", time.Since(begun).Seconds(),
 		suite.Metrics(t, tr.sluices[1]).Sum("sluice_quota_elsewhere_total"))
-	if err := tr.sluices[0].Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tr.sluices[0].Signal(syscall.SIGTERM))
 	begun = time.Now()
 	tr.streams(t, 1)
 	if n := suite.Metrics(t, tr.sluices[0]).Sum("sluice_quota_elsewhere_total"); n < 2 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestStateOfShares has two Envoys divide a limit, and then one die: the state, its page, top, explain and the metric
@@ -96,9 +97,7 @@ func (s *stage) largest(t *testing.T) bucket {
 			Largest []bucket `json:"largest"`
 		} `json:"quota"`
 	}
-	if err := json.Unmarshal([]byte(s.debug(t, "/api/v1/state", "")), &state); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(s.debug(t, "/api/v1/state", "")), &state))
 	if len(state.Quota.Largest) == 0 {
 		return bucket{}
 	}
@@ -109,19 +108,13 @@ func (s *stage) largest(t *testing.T) bucket {
 func (s *stage) debug(t *testing.T, path, accept string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.sluice.Addr("debug")+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.Header.Set("Accept", accept)
 	reply, err := s.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer reply.Body.Close()
 	text, err := io.ReadAll(reply.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(text)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // bite is what an attack must lead to.
@@ -138,15 +139,11 @@ func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outc
 	}})
 	load.Run(t, Pick(300*time.Millisecond, time.Second))
 	before, err := Held(p.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	load.Phase("attack")
 	o := attack(t, name, addr, connections, lasts())
 	after, err := Held(p.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	report := load.Stop(t)
 	p.Kill()
 	return harm{late: report.Phase(t, "attack").Late(Deadline), more: after.Peak - before.RSS}, o

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // connections is how many a caller has, as an Envoy has one for each worker.
@@ -42,9 +43,7 @@ func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 			MinConnectTimeout: Patience,
 		}),
 	}, options...)...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	tb.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

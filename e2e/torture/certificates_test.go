@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
@@ -29,17 +30,13 @@ func TestCertificates(t *testing.T) {
 	mount := func(dir string, pair testcert.Pair) testcert.Files {
 		t.Helper()
 		files, err := testcert.Mount(dir, pair, slices.Concat(authority.PEM, other.PEM))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return files
 	}
 	issue := func() testcert.Pair {
 		t.Helper()
 		pair, err := authority.Issue(testcert.Leaf{Names: []string{name}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return pair
 	}
 	files := mount(dir, issue())
@@ -49,9 +46,7 @@ func TestCertificates(t *testing.T) {
 	}})
 	own := mount(t.TempDir(), issue())
 	secure, err := access.ClientTLS(access.TLSOptions{Cert: own.Cert, Key: own.Key, CA: own.CA, PeerName: name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	option := grpc.WithTransportCredentials(secure)
 	sum := func(name string) float64 { return suite.Metrics(t, s).Sum(name, `use="grpc"`) }
 
@@ -97,8 +92,6 @@ func TestCertificates(t *testing.T) {
 func newAuthority(t *testing.T) *testcert.Authority {
 	t.Helper()
 	a, err := testcert.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return a
 }

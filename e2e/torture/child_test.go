@@ -20,6 +20,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // childVariable turns this program into an attacker or a stock server. Attackers must not
@@ -76,15 +77,11 @@ func (c child) attack() error {
 func (c child) start(t *testing.T, nice int) *process.Process {
 	t.Helper()
 	text, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cmd := exec.Command("nice", "-n", strconv.Itoa(nice), os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"="+string(text))
 	p, err := process.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(p.Kill)
 	return p
 }

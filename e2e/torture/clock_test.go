@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestSleep stops the process for 5 s, as a suspended machine does. The calls of that
@@ -45,13 +46,9 @@ func TestSleep(t *testing.T) {
 // months of uptime or just after boot.
 func TestOtherClocks(t *testing.T) {
 	up, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	seconds, err := strconv.ParseFloat(strings.Fields(string(up))[0], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, offset := range []int{1_000_000, -min(1_000_000, int(seconds)-5)} {
 		t.Run(strconv.Itoa(offset), func(t *testing.T) {
 			shifted := []string{"unshare", "--time", "--monotonic", strconv.Itoa(offset), "--boottime", strconv.Itoa(offset)}

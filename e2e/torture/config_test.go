@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestConfigFile damages the file of rules while calls count: a writer dies halfway, or
@@ -26,9 +27,7 @@ func TestConfigFile(t *testing.T) {
 	path := filepath.Join(dir, "rules.yaml")
 	do := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	do(os.Mkdir(dir, 0o755))
 	// All of it is within one bracket, so no part of it is valid.
@@ -106,9 +105,7 @@ func asNobody(t *testing.T) func(*exec.Cmd) {
 		return nil
 	}
 	for _, dir := range []string{filepath.Dir(binary), filepath.Dir(t.TempDir())} {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(dir, 0o755))
 	}
 	return func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

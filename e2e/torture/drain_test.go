@@ -20,6 +20,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestDrainOnTheWire looks at the frames of a drain. Health turns first. Calls are still
@@ -33,9 +34,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	s := Start(t, Options{Rules: ledger.Rules(), Args: []string{"--drain-delay", delay.String()}})
 	w := dialWire(t, s.Addr("grpc"))
 	watch, err := grpc_health_v1.NewHealthClient(Dial(t, s.Addr("grpc"))).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	health := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
 		t.Helper()
 		if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
@@ -47,9 +46,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	w.open(t, begun)
 
 	told := time.Now()
-	if err := s.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Signal(syscall.SIGTERM))
 	health(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	w.open(t, during)
 	w.finish(t, during)
@@ -93,9 +90,7 @@ type wire struct {
 func dialWire(t *testing.T, addr string) *wire {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { conn.Close() })
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		t.Fatal(err)
@@ -116,9 +111,7 @@ func (w *wire) write(t *testing.T, frame func() error) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := frame(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, frame())
 }
 
 // read notes frames that end calls and connections. It answers SETTINGS and PING.
@@ -172,9 +165,7 @@ func (w *wire) open(t *testing.T, stream uint32) {
 		{Name: "te", Value: "trailers"},
 	} {
 		f.Sensitive = true // the table stays as it is from one encoder to the next
-		if err := e.WriteField(f); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.WriteField(f))
 	}
 	w.write(t, func() error {
 		return w.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true})

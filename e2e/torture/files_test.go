@@ -11,6 +11,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestFewFiles lets sluice open 128 files, and 200 more clients connect. The first
@@ -19,7 +20,7 @@ import (
 func TestFewFiles(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
-	config := WriteRules(t, ledger.Rules())
+	config := suite.WriteRules(t, ledger.Rules())
 	s := Start(t, Options{
 		Args:    []string{"--config", config},
 		Prepare: Within("sh", "-c", `ulimit -n 128 && exec "$0" "$@"`),
@@ -37,16 +38,14 @@ func TestFewFiles(t *testing.T) {
 	defer leave()
 	for range 200 {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr("grpc"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		crowd = append(crowd, conn)
 	}
 	suite.Eventually(t, "connections are rejected", func() bool {
 		return suite.Metrics(t, s).Sum("sluice_rejected_connections_total") > 0
 	})
 	most := Measure(t, s).Files
-	Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
+	suite.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
 	suite.Eventually(t, "the rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
 	load.Run(t, time.Second)
 	load.Phase("after")

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -27,31 +28,21 @@ func TestHandshakes(t *testing.T) {
 	const host = "sluice.test"
 	issue := func(a *testcert.Authority, l testcert.Leaf) tls.Certificate {
 		p, err := a.Issue(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		c, err := tls.X509KeyPair(p.Cert, p.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return c
 	}
 	authority := func(name string) *testcert.Authority {
 		a, err := testcert.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return a
 	}
 	ours, theirs := authority("ours"), authority("theirs")
 	pair, err := ours.Issue(testcert.Leaf{Names: []string{host}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	files, err := testcert.Mount(t.TempDir(), pair, ours.PEM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ours.PEM)
 	good := &tls.Config{

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // mostConnectionMemory is what an idle connection may take, in bytes resident.
@@ -35,9 +36,7 @@ func TestIdleConnections(t *testing.T) {
 		open, frames := make([]net.Conn, many), make([]*http2.Framer, many)
 		for i := range open {
 			c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr("grpc"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer c.Close()
 			if _, err := c.Write(hostile.Hello()); err != nil {
 				t.Fatal(err)
@@ -94,9 +93,7 @@ func TestIdleConnectionsLeaveRoom(t *testing.T) {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 		for i := range many {
 			c, err := dialer.DialContext(t.Context(), "tcp", s.Addr("grpc"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer c.Close()
 			_, _ = c.Write(begin) // it may be ended already
 			if i%500 != 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestEachLimit lowers every limit on clients and goes beyond it, while others call.
@@ -34,9 +35,7 @@ func TestEachLimit(t *testing.T) {
 		t.Run("streams", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.Manners{})
 			for i := range uint32(100) {
-				if err := c.Open(1 + 2*i); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, c.Open(1+2*i))
 			}
 			suite.Eventually(t, "36 of 100 streams are reset", func() bool { return c.Replies().Resets["REFUSED_STREAM"] == 36 })
 			if got := c.Replies().Streams; got != 64 {
@@ -47,9 +46,7 @@ func TestEachLimit(t *testing.T) {
 			var open, closed int
 			for range mostConnections + 50 {
 				c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Addr("grpc"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				defer c.Close()
 				open++
 			}
@@ -82,9 +79,7 @@ func TestEachLimit(t *testing.T) {
 		})
 		t.Run("answers to pings", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.Manners{})
-			if err := c.Open(1); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.Open(1))
 			suite.Eventually(t, "it is pinged again", func() bool { return c.Replies().Pings == 2 || ends(c) })
 			if ends(c) {
 				t.Error("a connection that answers pings was ended")
@@ -93,9 +88,7 @@ func TestEachLimit(t *testing.T) {
 		t.Run("pings too often", func(t *testing.T) {
 			c := dialHostile(t, s, hostile.Manners{})
 			for range 4 {
-				if err := c.Ping(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, c.Ping())
 			}
 			awaitEnd(t, c)
 			if got := c.Replies().GoAway; !strings.Contains(got, "too_many_pings") {
@@ -170,18 +163,12 @@ func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 func headersOverHTTP(t *testing.T, s *sluice.Sluice, bytes int) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr("http")+"/healthcheck", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.Close = true
 	r.Header.Set("X", strings.Repeat("x", bytes))
 	got, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := got.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, got.Body.Close())
 	return got.StatusCode
 }
 
@@ -189,9 +176,7 @@ func headersOverHTTP(t *testing.T, s *sluice.Sluice, bytes int) int {
 func dialHostile(t *testing.T, s *sluice.Sluice, m hostile.Manners) *hostile.Conn {
 	t.Helper()
 	c, err := hostile.Dial(t.Context(), s.Addr("grpc"), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		_ = c.Close()
 		if !m.Deaf {
@@ -226,9 +211,7 @@ func ended(t *testing.T, addr string, each int, say ...[]byte) {
 	for i, bytes := range say {
 		for range each {
 			c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 			open[c] = i

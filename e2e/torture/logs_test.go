@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestLogs makes sluice log megabytes to a pipe that is not read, and to a disk of 64
@@ -41,7 +42,7 @@ func TestLogs(t *testing.T) {
 			Beside(t)
 			rnd := Rand(t)
 			ledger := NewLedger(200, 100)
-			config := WriteRules(t, ledger.Rules())
+			config := suite.WriteRules(t, ledger.Rules())
 			dir := filepath.Dir(config)
 			s := tt.start(t, dir)
 			load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
@@ -52,17 +53,15 @@ func TestLogs(t *testing.T) {
 			// A file's first hundred errors are logged, each a line of about 200 bytes.
 			for n := range 150 {
 				bad := fmt.Sprintf("domain: bad%d\ndescriptors:\n%s", n, strings.Repeat("  - { key: bad, bogus: 1 }\n", 100))
-				Replace(t, filepath.Join(dir, fmt.Sprint("bad", n, ".yaml")), bad)
+				suite.Replace(t, filepath.Join(dir, fmt.Sprint("bad", n, ".yaml")), bad)
 			}
 			suite.Eventually(t, "lines are lost", func() bool {
 				return suite.Metrics(t, s).Sum("sluice_log_lines_dropped_total") > 1000
 			})
 			for n := range 150 {
-				if err := os.Remove(filepath.Join(dir, fmt.Sprint("bad", n, ".yaml"))); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.Remove(filepath.Join(dir, fmt.Sprint("bad", n, ".yaml"))))
 			}
-			Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
+			suite.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
 			suite.Eventually(t, "good rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
 			load.Phase("after")
 			load.Run(t, time.Second)

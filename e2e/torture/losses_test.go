@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestLossesOfARestart counts the calls that a restart costs behind the cluster of
@@ -66,9 +68,7 @@ func quickStartCluster(t *testing.T, outliers bool) []byte {
 	t.Helper()
 	read := func(path string) (map[string]any, []any) {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var config map[string]any
 		if err := yaml.Unmarshal(text, &config); err != nil {
 			t.Fatalf("%s: %v", path, err)
@@ -96,8 +96,6 @@ func quickStartCluster(t *testing.T, outliers bool) []byte {
 		}
 	}
 	text, err := yaml.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return text
 }

@@ -14,6 +14,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestMemory fills the counters' memory with new values as fast as sluice takes them, and
@@ -48,9 +49,7 @@ func TestMemory(t *testing.T) {
 	expect := func(hits uint32, code rls.RateLimitResponse_Code, remaining uint32) {
 		t.Helper()
 		got, err := send(t.Context(), clients[0], "old", 0, established, hits)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		wrong := 0
 		for _, status := range got.GetStatuses() {
 			if status.GetCode() != code || status.GetLimitRemaining() != remaining {

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // rawCodec passes bytes through both ways.
@@ -56,9 +57,7 @@ func TestOddMessages(t *testing.T) {
 		r := Request(Key{Rule: "attacker", Value: "a"})
 		change(r)
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return b
 	}
 	plain := request(func(*rls.RateLimitRequest) {})
@@ -182,8 +181,6 @@ func zipped(t *testing.T, b []byte) int {
 	if _, err := w.Write(b); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
 	return out.Len()
 }

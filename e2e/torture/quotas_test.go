@@ -22,6 +22,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // quotaDomain is that of the rules, and quotaKey the key of the one that is divided.
@@ -183,9 +184,7 @@ func TestQuotaAttacks(t *testing.T) {
 					answers <- err
 				}
 				go hear()
-				if err := <-answers; err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, <-answers)
 				attackCtx, end := context.WithCancel(ctx)
 				done := make(chan struct{})
 				go func() {

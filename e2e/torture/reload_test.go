@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -89,7 +90,7 @@ func inUse(t *testing.T, s *sluice.Sluice) int {
 
 func startWithFiles(t *testing.T, ledger *Ledger) (*sluice.Sluice, func(version int)) {
 	t.Helper()
-	path := WriteRules(t, ledger.Rules())
+	path := suite.WriteRules(t, ledger.Rules())
 	s := Start(t, Options{Args: []string{"--config", path}})
 	return s, func(version int) {
 		t.Helper()
@@ -97,7 +98,7 @@ func startWithFiles(t *testing.T, ledger *Ledger) (*sluice.Sluice, func(version 
 		for i := range version % 4 {
 			more = append(more, fmt.Sprintf("  - { key: comes_%d, rate_limit: { unit: hour, requests_per_unit: 1 } }", i))
 		}
-		Replace(t, path, ledger.Rules(more...))
+		suite.Replace(t, path, ledger.Rules(more...))
 		suite.Eventually(t, "the rules are in force", func() bool {
 			return limitOf(t, s, "changes") == version
 		})
@@ -113,19 +114,15 @@ func limitOf(t *testing.T, s *sluice.Sluice, key string) int {
 func startWithServer(t *testing.T, ledger *Ledger) (*sluice.Sluice, func(version int)) {
 	t.Helper()
 	manager, err := adstest.Start(adstest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(manager.Stop)
 	set := func(version int, more ...*pb.RateLimitDescriptor) {
 		t.Helper()
-		if err := manager.Set(strconv.Itoa(version), ledger.Resource(more...)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, manager.Set(strconv.Itoa(version), ledger.Resource(more...)))
 	}
 	set(0)
 	s := Start(t, Options{Args: []string{
-		"--xds-addr", manager.Addr(), "--defaults", WriteRules(t, ledger.Defaults()),
+		"--xds-addr", manager.Addr(), "--defaults", suite.WriteRules(t, ledger.Defaults()),
 	}})
 	return s, func(version int) {
 		t.Helper()

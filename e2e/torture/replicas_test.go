@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // replicas are two sluices behind an Envoy.
@@ -36,18 +37,16 @@ type replicas struct {
 func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
 	t.Helper()
 	bootstrap, err := os.ReadFile("testdata/envoy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return startReplicasBehind(t, rnd, bootstrap, 2, process.Stretch(2*time.Second).String())
 }
 
 // startReplicasBehind starts n sluices behind an Envoy with this configuration.
 func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, delay string) *replicas {
 	t.Helper()
-	binary := suite.Envoy(t, Root)
+	suite.Envoy(t, Root) // skips where none is installed, before anything runs
 	r := &replicas{
-		rules: WriteRules(t, "domain: torture\ndescriptors: [{ key: remote_address, rate_limit: { unit: year, requests_per_unit: 4000000000 } }]\n"),
+		rules: suite.WriteRules(t, "domain: torture\ndescriptors: [{ key: remote_address, rate_limit: { unit: year, requests_per_unit: 4000000000 } }]\n"),
 		delay: delay,
 		now:   make([]*sluice.Sluice, n),
 	}
@@ -64,20 +63,11 @@ func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, 
 	for i := range r.now {
 		r.start(t, i)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	var err error
-	r.envoy, err = envoy.Start(ctx, envoy.Options{
-		Binary: binary, Bootstrap: bootstrap, Clusters: map[string][]string{"sluice": r.addr}, Dir: t.TempDir(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.envoy = suite.StartEnvoy(t, Root, envoy.Options{Bootstrap: bootstrap, Clusters: map[string][]string{"sluice": r.addr}})
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log("Envoy counted:\n" + r.stats(t))
 		}
-		r.envoy.Kill()
 	})
 	return r
 }

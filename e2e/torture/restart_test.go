@@ -21,6 +21,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestEndsAtAnyMoment sends SIGTERM at a random time after the start, while clients connect.
@@ -30,7 +31,7 @@ func TestEndsAtAnyMoment(t *testing.T) {
 	Beside(t)
 	rnd := Rand(t)
 	ledger := NewLedger(100, 1000)
-	rules := WriteRules(t, ledger.Rules())
+	rules := suite.WriteRules(t, ledger.Rules())
 	socket := filepath.Join(t.TempDir(), "sluice")
 	tcp := []string{freeAddr(t, rnd), freeAddr(t, rnd), freeAddr(t, rnd), freeAddr(t, rnd)}
 	flags := func(grpc string) []string {
@@ -59,9 +60,7 @@ func TestEndsAtAnyMoment(t *testing.T) {
 			grpc = "unix://" + socket
 		}
 		p, err := process.Start(exec.Command(binary, flags(grpc)...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(p.Kill)
 		time.Sleep(time.Duration(rnd.Int64N(int64(within)))) // what is tried, not what is awaited
 		ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -106,14 +105,10 @@ func TestEndsAtAnyMoment(t *testing.T) {
 
 	// A socket left by kill -9 is in nobody's way either.
 	stale, err := process.Start(exec.Command(binary, flags("unix://"+socket)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(stale.Kill)
 	suite.Eventually(t, "it listens", func() bool { return strings.Count(stale.Log(), `"listening"`) == 4 })
-	if err := stale.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, stale.Signal(syscall.SIGKILL))
 	if _, err := stale.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}

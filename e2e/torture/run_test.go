@@ -1,16 +1,13 @@
 package torture
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
@@ -110,46 +107,11 @@ type Options struct {
 // a request panicked or the race detector found a race.
 func Start(tb testing.TB, o Options) *sluice.Sluice {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
-	defer cancel()
 	args := o.Args
 	if o.Rules != "" {
-		args = append([]string{"--config", WriteRules(tb, o.Rules)}, args...)
+		args = append([]string{"--config", suite.WriteRules(tb, o.Rules)}, args...)
 	}
-	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: args, Env: o.Env, Addrs: o.Addrs, Prepare: o.Prepare})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		s.Kill()
-		for _, bad := range []string{"panic", "fatal error", "DATA RACE"} {
-			if said := s.Log(); strings.Contains(said, bad) {
-				tb.Errorf("sluice said %q:\n%s", bad, said)
-				break
-			}
-		}
-	})
-	return s
-}
-
-// WriteRules returns the path of a new file of rules.
-func WriteRules(tb testing.TB, text string) string {
-	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "rules.yaml")
-	Replace(tb, path, text)
-	return path
-}
-
-// Replace puts a new file in the place of another in one step.
-func Replace(tb testing.TB, path, text string) {
-	tb.Helper()
-	next := filepath.Join(filepath.Dir(path), ".next")
-	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.Rename(next, path); err != nil {
-		tb.Fatal(err)
-	}
+	return suite.StartSluice(tb, sluice.Options{Binary: binary, Args: args, Env: o.Env, Addrs: o.Addrs, Prepare: o.Prepare})
 }
 
 // Within starts sluice through another program, such as unshare. That program must

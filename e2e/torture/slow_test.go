@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // slowCalls are how many calls of a slow client wait for it.
@@ -45,9 +46,7 @@ func TestSlowClients(t *testing.T) {
 			for range each {
 				c := dialHostile(t, s, m)
 				for i := range uint32(slowCalls) {
-					if err := c.Call(1+2*i, request); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, c.Call(1+2*i, request))
 				}
 				if name == "no window" {
 					held = append(held, c)
@@ -57,9 +56,7 @@ func TestSlowClients(t *testing.T) {
 		}
 		for range each {
 			c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr("grpc"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			group.Go(func() { writeSlowly(t, c, request, every) })
 		}
 		// Not every client learns that it was ended. Sluice's open files tell.

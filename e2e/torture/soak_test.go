@@ -48,7 +48,7 @@ func TestSoak(t *testing.T) {
 			"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
 		)
 	}
-	path := WriteRules(t, rules(0))
+	path := suite.WriteRules(t, rules(0))
 	s := Start(t, Options{Args: []string{"--config", path}})
 	watch := StartWatch(t, s)
 	load := StartLoad(t, LoadOptions{
@@ -63,7 +63,7 @@ func TestSoak(t *testing.T) {
 	kinds := hostile.All(hostile.Target{})
 	var atRest []held
 	for n := range cycles {
-		Replace(t, path, rules(n+1))
+		suite.Replace(t, path, rules(n+1))
 		var both []*process.Process
 		for range attackers {
 			both = append(both, child{

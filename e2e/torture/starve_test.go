@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestStarves takes the processor from sluice, as a container's quota and greedy
@@ -37,9 +38,7 @@ func TestStarves(t *testing.T) {
 			t.Helper()
 			for range 4 {
 				p, err := process.Start(exec.Command("sh", "-c", "while :; do :; done"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				defer p.Kill()
 			}
 			time.Sleep(d)
@@ -77,7 +76,5 @@ func TestStarves(t *testing.T) {
 
 func signal(t *testing.T, s *sluice.Sluice, sig syscall.Signal) {
 	t.Helper()
-	if err := s.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Signal(sig))
 }

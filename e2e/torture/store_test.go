@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -86,9 +87,7 @@ func TestConnectionErrorsWithAStore(t *testing.T) {
 func breakConnection(t *testing.T, rnd *rand.Rand, addr string, calls int, end func(fr *http2.Framer, calls int)) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var out, block bytes.Buffer
 	out.WriteString(http2.ClientPreface)
 	fr := http2.NewFramer(&out, conn)

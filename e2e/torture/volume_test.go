@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // live is how soon a new version must be in force. The promise is 2 s, but a test shares
@@ -28,9 +29,7 @@ func TestVolume(t *testing.T) {
 		changes := fmt.Sprintf("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: %d } }", version)
 		return map[string]string{"rules.yaml": ledger.Rules(changes), "other.yaml": "domain: other\ndescriptors:\n" + changes + "\n"}
 	}
-	if err := volumetest.Update(dir, files(1)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, volumetest.Update(dir, files(1)))
 	s := Start(t, Options{Args: []string{"--config", dir}})
 	// inForce returns the version in force.
 	inForce := func() int {

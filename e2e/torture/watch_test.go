@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // Usage is what a process holds at one moment.
@@ -31,9 +32,7 @@ func (u Usage) String() string {
 func Measure(tb testing.TB, s *sluice.Sluice) Usage {
 	tb.Helper()
 	u, err := Held(s.PID())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	u.Goroutines = int(suite.Metrics(tb, s).Sum("go_goroutines"))
 	return u
 }
@@ -51,9 +50,7 @@ func Held(pid int) (u Usage, err error) {
 // ResetPeak sets [Usage.Peak] to the memory that is resident now.
 func ResetPeak(tb testing.TB, s *sluice.Sluice) {
 	tb.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.PID()), []byte("5"), 0); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.PID()), []byte("5"), 0))
 }
 
 // Collect runs sluice's garbage collector. The heap then holds only memory in use.

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // TestHostileHTTP ill-treats the listeners that speak HTTP/1, while others call. Slow
@@ -85,13 +86,9 @@ func TestHostileHTTP(t *testing.T) {
 func TestDebugListenerKeepsToLoopback(t *testing.T) {
 	s := Start(t, Options{Rules: "domain: d\n"})
 	_, port, err := net.SplitHostPort(s.Addr("debug"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	others := 0
 	for _, a := range addrs {
 		network, ok := a.(*net.IPNet)
@@ -117,9 +114,7 @@ func connect(t *testing.T, addr string) (c net.Conn, ctx context.Context) {
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	t.Cleanup(cancel)
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	context.AfterFunc(ctx, func() { _ = c.Close() })
 	return c, ctx
 }
@@ -188,8 +183,6 @@ func pipeline(t *testing.T, addr string, times int) {
 		if _, err := io.Copy(io.Discard, got.Body); err != nil || got.StatusCode != http.StatusOK {
 			t.Fatalf("answer %d: %s, %v", i, got.Status, err)
 		}
-		if err := got.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, got.Body.Close())
 	}
 }

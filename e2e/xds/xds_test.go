@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
@@ -36,18 +37,14 @@ const patience = suite.Patience
 func manage(t *testing.T, o adstest.Options) *adstest.Server {
 	t.Helper()
 	s, err := adstest.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Stop)
 	return s
 }
 
 func set(t *testing.T, s *adstest.Server, version string, resources ...*pb.RateLimitConfig) {
 	t.Helper()
-	if err := s.Set(version, resources...); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Set(version, resources...))
 }
 
 func await(t *testing.T, s *adstest.Server, match func(adstest.Request) bool) {
@@ -72,17 +69,9 @@ var soon = []string{"--xds-retry-interval=10ms", "--xds-backoff-initial=10ms", "
 
 func serve(t *testing.T, args ...string) *service {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append(args, soon...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Kill)
+	s := suite.StartSluice(t, sluice.Options{Binary: binary, Args: append(args, soon...)})
 	conn, err := grpc.NewClient("passthrough:///"+s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return &service{s, t, rls.NewRateLimitServiceClient(conn)}
 }
@@ -111,9 +100,7 @@ func (s *service) logs(part string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	if err := s.WaitLine(ctx, func(line string) bool { return strings.Contains(line, part) }); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, s.WaitLine(ctx, func(line string) bool { return strings.Contains(line, part) }))
 }
 
 func domain(perYear uint32) *pb.RateLimitConfig {
@@ -190,9 +177,7 @@ func TestDefaultsHoldOverXDS(t *testing.T) {
 		defaults: "domain: '*'\ndefaults: [{rate_limit: {algorithm: sliding_window}}]\n",
 		rules:    "domain: d\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 3}}]\n",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	files := serve(t, "--config", rules, "--defaults", defaults)
 	files.expect("a", "OK", 2)
@@ -206,9 +191,7 @@ func TestDefaultsHoldOverXDS(t *testing.T) {
 	await(t, m, adstest.Acked("2"))
 	over.expect("a", "OK", 2)
 	// The defaults follow their file.
-	if err := os.WriteFile(defaults, []byte("domain: d\ndefaults: [{rate_limit: {algorithm: token_bucket, burst: 7}}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(defaults, []byte("domain: d\ndefaults: [{rate_limit: {algorithm: token_bucket, burst: 7}}]\n"), 0o600))
 	waitUntil(t, func() bool { _, left := over.ask("b"); return left > 3 })
 }
 
@@ -220,24 +203,16 @@ func TestTLS(t *testing.T) {
 	// dir.
 	secure := func(name string) credentials.TransportCredentials {
 		authority, err := testcert.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		pair, err := authority.Issue(testcert.Leaf{Names: []string{"manager.test"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		own, err := authority.Issue(testcert.Leaf{Names: []string{"sluice.test"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := testcert.Mount(dir, own, authority.PEM); err != nil {
 			t.Fatal(err)
 		}
 		cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		clients := x509.NewCertPool()
 		clients.AppendCertsFromPEM(authority.PEM)
 		return credentials.NewTLS(&tls.Config{
@@ -265,14 +240,10 @@ func TestSignalWhileWaiting(t *testing.T) {
 	defer cancel()
 	off := map[string]string{"grpc": "", "http": "", "debug": "", "metrics": ""}
 	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: []string{"--xds-addr", m.Addr()}, Addrs: off})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Kill)
 	await(t, m, func(adstest.Request) bool { return true })
-	if err := s.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Signal(syscall.SIGTERM))
 	if code, err := s.Wait(ctx); code != 0 || err != nil {
 		t.Errorf("sluice ended with %d, %v, want 0; it said:\n%s", code, err, s.Log())
 	}

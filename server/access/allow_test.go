@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 func allowList(t *testing.T, texts ...string) *AllowList {
 	t.Helper()
 	a, err := ParseAllowList(texts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return a
 }
 
@@ -29,9 +29,7 @@ func certificate(t *testing.T, names ...string) *x509.Certificate {
 			continue
 		}
 		u, err := url.Parse(name) // as crypto/x509 does
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		c.URIs = append(c.URIs, u)
 	}
 	return c

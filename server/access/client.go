@@ -93,7 +93,6 @@ type identifying struct {
 	allow *AllowList
 }
 
-// ServerHandshake is for grpc.
 func (i identifying) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := i.TLS.ServerHandshake(conn)
 	if err != nil {
@@ -108,7 +107,6 @@ func (i identifying) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthI
 	return secure, clientIdentity{found, i.allow.Client(found.State.PeerCertificates[0])}, nil
 }
 
-// Clone is for grpc.
 func (i identifying) Clone() credentials.TransportCredentials { return i }
 
 // ClientIn returns the client that a handshake has identified. It is nil, and may ask for nothing, if the

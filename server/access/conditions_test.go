@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -19,30 +20,22 @@ import (
 func TestConditionsOfTLSFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := testcert.New("authority")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		dir := t.TempDir()
 		mount := func(p testcert.Pair) testcert.Files {
 			t.Helper()
 			files, err := testcert.Mount(dir, p, a.PEM)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return files
 		}
 		issue := func(after time.Duration) testcert.Pair {
 			t.Helper()
 			p, err := a.Issue(testcert.Leaf{Names: []string{"a.test"}, Expires: time.Now().Add(after)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return p
 		}
 		m, err := telemetry.New(telemetry.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		expect := func(when string, want ...telemetry.Code) {
 			t.Helper()
 			time.Sleep(3 * time.Second) // fake: two readings agree
@@ -59,9 +52,7 @@ func TestConditionsOfTLSFiles(t *testing.T) {
 		secure, err := ServerTLS(TLSOptions{
 			Cert: files.Cert, Key: files.Key, CA: files.CA, Metrics: m.TLS("grpc"), Logger: m.Events.Watch(zap.NewNop()),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var group sync.WaitGroup
 		group.Go(func() { secure.Run(t.Context()) })
 		t.Cleanup(group.Wait)

@@ -40,7 +40,6 @@ func (k *keyring) expired() bool {
 	return !k.expires.IsZero() && time.Now().After(k.expires) //nolint:forbidigo // crypto/tls reads it too
 }
 
-// read reads the files that are named.
 func (t *TLS) read() files {
 	var f files
 	sum := sha256.New()

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -25,18 +26,14 @@ const (
 
 func putTokens(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func TestTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	putTokens(t, path, "# who may\n\nread  grafana "+tokenA+"\n\twrite\talice@example.com  "+tokenB+"\r\nread alice@example.com "+tokenC+"\n")
 	tokens, err := ReadTokens(TokenOptions{File: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, tt := range []struct {
 		token, name string
 		right       Right
@@ -80,9 +77,7 @@ func TestBadTokenFiles(t *testing.T) {
 			t.Errorf("%q: %v, want %s%s, and nothing of the file", text, err, path, want)
 		}
 	}
-	if err := os.Chmod(path, 0o602); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(path, 0o602))
 	if _, err := ReadTokens(TokenOptions{File: path}); err == nil || !strings.Contains(err.Error(), "everybody may write it (mode 0602), and so could give himself rights: chmod o-w") {
 		t.Errorf("a file that everybody may write: %v", err)
 	}
@@ -98,14 +93,10 @@ func TestTokensFollowTheirFile(t *testing.T) {
 		good := "read a " + tokenA + "\nwrite b " + tokenB + "\n"
 		putTokens(t, path, good)
 		m, err := telemetry.New(telemetry.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		core, logs := observer.New(zap.DebugLevel)
 		tokens, err := ReadTokens(TokenOptions{File: path, Metrics: &m.TokenFile, Logger: m.Events.Watch(zap.New(core))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var group sync.WaitGroup
 		group.Go(func() { tokens.Run(t.Context()) })
 		t.Cleanup(group.Wait)
@@ -140,9 +131,7 @@ func TestTokensFollowTheirFile(t *testing.T) {
 			}
 		}
 		errors := testutil.ToFloat64(m.TokenFile.ReloadErrors)
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Remove(path))
 		time.Sleep(10 * time.Second)
 		holds("removed", 0, errors+1, 1, Read, 0, Write)
 		putTokens(t, path, "read a "+tokenA+"\nwrite c "+tokenC+"\n")

@@ -11,6 +11,7 @@ import (
 	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
@@ -39,9 +40,7 @@ func newFleet(tb testing.TB, envoys, buckets int) *fleet {
 	f.passed = time.Hour
 	for i := range envoys {
 		st, err := s.Open(rlqs.Peer{Identity: strconv.Itoa(i)}, func() {})
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.OK(tb, err)
 		m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "d"}
 		for j := range buckets {
 			m.BucketQuotaUsages = append(m.BucketQuotaUsages, user(uint64(j%100), 0, fmt.Sprintf("user-%d-%d", i, j)))
@@ -58,9 +57,7 @@ func (f *fleet) report(tb testing.TB) {
 	for i, st := range f.streams {
 		for b := f.reports[i]; len(b) > 0; {
 			n := min(len(b), atOnce)
-			if err := st.Report(b[:n], n == len(b)); err != nil {
-				tb.Fatal(err)
-			}
+			must.OK(tb, st.Report(b[:n], n == len(b)))
 			b = b[n:]
 		}
 		for more := true; more; {
@@ -90,9 +87,7 @@ func BenchmarkReports(b *testing.B) {
 func processorTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -138,9 +133,7 @@ func TestStreamsTakeLittle(t *testing.T) {
 	}
 	check("streams without a report")
 	for _, st := range streams {
-		if err := st.Report([]byte("\x0a\x01d\x12\x7f"), false); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, st.Report([]byte("\x0a\x01d\x12\x7f"), false))
 	}
 	check("streams with a part of a report")
 	for _, st := range streams {

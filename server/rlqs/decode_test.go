@@ -13,6 +13,8 @@ import (
 	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 // seen notes what is in a report.
@@ -90,9 +92,7 @@ func of(allowed, denied uint64, elapsed time.Duration, id ...string) *rlqsv3.Rat
 func marshal(tb testing.TB, m proto.Message) []byte {
 	tb.Helper()
 	b, err := proto.Marshal(m)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	return b
 }
 
@@ -138,9 +138,7 @@ func TestDecodeHoldsLittle(t *testing.T) {
 	s, d := &seen{}, &decoder{scratch: new(decoderScratch)}
 	for len(b) > 0 {
 		n := min(len(b), 1000)
-		if err := d.feed(b[:n], n == len(b), s); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.feed(b[:n], n == len(b), s))
 		if b = b[n:]; cap(d.part) > 2*mostField {
 			t.Fatalf("%d bytes are kept", cap(d.part))
 		}

@@ -1,7 +1,6 @@
 package rlqs
 
 import (
-	"crypto/rand"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -87,7 +86,6 @@ func (s *Service) expectLocked() {
 	s.countLocked()
 }
 
-// countLocked sets the metric of roles.
 func (s *Service) countLocked() {
 	ours := 0
 	for domain := range s.roles {
@@ -242,6 +240,3 @@ func (s *Service) Serves() map[string]bool {
 	}
 	return all
 }
-
-// newHolder returns a name that nobody else has, which begins with one that people know.
-func newHolder(name string) string { return name[:min(len(name), mostName)] + "-" + rand.Text()[:20] }

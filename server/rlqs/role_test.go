@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -271,9 +272,7 @@ func TestPausedProcess(t *testing.T) {
 		e := all[0].envoy()
 		e.reports(user(1, 0, "al"))
 		report := servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "bo")}})
-		if err := e.Report(report, true); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.Report(report, true))
 		all[0].paused.Store(int64(3 * time.Second))
 		if b, seq, _ := e.Take(nil); len(b) > 0 || seq > 0 {
 			t.Errorf("%d bytes are sent when another may have the role", len(b))
@@ -407,9 +406,7 @@ func TestRulesChangeWithinAReport(t *testing.T) {
 		b := servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{
 			Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "al"), user(1, 0, "bo")},
 		})
-		if err := e.Report(b[:10], false); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.Report(b[:10], false))
 		s.set.Store(with)
 		if err := e.Report(b[10:len(b)-5], false); status.Code(err) != codes.Unavailable {
 			t.Errorf("Report = %v, want UNAVAILABLE", err)

@@ -1,6 +1,7 @@
 package rlqs
 
 import (
+	"crypto/rand"
 	"maps"
 	"math"
 	"slices"
@@ -96,13 +97,13 @@ type scratch struct {
 // New returns a service. Whoever makes it closes it.
 func New(o Options) *Service {
 	s := &Service{
-		options: o, hasher: identity.NewKey().Hasher(), streams: map[quota.Holder]*Stream{}, slots: newSlots(),
+		options: o, hasher: identity.NewKey().Hasher(), streams: map[quota.Holder]*Stream{}, slots: slots{clients: map[uint64]*client{}},
 		divider: quota.New(o.Elapsed(), quota.Options{MaxBytes: mostBucketBytes}),
 	}
 	s.due = time.AfterFunc(time.Hour, s.tick)
 	s.due.Stop()
 	if o.Roles != nil {
-		s.holder = newHolder(o.Name)
+		s.holder = o.Name[:min(len(o.Name), mostName)] + "-" + rand.Text()[:20] // which no other service has
 		s.pace = time.AfterFunc(time.Hour, s.follow)
 		s.pace.Reset(0) // now that there is s.pace
 	}

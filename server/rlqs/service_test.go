@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
@@ -95,9 +96,7 @@ func (s *stage) envoy() *envoy {
 func (s *stage) open(p rlqs.Peer) *envoy {
 	s.t.Helper()
 	e, err := s.tryOpen(p)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	return e
 }
 
@@ -126,9 +125,7 @@ func user(allowed, denied uint64, name string) *rlqsv3.RateLimitQuotaUsageReport
 func (e *envoy) reports(usages ...*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage) {
 	e.s.t.Helper()
 	b := servertest.Marshal(e.s.t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: usages})
-	if err := e.Report(b, true); err != nil {
-		e.s.t.Fatal(err)
-	}
+	must.OK(e.s.t, e.Report(b, true))
 	e.take()
 }
 
@@ -139,9 +136,7 @@ func (e *envoy) take() {
 		var seq uint64
 		b, seq, more = e.Take(nil)
 		var m rlqsv3.RateLimitQuotaResponse
-		if err := proto.Unmarshal(b, &m); err != nil {
-			e.s.t.Fatal(err)
-		}
+		must.OK(e.s.t, proto.Unmarshal(b, &m))
 		for _, a := range m.GetBucketAction() {
 			e.told[fmt.Sprint(a.GetBucketId().GetBucket())] = text(a)
 		}
@@ -262,9 +257,7 @@ func TestOneByteDisturbsNobody(t *testing.T) {
 		}
 		for len(b) > 0 { // in pieces
 			n := min(len(b), 11)
-			if err := e.Report(b[:n], n == len(b)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, e.Report(b[:n], n == len(b)))
 			b = b[n:]
 		}
 		e.take()
@@ -273,9 +266,7 @@ func TestOneByteDisturbsNobody(t *testing.T) {
 		}
 		gathered := map[string]float64{}
 		all, err := s.metrics.Registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, m := range all {
 			if m.GetName() == "sluice_quota_ignored_total" {
 				for _, series := range m.GetMetric() {
@@ -346,9 +337,7 @@ func TestWakes(t *testing.T) {
 
 func TestErrorsEndTheStream(t *testing.T) {
 	allow, err := access.ParseAllowList([]string{"a=e"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, tc := range map[string]struct {
 		allow *access.AllowList
 		piece string
@@ -393,12 +382,8 @@ func TestDomainsWithoutRules(t *testing.T) {
 		const streams = 100_000
 		for n := range streams {
 			e, err := s.Open(rlqs.Peer{Address: "10.0.0.1"}, func() {})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := e.Report(fmt.Appendf(nil, "\x0a\x09no %06d", n), true); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
+			must.OK(t, e.Report(fmt.Appendf(nil, "\x0a\x09no %06d", n), true))
 			e.Close()
 		}
 		if kept := (int64(heap()) - int64(before)) / streams; kept > 20 {
@@ -443,9 +428,7 @@ func TestMillionIDs(t *testing.T) {
 			for i := range 1000 {
 				m.BucketQuotaUsages = append(m.BucketQuotaUsages, user(1, 0, fmt.Sprint(chunk, "-", i)))
 			}
-			if err := e.Report(servertest.Marshal(t, m), chunk == chunks-1); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, e.Report(servertest.Marshal(t, m), chunk == chunks-1))
 			s.counted = nil
 		}
 		e.take()
@@ -463,9 +446,7 @@ func TestMillionIDs(t *testing.T) {
 func (s *stage) metric(name string) (sum float64) {
 	s.t.Helper()
 	families, err := s.metrics.Registry.Gather()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name {

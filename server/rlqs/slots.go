@@ -35,8 +35,6 @@ type slot struct {
 	place  *list.Element
 }
 
-func newSlots() slots { return slots{clients: map[uint64]*client{}} }
-
 // take gives a stream of a client a slot. evicted is the stream that loses its own for it, nil for none. ok is false if
 // there is no slot.
 func (p *slots) take(st *Stream, id uint64) (evicted *Stream, ok bool) {
@@ -107,20 +105,16 @@ func (p *slots) leave(st *Stream) {
 // clientHeap is a heap whose first client has the most streams.
 type clientHeap []*client
 
-// Len implements [heap.Interface].
 func (h *clientHeap) Len() int { return len(*h) }
 
-// Less implements [heap.Interface].
 func (h *clientHeap) Less(i, j int) bool { return (*h)[i].streams() > (*h)[j].streams() }
 
-// Swap implements [heap.Interface].
 func (h *clientHeap) Swap(i, j int) {
 	all := *h
 	all[i], all[j] = all[j], all[i]
 	all[i].at, all[j].at = i, j
 }
 
-// Push implements [heap.Interface].
 func (h *clientHeap) Push(c any) {
 	if c, ok := c.(*client); ok {
 		c.at = len(*h)
@@ -128,7 +122,6 @@ func (h *clientHeap) Push(c any) {
 	}
 }
 
-// Pop implements [heap.Interface].
 func (h *clientHeap) Pop() any {
 	last := len(*h) - 1
 	c := (*h)[last]

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
@@ -19,9 +20,7 @@ func (s *stage) openAll(client string) (all []*envoy) {
 		if status.Code(err) == codes.ResourceExhausted {
 			return all
 		}
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		all = append(all, e)
 	}
 	return all
@@ -31,9 +30,7 @@ func (s *stage) openAll(client string) (all []*envoy) {
 func (s *stage) reportsAll(all []*envoy) {
 	s.t.Helper()
 	for _, e := range all {
-		if err := e.Report([]byte("\x0a\x01d"), true); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, e.Report([]byte("\x0a\x01d"), true))
 	}
 }
 
@@ -105,9 +102,7 @@ func TestGreediestLosesSlots(t *testing.T) {
 // TestNoDomainNoSlot has a client that may ask for no domain: it gets no stream, however many it tries to open.
 func TestNoDomainNoSlot(t *testing.T) {
 	allow, err := access.ParseAllowList([]string{"a=d", "b=*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	play(t, allow, func(s *stage) {
 		for _, c := range []*access.Client{nil, named(allow, "stranger")} {
 			if _, err := s.tryOpen(rlqs.Peer{Client: c}); status.Code(err) != codes.PermissionDenied {

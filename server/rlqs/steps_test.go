@@ -6,6 +6,7 @@ import (
 
 	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
@@ -20,9 +21,7 @@ func TestRulesAndSurveysTakeSteps(t *testing.T) {
 			m.BucketQuotaUsages = append(m.BucketQuotaUsages, user(1, 0, strconv.Itoa(i)))
 		}
 		e := s.envoy()
-		if err := e.Report(servertest.Marshal(t, m), true); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.Report(servertest.Marshal(t, m), true))
 		s.set.Store(servertest.Compile(t, divided))
 		s.asked.Store(0)
 		s.RulesChanged()

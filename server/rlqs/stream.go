@@ -166,7 +166,6 @@ func (st *Stream) Report(p []byte, last bool) error {
 	return nil
 }
 
-// reportedLocked notes a report of the stream.
 func (s *Service) reportedLocked(st *Stream) {
 	s.dropPartLocked(st)
 	if st.reported || st.name == nil {
@@ -195,7 +194,6 @@ const mostHits = 1 << 32
 // reader takes what is in reports. Its methods need the service's lock.
 type reader Stream
 
-// domain implements [visitor].
 func (r *reader) domain(name []byte) error {
 	if r.name != nil {
 		if !bytes.Equal(r.name, name) {
@@ -227,7 +225,6 @@ func (r *reader) domain(name []byte) error {
 	return nil
 }
 
-// bucket implements [visitor].
 func (r *reader) bucket(u *usage) {
 	s := r.service
 	m := &s.options.Metrics.Quota
@@ -317,7 +314,6 @@ func repeats(entries []descriptors.Entry) bool {
 	return false
 }
 
-// find returns the value of a key.
 func (u *usage) find(key []byte) ([]byte, bool) {
 	for i := range u.entries {
 		if bytes.Equal(u.entries[i].key, key) {
@@ -368,7 +364,6 @@ func (st *Stream) Take(b []byte) (message []byte, seq uint64, more bool) {
 	}
 }
 
-// told counts an action.
 func (s *Service) told(k quota.Kind) {
 	m := &s.options.Metrics.Quota
 	switch k {

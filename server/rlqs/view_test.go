@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
@@ -20,9 +21,7 @@ func TestViews(t *testing.T) {
 		}
 		e := s.envoy()
 		f, err := s.Open(rlqs.Peer{Address: "10.0.0.7"}, func() {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		second := &envoy{Stream: f, s: s, told: map[string]string{}}
 		for range 4 {
 			e.reports(user(200, 100, "al"), user(1, 0, "bo"), usage(9, 0, "sluice", "free", "free", "x"))

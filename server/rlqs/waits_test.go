@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
@@ -25,9 +26,7 @@ func TestFirstReportHasATime(t *testing.T) {
 		if n := s.metric("sluice_quota_streams"); n != 4 {
 			t.Errorf("%g streams are counted", n)
 		}
-		if err := half.Report([]byte("\x0a\x01d\x12"), false); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, half.Report([]byte("\x0a\x01d\x12"), false))
 		if err := nothing.Report(nil, true); err != nil { // which says nothing of a domain
 			t.Fatal(err)
 		}

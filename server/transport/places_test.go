@@ -7,15 +7,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // TestAllWatchesAreBounded opens streams until there is no place.
 func TestAllWatchesAreBounded(t *testing.T) {
 	metrics, err := telemetry.New(telemetry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	o := Others{calls: metrics.Calls}
 	for _, info := range []*grpc.StreamServerInfo{{FullMethod: "/s/Watch"}, {FullMethod: "/s/Talk", IsClientStream: true}} {
 		most := maxAllWatches

@@ -241,7 +241,6 @@ func Of(flag string) (names []string) {
 	return names
 }
 
-// lookUp returns the variable of that name.
 func lookUp(name string) *Variable {
 	for v := range All() {
 		if v.Name == name {

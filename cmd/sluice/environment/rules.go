@@ -12,7 +12,6 @@ var runtimeNames = []string{
 	"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY", "RUNTIME_WATCH_ROOT", "RUNTIME_IGNOREDOTFILES",
 }
 
-// assignSource says where the rules come from.
 func (e *Environment) assignSource() {
 	xds := e.set["CONFIG_TYPE"] == "GRPC_XDS_SOTW"
 	const byFlag = "the command line says where the rules come from"
@@ -60,7 +59,6 @@ Set it, or set RUNTIME_WATCH_ROOT=false, or name the rules with --config PATH`)
 	e.to("config-prefix", app+".", from...)
 }
 
-// assignXDS sets the flags of how to reach the server of rules.
 func (e *Environment) assignXDS() {
 	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
 		e.to("start-without-rules", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/migrating.md")
@@ -15,9 +17,7 @@ var update = flag.Bool("update", false, "rewrite docs/migrating.md")
 // envoyproxy/ratelimit reads.
 func TestVariablesAreTheReferences(t *testing.T) {
 	text, err := os.ReadFile("testdata/reference/variables.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	want := map[string]string{}
 	read := 0
 	for line := range strings.Lines(string(text)) {
@@ -119,9 +119,7 @@ const (
 func TestMigratingHasTheTable(t *testing.T) {
 	const path = "../../../docs/migrating.md"
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	head, rest, ok := strings.Cut(string(text), tableBegins)
 	old, tail, ended := strings.Cut(rest, tableEnds)
 	if !ok || !ended {
@@ -134,9 +132,7 @@ func TestMigratingHasTheTable(t *testing.T) {
 	if !*update {
 		t.Fatalf("%s is not what the table of variables says: run go test ./cmd/sluice/environment -run TestMigrating -update", path)
 	}
-	if err := os.WriteFile(path, []byte(head+tableBegins+table+tableEnds+tail), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(head+tableBegins+table+tableEnds+tail), 0o600))
 }
 
 // variableTable returns the documentation of all variables.

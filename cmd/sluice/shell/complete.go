@@ -141,7 +141,6 @@ func (l *line) complete(word string) Completion {
 	return c.only(word)
 }
 
-// names are the names of the flags.
 func (l *line) names() (c Completion) {
 	for _, flag := range l.flags() {
 		c.Words = append(c.Words, Word{"--" + flag.Name, flag.Help})

@@ -160,7 +160,6 @@ func opens(headers []byte) func(b []byte, stream uint32) []byte {
 	}
 }
 
-// appendCall adds a whole call.
 func appendCall(b []byte, stream uint32, headers, message []byte) []byte {
 	b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
 	return appendFrame(b, http2.FrameData, http2.FlagDataEndStream, stream, message)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
@@ -108,9 +109,7 @@ func TestAttacksHoldNoMore(t *testing.T) {
 		t.Run(attack.Name, func(t *testing.T) {
 			t.Parallel()
 			l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer l.Close()
 			var most, conns int
 			var served sync.WaitGroup
@@ -130,9 +129,7 @@ func TestAttacksHoldNoMore(t *testing.T) {
 			_, err = attack.Run(ctx, hostile.Target{Addr: l.Addr().String()}, 1)
 			_ = l.Close()
 			served.Wait()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if t.Logf("%d connections, at most %d bytes", conns, most); most > bound || most == 0 {
 				t.Errorf("a connection held %d bytes, more than %d", most, bound)
 			}

@@ -55,7 +55,6 @@ func New(c transport.Config) transport.Transport {
 	return s
 }
 
-// Serve implements [transport.Transport].
 func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l, &s.beginnings}) }
 
 // patience is how long clients have at the end to finish the beginning of a connection, and, once all calls have ended, to read the

@@ -37,10 +37,6 @@ type budget struct {
 	resets   uint64 // of the client
 }
 
-func newBudget(now time.Duration) budget {
-	return budget{left: oddActsAtOnce, refilled: now, unaware: mostUnaware}
-}
-
 func (b *budget) give(n int) { b.left = min(oddActsAtOnce, b.left+n) }
 
 // refuse counts a call for which there is no room.

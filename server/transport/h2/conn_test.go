@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 const (
@@ -103,9 +105,7 @@ func begun(tb testing.TB, options ...func(*Options)) *client {
 
 func (c *client) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, err)
 }
 
 // feed gives the connection what was written.

@@ -19,8 +19,6 @@ const (
 // mostPadding is what a frame's padding takes of a window, with its length (6.1).
 const mostPadding = 256
 
-func newReceiving() receiving { return receiving{initial: defaultWindow, window: ourWindow} }
-
 // Parked returns the bytes that the connection holds of requests and replies on their way.
 func (c *Conn) Parked() int { return c.receive.parked + c.send.waitingBytes }
 
@@ -91,8 +89,6 @@ func (c *Conn) leaveTurns(s *stream) {
 	s.turn = turnNotAsked
 	c.giveTurns()
 }
-
-func newSending() sending { return sending{initial: defaultWindow, window: defaultWindow} }
 
 // mostWaiting is how many bytes of replies may wait for a window. Beyond it, calls are refused before
 // they are decided. A client has to close its window for that, or not read.

@@ -29,7 +29,7 @@ const (
 const leastLongest = 16 << 10
 
 func newDecoder(known *knownHeaders, longest int) decoder {
-	return decoder{table: newHeaderTable(), known: known, longest: max(longest, leastLongest)}
+	return decoder{table: headerTable{max: tableBytes}, known: known, longest: max(longest, leastLongest)}
 }
 
 // begin begins a block.

@@ -28,8 +28,6 @@ type tableEntry struct {
 	headerKind
 }
 
-func newHeaderTable() headerTable { return headerTable{max: tableBytes} }
-
 // get returns the entry i, of which 0 is the newest. Its bytes are valid until the next insert.
 func (t *headerTable) get(i int) (f field, ok bool) {
 	if i >= t.n {

@@ -21,10 +21,10 @@ func NewServer(o Options) *Server {
 func (s *Server) NewConn(h Handler, now time.Duration) *Conn {
 	return &Conn{
 		server: s, handler: h, now: now,
-		odd:     newBudget(now),
+		odd:     budget{left: oddActsAtOnce, refilled: now, unaware: mostUnaware},
 		decoder: newDecoder(s.known, s.options.Limits.MaxHeaderBytes),
-		receive: newReceiving(),
-		send:    newSending(),
+		receive: receiving{initial: defaultWindow, window: ourWindow},
+		send:    sending{initial: defaultWindow, window: defaultWindow},
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
@@ -30,9 +31,7 @@ func BenchmarkTurn(b *testing.B) {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
 	write := func(err error) {
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 	}
 	headers := func() []byte {
 		block.Reset()

@@ -83,7 +83,6 @@ func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) {
 // withMetadata registers services whose calls have metadata and large messages.
 type withMetadata struct{ *bridge }
 
-// RegisterService implements [grpc.ServiceRegistrar].
 func (b withMetadata) RegisterService(d *grpc.ServiceDesc, server any) {
 	b.register(d, server, func([]byte, int) bool { return true }, 0, 0)
 }

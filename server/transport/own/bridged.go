@@ -100,7 +100,6 @@ func (b *bridged) handle() (err error) {
 	return b.SendMsg(reply)
 }
 
-// Receive implements [h2.Conversation].
 func (b *bridged) Receive(message []byte, compressed bool) {
 	plain, err := b.plain(message, compressed)
 	b.mu.Lock()
@@ -127,7 +126,6 @@ func (b *bridged) plain(message []byte, compressed bool) ([]byte, error) {
 	return bytes.Clone(z.out), nil
 }
 
-// End implements [h2.Conversation].
 func (b *bridged) End(s h2.Status) {
 	end := io.EOF
 	if code := codes.Code(s.Code); code != codes.OK {
@@ -141,7 +139,6 @@ func (b *bridged) End(s h2.Status) {
 	wake(b.arrived)
 }
 
-// Sent implements [h2.Conversation].
 func (b *bridged) Sent(n int) {
 	b.mu.Lock()
 	b.ahead -= n
@@ -149,7 +146,6 @@ func (b *bridged) Sent(n int) {
 	wake(b.left)
 }
 
-// Cancel implements [h2.Later].
 func (b *bridged) Cancel() { b.cancel() }
 
 // wake tells the one that waits for c.
@@ -160,10 +156,8 @@ func wake(c chan struct{}) {
 	}
 }
 
-// Context implements [grpc.ServerStream].
 func (b *bridged) Context() context.Context { return b.context }
 
-// RecvMsg implements [grpc.ServerStream].
 func (b *bridged) RecvMsg(m any) error {
 	message, err := b.next()
 	if err == nil {
@@ -203,7 +197,6 @@ func (b *bridged) next() ([]byte, error) {
 	}
 }
 
-// SendMsg implements [grpc.ServerStream].
 func (b *bridged) SendMsg(m any) error {
 	err := b.send(m)
 	if err != nil {
@@ -298,10 +291,8 @@ type bridgedAct struct {
 func (a bridgedAct) sendLocked() { a.conn.out.bytes = a.do(a.conn.h2, a.conn.out.bytes) }
 func (bridgedAct) dropLocked()   {}
 
-// SetHeader implements [grpc.ServerStream].
 func (b *bridged) SetHeader(md metadata.MD) error { return b.setHeader(md, false) }
 
-// SendHeader implements [grpc.ServerStream].
 func (b *bridged) SendHeader(md metadata.MD) error { return b.setHeader(md, true) }
 
 func (b *bridged) setHeader(md metadata.MD, send bool) error {
@@ -320,7 +311,6 @@ func (b *bridged) setHeader(md metadata.MD, send bool) error {
 	return nil
 }
 
-// SetTrailer implements [grpc.ServerStream].
 func (b *bridged) SetTrailer(md metadata.MD) { _ = b.setTrailer(md) } // it has no way to say so
 
 func (b *bridged) setTrailer(md metadata.MD) error {
@@ -336,14 +326,10 @@ func (b *bridged) setTrailer(md metadata.MD) error {
 // bridgedTransport is the call for [grpc.SetHeader] and the like.
 type bridgedTransport bridged
 
-// Method implements [grpc.ServerTransportStream].
 func (t *bridgedTransport) Method() string { return t.method.path }
 
-// SetHeader implements [grpc.ServerTransportStream].
 func (t *bridgedTransport) SetHeader(md metadata.MD) error { return (*bridged)(t).SetHeader(md) }
 
-// SendHeader implements [grpc.ServerTransportStream].
 func (t *bridgedTransport) SendHeader(md metadata.MD) error { return (*bridged)(t).SendHeader(md) }
 
-// SetTrailer implements [grpc.ServerTransportStream].
 func (t *bridgedTransport) SetTrailer(md metadata.MD) error { return (*bridged)(t).setTrailer(md) }

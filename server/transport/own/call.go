@@ -129,7 +129,6 @@ func (x *rateLimitCall) hold(delay, took time.Duration) {
 	})
 }
 
-// Decided implements [limiter.Waiter].
 func (x *rateLimitCall) Decided(err error) {
 	x.err = answer.NotDecided(err)
 	x.pass(ownerStore, ownerInbox)

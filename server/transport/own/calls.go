@@ -14,7 +14,6 @@ type calls connection
 
 var _ h2.Handler = (*calls)(nil)
 
-// Call implements [h2.Handler].
 func (c *calls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
 	if call.Method != methodShouldRateLimit {
 		b, s := c.begin(call, true)
@@ -37,7 +36,6 @@ func (c *calls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
 	return (*connection)(c).shouldRateLimit(call, message, trace)
 }
 
-// Open implements [h2.Handler].
 func (c *calls) Open(call *h2.Call) (h2.Conversation, h2.Status) {
 	if c.Quotas != nil && call.Method == methodQuotas {
 		return c.openQuotas(call)
@@ -49,7 +47,6 @@ func (c *calls) Open(call *h2.Call) (h2.Conversation, h2.Status) {
 	return b, s
 }
 
-// Unknown implements [h2.Handler].
 func (c *calls) Unknown(path string) h2.Status {
 	return h2.Status{Code: uint32(codes.Unimplemented), Message: c.bridge.unknown(path)}
 }
@@ -62,7 +59,6 @@ func (c *calls) trace(call *h2.Call) *callTrace {
 	return newCallTrace(c.Tracer, c.bridge.methods[call.Method].path, (*connection)(c).peer(), call)
 }
 
-// Exceeded implements [h2.Handler].
 func (c *calls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 	h := c.Handler
 	if b == h2.BoundHeaders {
@@ -78,7 +74,6 @@ func (c *calls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 	return statusOf(err)
 }
 
-// Reset implements [h2.Handler].
 func (c *calls) Reset(stream uint32) { c.bearer.Reset(stream) }
 
 // inflate decompresses a call's message, to at most so many bytes. The caller releases the inflater.

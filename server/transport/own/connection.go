@@ -151,14 +151,12 @@ func (c *connection) end(why error) {
 	c.close()
 }
 
-// Usage implements [transport.Served].
 func (c *connection) Usage() transport.Usage {
 	w := &c.watched
 	since := time.Duration(w.calledAt.Load())
 	return transport.Usage{Busy: w.open.Load() > 0, Used: since > w.begun, Since: since}
 }
 
-// Retire implements [transport.Served].
 func (c *connection) Retire(gently bool) {
 	if gently {
 		c.order(orderRetire)

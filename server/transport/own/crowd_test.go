@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
@@ -127,19 +128,13 @@ func TestATicketIsGivenBackOnce(t *testing.T) {
 // TestSocketTellsThatItWaits writes more than a socket takes at once. All of it comes.
 func TestSocketTellsThatItWaits(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer l.Close()
 	client, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer client.Close()
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	stalled, flowed := make(chan struct{}, 2), make(chan struct{}, 2)
 	socket := newSocket(conn,
 		func() { stalled <- struct{}{} }, func() { flowed <- struct{}{} })

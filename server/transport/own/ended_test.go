@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
@@ -181,9 +182,7 @@ func TestServeAfterTheEndClosesTheListener(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	s := service(t, answer.Settings{}, oneRule)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	grpcs := start(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials()})
 	grpcs.GracefulStop()
 	if err := grpcs.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {

@@ -122,7 +122,6 @@ func (z *inflater) spend(n int) error {
 	return nil
 }
 
-// Read implements [io.Reader], for the decompressor.
 func (z *inflater) Read(p []byte) (n int, err error) {
 	n, err = z.message.Read(p)
 	if spent := z.spend(n); spent != nil {
@@ -131,7 +130,6 @@ func (z *inflater) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// ReadByte implements [io.ByteReader], for the decompressor.
 func (z *inflater) ReadByte() (byte, error) {
 	if err := z.spend(1); err != nil {
 		return 0, err

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
@@ -62,9 +63,7 @@ func TestInflatedBytesAreCounted(t *testing.T) {
 	w.conns[c] = struct{}{}
 	w.parked.bytes.Add(mostParked - 1<<20) // what others hold
 	z, err := c.inflateLocked(zipped(make([]byte, 3<<20)), 4<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	z.release()
 	if why := endedBy(t, s); why["memory"] != 1 {
 		t.Errorf("connections were ended by reason: %v, want one by memory", why)
@@ -88,9 +87,7 @@ func TestAMessageThatIsNoGzipIsNoEnd(t *testing.T) {
 	defer theirs.Close()
 	defer ours.Close()
 	b, err := newBridged(newConnection(w, ours), &h2.Call{}, &bridgedMethod{}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	b.Receive([]byte("no gzip"), true)
 	b.End(h2.Status{})
 	if _, err := b.next(); status.Code(err) != codes.Internal {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/answer"
@@ -69,13 +70,9 @@ func TestLateEndsGiveBack(t *testing.T) {
 		at, _ := now.Now()
 		x := &answer.Exchange{}
 		reply, _, err := s.Answer(at, 0, x, marshal(t, request))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var response rls.RateLimitResponse
-		if err := proto.Unmarshal(slices.Clone(reply), &response); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, proto.Unmarshal(slices.Clone(reply), &response))
 		lease := response.GetDynamicMetadata().GetFields()["streams"].GetNumberValue()
 		if lease < limiter.FirstLease {
 			t.Fatalf("the first request gets %v", &response)
@@ -97,9 +94,7 @@ func TestResetsThatCrossADrainGiveBack(t *testing.T) {
 	now, draining := clock.New(), make(chan struct{})
 	s := service(t, answer.Settings{Clock: now}, onePlace)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	server := New(transport.Config{
 		Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials(),
 		Quotas: quotasOf(t, s, new(atomic.Int64)), Draining: draining,

@@ -71,7 +71,6 @@ func (q *quotaStream) post() {
 	}
 }
 
-// Piece implements [h2.Pieces].
 func (q *quotaStream) Piece(p []byte, follow int) {
 	if q.status != nil {
 		return
@@ -85,7 +84,6 @@ func (q *quotaStream) Piece(p []byte, follow int) {
 // Receive implements [h2.Conversation]. It is never called.
 func (q *quotaStream) Receive([]byte, bool) {}
 
-// End implements [h2.Conversation].
 func (q *quotaStream) End(s h2.Status) { q.end(s) }
 
 // end has the stream end in the next turn.
@@ -96,7 +94,6 @@ func (q *quotaStream) end(s h2.Status) {
 	}
 }
 
-// Sent implements [h2.Conversation].
 func (q *quotaStream) Sent(n int) {
 	if q.ahead -= n; q.ahead == 0 && q.more {
 		q.post()
@@ -122,7 +119,6 @@ func (q *quotaStream) close() {
 	q.quota.Close()
 }
 
-// sendLocked implements [finisher].
 func (q *quotaStream) sendLocked() {
 	q.posted.Store(false)
 	c := q.conn

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
@@ -24,9 +25,7 @@ func (r *running) passes(t *testing.T, conn grpc.ClientConnInterface, d time.Dur
 	if err == nil {
 		err = c.CloseSend()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if m, err := c.Recv(); err == nil {
 		t.Errorf("a stream without a report brings %v", m)
 	}
@@ -52,14 +51,10 @@ func TestUnreadQuotaStreamEnds(t *testing.T) {
 	s := service(t, answer.Settings{}, dividedRule)
 	r := serve(t, s)
 	conn, err := grpc.NewClient("passthrough:///"+r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(64<<10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close()
 	c, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	long := manyBuckets(600)
 	for i := range long {
 		long[i] += strings.Repeat("x", 900)
@@ -95,9 +90,7 @@ func TestDrainResetsUnreadStreams(t *testing.T) {
 	reset := false
 	for last := uint32(1<<31 - 1); last != 1; {
 		f, err := c.fr.ReadFrame()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		switch f := f.(type) {
 		case *http2.PingFrame:
 			c.goes(c.fr.WritePing(true, f.Data))

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
@@ -47,9 +48,7 @@ func quotasOf(t *testing.T, s *answer.Service, passed *atomic.Int64) *rlqs.Servi
 func counted(t *testing.T, s *answer.Service, name string) float64 {
 	t.Helper()
 	families, err := s.Metrics().Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, f := range families {
 		if f.GetName() == name {
 			m := f.GetMetric()[0]
@@ -77,17 +76,13 @@ type quotaClient = rlqsv3.RateLimitQuotaService_StreamRateLimitQuotasClient
 func openQuotas(t *testing.T, r *running) quotaClient {
 	t.Helper()
 	stream, err := rlqsv3.NewRateLimitQuotaServiceClient(r.dial(t)).StreamRateLimitQuotas(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return stream
 }
 
 func send(t *testing.T, c quotaClient, m *rlqsv3.RateLimitQuotaUsageReports) {
 	t.Helper()
-	if err := c.Send(m); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Send(m))
 }
 
 // shareOf waits for a share of a bucket, and returns it in tokens an hour.
@@ -95,9 +90,7 @@ func shareOf(t *testing.T, c quotaClient, bucket string) uint32 {
 	t.Helper()
 	for {
 		m, err := c.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, a := range m.GetBucketAction() {
 			if a.GetBucketId().GetBucket()["k"] == bucket {
 				return a.GetQuotaAssignmentAction().GetRateLimitStrategy().GetTokenBucket().GetTokensPerFill().GetValue()
@@ -132,9 +125,7 @@ func TestReportsOfManyStreams(t *testing.T) {
 	conn := r.dial(t)
 	for stream := range 20 {
 		c, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for i := range 100 {
 			send(t, c, reports(1000, fmt.Sprint(stream, " ", i), strings.Repeat("long", 100)))
 		}
@@ -200,9 +191,7 @@ func (c *rawClient) quotas() {
 func framed(t *testing.T, m proto.Message) []byte {
 	t.Helper()
 	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return prefixed(0, b)
 }
 
@@ -263,9 +252,7 @@ func TestQuotaStreamsEnd(t *testing.T) {
 	begun := 0
 	begin := func(ctx context.Context) quotaClient {
 		c, err := rlqsv3.NewRateLimitQuotaServiceClient(r.dial(t)).StreamRateLimitQuotas(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		begun++ // what a stream held is not free as soon as it ends
 		send(t, c, reports(1, strconv.Itoa(begun)))
 		shareOf(t, c, strconv.Itoa(begun))
@@ -273,9 +260,7 @@ func TestQuotaStreamsEnd(t *testing.T) {
 	}
 	c := begin(t.Context())
 	await(t, "one stream", streams(1))
-	if err := c.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.CloseSend())
 	if m, err := c.Recv(); err == nil {
 		t.Errorf("after its end a stream brings %v", m)
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
@@ -40,9 +41,7 @@ func newRawClient(t *testing.T, conn net.Conn) *rawClient {
 func (r *running) tcp(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -55,9 +54,7 @@ func (r *running) rawClient(t *testing.T) *rawClient {
 
 func (c *rawClient) goes(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, err)
 }
 
 // call sends a call whose header x has extra bytes, and returns its stream.

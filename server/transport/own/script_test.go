@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
@@ -59,9 +60,7 @@ func (s *script) begin(settings ...http2.Setting) {
 
 // frame ends a step.
 func (s *script) frame(err error) {
-	if err != nil {
-		s.tb.Fatal(err)
-	}
+	must.OK(s.tb, err)
 	s.steps = append(s.steps, step{bytes: bytes.Clone(s.text.Bytes())})
 	s.text.Reset()
 }
@@ -81,9 +80,7 @@ func (s *script) headers(stream uint32, end bool, all ...hpack.HeaderField) {
 	s.note(stream, end, all)
 	s.block.Reset()
 	for _, f := range all {
-		if err := s.coder.WriteField(f); err != nil {
-			s.tb.Fatal(err)
-		}
+		must.OK(s.tb, s.coder.WriteField(f))
 	}
 	s.blocks(stream, end, s.block.Bytes())
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
@@ -363,9 +364,7 @@ var alike = []struct {
 		s.frame(s.write.WriteDataPadded(1, true, one[3:], nil))
 		s.block.Reset()
 		for _, f := range ordinary() {
-			if err := s.coder.WriteField(f); err != nil {
-				s.tb.Fatal(err)
-			}
+			must.OK(s.tb, s.coder.WriteField(f))
 		}
 		s.note(3, false, ordinary())
 		s.frame(s.write.WriteHeaders(http2.HeadersFrameParam{

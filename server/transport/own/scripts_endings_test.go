@@ -1,6 +1,10 @@
 package own
 
-import "golang.org/x/net/http2"
+import (
+	"golang.org/x/net/http2"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+)
 
 // endings are scripts that end the connection.
 var endings = []struct {
@@ -99,9 +103,7 @@ var endings = []struct {
 	}},
 	{"a flood of PRIORITY", func(s *script) {
 		for range 2000 {
-			if err := s.write.WritePriority(1, http2.PriorityParam{}); err != nil {
-				s.tb.Fatal(err)
-			}
+			must.OK(s.tb, s.write.WritePriority(1, http2.PriorityParam{}))
 		}
 		s.frame(nil)
 	}},

@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
 )
 
 var update = flag.Bool("update", false, "write what clients get of scripts to testdata")
@@ -47,9 +49,7 @@ func TestScripts(t *testing.T) {
 		})
 	}
 	if *update {
-		if err := os.WriteFile(path, bytes.TrimSuffix(all.Bytes(), []byte("\n")), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, bytes.TrimSuffix(all.Bytes(), []byte("\n")), 0o644))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/transport"
@@ -51,9 +52,7 @@ func serve(t *testing.T, s *answer.Service, limits ...transport.Limits) *running
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	draining := make(chan struct{})
 	r := &running{addr: l.Addr().String(), logs: logs, draining: draining}
 	r.grpc = start(transport.Config{
@@ -81,9 +80,7 @@ func (r *running) drain() {
 func (r *running) dial(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
