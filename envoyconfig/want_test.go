@@ -22,10 +22,10 @@ func TestShapes(t *testing.T) {
 		`virtual_hosts: []
 typed_per_filter_config:
   a: { "@type": x/` + api.FilterConfig + `, config: { "@type": x/xds.type.v3.TypedStruct, type_url: x/` + api.RateLimitPerRoute + `, value: { domain: 5 } } }`: "f:3:192: domain: found 5, want text",
-		"resources: [{ resource: { virtual_hosts: [] } }, 7]":                                                            "f:1:50: resources: found 7, want an object",
-		`{"configs": [{"@type": "x/envoy.admin.v3.SecretsConfigDump"}, 7]}`:                                              "f:1:63: configs: found 7, want an object",
-		`{"configs": [{"@type": "x/envoy.admin.v3.ListenersConfigDump", "dynamic_listeners": 5}]}`:                       "f:1:85: dynamic_listeners: found 5, want a list of objects",
-		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: HTTP_FILTER, patch: { value: 5, operation: ADD } }] }":    "f:2:65: value: found 5, want an object",
+		"resources: [{ resource: { virtual_hosts: [] } }, 7]":                                                             "f:1:50: resources: found 7, want an object",
+		`{"configs": [{"@type": "x/envoy.admin.v3.SecretsConfigDump"}, 7]}`:                                               "f:1:63: configs: found 7, want an object",
+		`{"configs": [{"@type": "x/envoy.admin.v3.ListenersConfigDump", "dynamic_listeners": 5}]}`:                        "f:1:85: dynamic_listeners: found 5, want a list of objects",
+		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: HTTP_FILTER, patch: { value: 5, operation: ADD } }] }":     "f:2:65: value: found 5, want an object",
 		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: CLUSTER, patch: { value: {name: [x]}, operation: ADD}}] }": "f:2:68: name: found a list of 1, want text",
 		"static_resources: { secrets: 5, listeners: [{ new: 5 }] }\nadmin: 5": "f:1:30: secrets: found 5, want a list of objects\nf:2:8: admin: found 5, want an object\n" +
 			`f:1:52: Envoy 1.40 has no field new here, and rejects it: leave it out; did you mean "name"?`,
