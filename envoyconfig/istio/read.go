@@ -182,11 +182,6 @@ func (p *Patch) Completes(other *Patch) bool {
 // HostMatch is the virtual hosts that a patch is for; all of them without a name and a domain.
 type HostMatch struct{ Name, Domain string }
 
-// Takes reports whether a patch with this match applies to the hosts of another match.
-func (m HostMatch) Takes(other HostMatch) bool {
-	return (m.Name == "" || m.Name == other.Name) && (m.Domain == "" || m.Domain == other.Domain)
-}
-
 // Host returns the virtual hosts that a patch is for.
 func (p *Patch) Host() HostMatch {
 	host := p.match.At("route_configuration", "vhost")
