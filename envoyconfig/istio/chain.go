@@ -42,7 +42,7 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	}
 	for _, f := range all {
 		for _, p := range f.Patches {
-			if completed[p] || !(p.Limits && sends || p.Sends && limits) {
+			if completed[p] || (!p.Limits || !sends) && (!p.Sends || !limits) {
 				continue
 			}
 			for _, o := range all {
