@@ -21,11 +21,13 @@ func (c *Config) envoyFilter(n *tree.Node) {
 	f, wrong := istio.Read(n)
 	c.judge.Wrong = append(c.judge.Wrong, wrong...)
 	c.envoyFilters, c.patches = append(c.envoyFilters, f), append(c.patches, f.Patches...)
+	c.judge.Strict = true
 	for _, p := range f.Patches {
 		if p.Value.Kind == tree.Object {
 			c.patch(p)
 		}
 	}
+	c.judge.Strict = false
 }
 
 // patch judges the value of a patch, and takes in what is a resource by itself. A part that is merged may lack fields,

@@ -79,6 +79,17 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"rate_limits beside route", "          route:\n            # Without this a route with rate limits of its own leaves out those of its\n            # host.\n            include_vh_rate_limits: true\n            rate_limits:\n", "          route: { include_vh_rate_limits: true }\n          rate_limits:\n", "has no field rate_limits here, and rejects it: put it below route"},
 	{"settings of all routes for another filter", routesContext, strings.Replace(routesContext, "VIRTUAL_HOST", "ROUTE_CONFIGURATION", 1) + "      patch:\n        operation: MERGE\n        value:\n" + settingsOfRoute + routesContext, `no rate limit filter has the name "envoy.filters.http.rate_limit"`},
 	{"settings with a field that Envoy lacks", hostPatch, "        operation: MERGE\n        value:\n" + strings.Replace(settingsOfRoute, "PerRoute }", "PerRoute, domains: x }", 1), `no field domains here, and rejects it: leave it out; did you mean "domain"?`},
+	{"the group of another API", "apiVersion: networking.istio.io/v1alpha3", "apiVersion: network.istio.io/v1alpha3", `apiVersion: found "network.istio.io/v1alpha3", which has no EnvoyFilter: write networking.istio.io/v1alpha3`},
+	{"a filter by its name alone", "subFilter: { name: envoy.filters.http.router }", "subFilter: envoy.filters.http.router", `subFilter: found "envoy.filters.http.router", want an object`},
+	{"a route by its name alone", "route: { name: reports }", "route: reports", `route: found "reports", want an object`},
+	{"a list of virtual hosts", `vhost: { name: "shop.example.com:80" }`, `vhost: [{ name: "shop.example.com:80" }]`, "vhost: found a list of 1, want an object"},
+	{"a port by its name", "        listener:\n", "        listener:\n          portNumber: http\n", `portNumber: found "http", want a whole number`},
+	{"a priority in words", "spec:\n  workloadSelector", "spec:\n  priority: high\n  workloadSelector", `priority: found "high", want a whole number`},
+	{"two ways to select", "spec:\n  workloadSelector", "spec:\n  targetRefs: [{ kind: Gateway, name: shop }]\n  workloadSelector", "Istio takes targetRefs or workloadSelector alone: leave one out"},
+	{"a class that Istio lacks", "        operation: INSERT_BEFORE", "        filterClass: AUTHENTICATION\n        operation: INSERT_BEFORE", `filterClass: found "AUTHENTICATION", want UNSPECIFIED or AUTHN`},
+	{"a version that is no pattern", "        context: GATEWAY\n        listener", "        context: GATEWAY\n        proxy: { proxyVersion: '^1.(' }\n        listener", "proxyVersion: found \"^1.(\", want a regular expression"},
+	{"one action without its list", "                - request_headers: { header_name: x-user, descriptor_key: user }\n    - applyTo", "                  request_headers: { header_name: x-user, descriptor_key: user }\n    - applyTo", "actions: found an object of 1, want a list of objects"},
+	{"one endpoint without its list", "                  - endpoint:", "                    endpoint:", "lb_endpoints: found an object of 1, want a list of objects"},
 }
 
 // TestIstioMistakes plants mistakes that people make into a good EnvoyFilter, in which nothing is found.

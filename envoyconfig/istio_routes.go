@@ -12,7 +12,8 @@ import (
 func newPatchedTable(chain istio.Chain) *table {
 	t := &table{node: &tree.Missing}
 	var keys []istio.HostMatch
-	for _, p := range chain {
+	hosts := index[istio.HostMatch]{}
+	for i, p := range chain {
 		switch {
 		case !p.Value.There():
 		case p.ApplyTo == istio.RouteConfiguration:
@@ -22,12 +23,20 @@ func newPatchedTable(chain istio.Chain) *table {
 			h := newHost(p.Value)
 			h.routes = tree.All(p.Value.Field("routes"), newRoute)
 			t.hosts = append(t.hosts, h)
-		case (p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute) && !slices.Contains(keys, p.Host()):
-			keys = append(keys, p.Host())
+		case p.ApplyTo == istio.VirtualHost, p.ApplyTo == istio.HTTPRoute:
+			key := p.Host()
+			if len(hosts[key]) == 0 {
+				keys = append(keys, key)
+			}
+			hosts[key] = append(hosts[key], i)
 		}
 	}
 	for _, key := range keys {
-		t.hosts = append(t.hosts, newPatchedHost(chain, key))
+		var patches []*istio.Patch
+		for _, i := range hosts.of(key, istio.HostMatch{Name: key.Name}, istio.HostMatch{Domain: key.Domain}, istio.HostMatch{}) {
+			patches = append(patches, chain[i])
+		}
+		t.hosts = append(t.hosts, newPatchedHost(patches, key))
 	}
 	if len(t.hosts) == 0 && t.node.There() {
 		t.hosts = []*virtualHost{{node: &tree.Missing, routes: []*route{{node: t.node, action: &tree.Missing, fragment: true}}}}
@@ -35,20 +44,32 @@ func newPatchedTable(chain istio.Chain) *table {
 	return t
 }
 
+// index has the positions of patches in a list, by their match.
+type index[K comparable] map[K][]int
+
+// of returns the positions of the patches with any of the given matches, in their order.
+func (x index[K]) of(matches ...K) (all []int) {
+	for _, match := range matches {
+		all = append(all, x[match]...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // newPatchedHost returns the virtual host of a match, after all patches for it. Their policies keep the nodes of the
 // files, by which the checks know them.
-func newPatchedHost(chain istio.Chain, key istio.HostMatch) *virtualHost {
+func newPatchedHost(patches []*istio.Patch, key istio.HostMatch) *virtualHost {
 	h := &virtualHost{node: &tree.Missing, name: key.Name}
-	var routes, added []*istio.Patch
-	names := []string{}
-	for _, p := range chain {
+	var added []*istio.Patch
+	names, routes := []string{}, index[string]{}
+	for i, p := range patches {
 		switch {
-		case !p.Value.There() || !p.Host().Takes(key):
 		case p.ApplyTo == istio.VirtualHost && p.Merges():
 			h.node = istio.Merge(h.node, p.Value)
 			h.policies = append(h.policies, newPolicies(p.Value.Field("rate_limits"))...)
 		case p.ApplyTo == istio.HTTPRoute && p.Merges():
-			routes, names = append(routes, p), append(names, p.Route())
+			name := p.Route()
+			routes[name], names = append(routes[name], i), append(names, name)
 		case p.ApplyTo == istio.HTTPRoute:
 			added = append(added, p)
 		}
@@ -59,11 +80,9 @@ func newPatchedHost(chain istio.Chain, key istio.HostMatch) *virtualHost {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		r := &route{node: &tree.Missing, fragment: true}
-		for _, p := range routes {
-			if p.Route() == "" || p.Route() == name {
-				r.node = istio.Merge(r.node, p.Value)
-				r.policies = append(r.policies, newPolicies(p.Value.At("route", "rate_limits"))...)
-			}
+		for _, i := range routes.of("", name) {
+			r.node = istio.Merge(r.node, patches[i].Value)
+			r.policies = append(r.policies, newPolicies(patches[i].Value.At("route", "rate_limits"))...)
 		}
 		r.action = r.node.Field("route")
 		if !r.node.There() {

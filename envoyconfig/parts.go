@@ -50,8 +50,19 @@ func (c *Config) part(n *tree.Node) bool {
 
 // isOther reports whether n is a resource of xDS that is of no account here, such as endpoints and secrets.
 func isOther(n *tree.Node) bool {
-	return strings.HasPrefix(n.TypeName(), "envoy.") || n.Field("cluster_name").There() && n.Field("endpoints").There() ||
+	typeName, _ := n.Typed()
+	return strings.HasPrefix(typeName, "envoy.") || n.Field("cluster_name").There() && n.Field("endpoints").There() ||
 		n.Field("name").There() && (n.Field("tls_certificate").There() || n.Field("validation_context").There() || n.Field("generic_secret").There())
+}
+
+// isGloo reports whether n is a virtual host of a Proxy of Gloo, or has a list of them. Their routes have matchers in place
+// of match.
+func isGloo(n *tree.Node) bool {
+	if hosts := n.Field("virtual_hosts"); hosts.Kind == tree.List && len(hosts.Nodes) > 0 {
+		n = &hosts.Nodes[0]
+	}
+	routes := n.Field("routes")
+	return routes.Kind == tree.List && len(routes.Nodes) > 0 && routes.Nodes[0].Field("matchers").There()
 }
 
 // isPolicies reports whether a list is one of actions, which rules have under the same name otherwise.

@@ -79,6 +79,8 @@ func TestParts(t *testing.T) {
 		"routes that are not given":          {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s").Replace(listenerText[1:strings.Index(listenerText, "route_config:")]) + "rds: { route_config_name: other, config_source: { ads: {} } }\n"}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: give the answer of /config_dump, or the RouteConfiguration "other", too`}},
 		"listeners that are not given":       {[]string{"dynamic_resources: { lds_config: { ads: {} } }\nstatic_resources: {}"}, []string{"0:1:34: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
 		"endpoints and secrets beside":       {[]string{"- { clusterName: a, endpoints: [] }", "- { name: s, tlsCertificate: {} }\n- { name: t, '@type': x/envoy.extensions.transport_sockets.tls.v3.Secret }", filterText, routesText}, []string{"2:1:1: " + noteParts}},
+		"lists of endpoints and secrets":     {[]string{"resources: [{ '@type': x/envoy.config.endpoint.v3.ClusterLoadAssignment, cluster_name: a }]", "resources: [{ '@type': x/envoy.extensions.transport_sockets.tls.v3.Secret, name: s }]", filterText, routesText}, []string{"2:1:1: " + noteParts}},
+		"a filter that is a struct":          {[]string{"- { name: w, typed_config: { '@type': x/udpa.type.v1.TypedStruct, type_url: x/envoy.extensions.filters.http.wasm.v3.Wasm, value: {} } }", filterText, routesText}, []string{"1:1:1: " + noteParts}},
 		"a route behind one of another file": {[]string{filterText, "match: { prefix: / }\nroute: { cluster: a }", "match: { prefix: /x }\nroute: { cluster: a, rate_limits: " + userPolicy + " }"}, []string{"0:1:1: " + noteParts}},
 		"clusters alone":                     {[]string{"name: a\nload_assignment: { cluster_name: a }"}, []string{"0:1:1: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
 		"a filter that is not looked at": {[]string{"filter_chains: [{ filters: [{ name: edge, typed_config: { '@type': x/envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy, thrift_filters: [{ typed_config: " +
@@ -165,7 +167,7 @@ func TestRulesOfSeveralEnvoys(t *testing.T) {
 
 // TestConnections has a filter that asks when a connection begins.
 func TestConnections(t *testing.T) {
-	const text = "filter_chains: [{ filters: [{ name: edge, typed_config: { '@type': x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: a, domain: shop, timeout: 0.25s, descriptors: [{ entries: [{ key: user, value: al }] }] } }] }]"
+	const text = "filter_chains: [{ filters: [{ name: edge, typed_config: { '@type': x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: a, domain: shop, timeout: 0.25s, descriptors: [{ entries: [{ key: user, value: al }] }] } }, { name: tcp, typed_config: { '@type': x/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: b, cluster: new } }] }]"
 	if got := checkTexts(t, text); len(got) > 0 {
 		t.Errorf("found %q", got)
 	}

@@ -109,6 +109,17 @@ func unrecognised(name string, roots []tree.Node) error {
 			return fmt.Errorf("%v: found an object of kind %s, of which %s", n.Pos(), rules.Shorten(n.Field("kind").Text), maker)
 		}
 	}
+	for i := range roots {
+		var hosts *tree.Node
+		roots[i].Each(func(n *tree.Node) {
+			if hosts == nil && isGloo(n) {
+				hosts = n
+			}
+		})
+		if hosts != nil {
+			return fmt.Errorf("%v: found virtual hosts of a Proxy of Gloo, of which %s", hosts.Pos(), makerOf("gloo.solo.io"))
+		}
+	}
 	return fmt.Errorf("%v: found %s, which is no configuration of Envoy: want a bootstrap (static_resources or dynamic_resources), "+
 		"xDS resources (resources, or @type), routes, the answer of /config_dump (configs), or Istio's (kind: EnvoyFilter)", pos, found)
 }
@@ -156,6 +167,8 @@ func (c *Config) document(n *tree.Node) (found bool) {
 			found = c.document(below) || found
 		}
 		return found
+	case isGloo(n):
+		return false
 	case n.Field("http_filters").Kind == tree.List && (n.Field("rate_limits").Kind == tree.List || n.Field("typed_per_filter_config").There()):
 		c.snippet(n)
 	case kind == "EnvoyFilter":

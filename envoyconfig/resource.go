@@ -56,14 +56,14 @@ func (c *Config) take(n *tree.Node, message string) bool {
 	return true
 }
 
-// resources takes in a list of resources, and reports whether any is one. Each may stand in an
-// envoy.service.discovery.v3.Resource.
+// resources takes in a list of resources, and reports whether any is one, also if it is of no account here. Each may
+// stand in an envoy.service.discovery.v3.Resource.
 func (c *Config) resources(list *tree.Node) (found bool) {
 	for n := range list.Elements() {
 		if inner := n.Field("resource"); inner.There() {
 			n = inner
 		}
-		found = c.resource(n) || found
+		found = c.resource(n) || isOther(n) || found
 	}
 	return found
 }

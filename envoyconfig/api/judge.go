@@ -28,6 +28,8 @@ type Judge struct {
 	// Running is set while the dump of a running Envoy is judged. That Envoy has accepted it, so only values that cannot
 	// be read are wrong.
 	Running bool
+	// Strict is set while values are judged that istiod reads, which takes no single value for a list of it.
+	Strict bool
 	// strange are fields that the newest release does not have, deprecated those that it
 	// rejects unless the runtime allows them, and lacking those that are missing outside of rate limits.
 	strange, deprecated, lacking []*FaultError
@@ -267,7 +269,7 @@ func (j *Judge) field(n *tree.Node, f *field) {
 func (j *Judge) list(n *tree.Node, f *field, label string) {
 	if n.Kind != tree.List {
 		// Envoy takes a single value for a list of it.
-		if !f.takes(n) {
+		if j.Strict || !f.takes(n) {
 			j.unreadable(n, label, "a list of "+f.wanted().many)
 			return
 		}

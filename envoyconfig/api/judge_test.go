@@ -54,7 +54,7 @@ func TestFieldsAreEnvoys(t *testing.T) {
 		}
 	}
 	// Of other formats, and of parts of these.
-	for name := range strings.FieldsSeq(`data items json_patches kind operation resource api_version type_url apply_to vhost route_configuration cluster_name listener route_config ecds_filter active_state`) {
+	for name := range strings.FieldsSeq(`data items json_patches kind operation resource api_version type_url apply_to vhost route_configuration cluster_name listener route_config ecds_filter active_state matchers`) {
 		known[name] = true
 	}
 	sources, err := filepath.Glob("../*.go")

@@ -45,6 +45,11 @@ var semantics = map[string]func(j *Judge, n *tree.Node){
 
 	ConnectionManager: judgeManager,
 	Listener:          judgeListener,
+	"envoy.config.listener.v3.ListenerFilter":   extension("envoy.extensions.filters.listener."),
+	"envoy.config.listener.v3.Filter":           extension(networkFilters),
+	"envoy.config.accesslog.v3.AccessLog":       extension("envoy.extensions.access_loggers."),
+	"envoy.config.core.v3.TransportSocket":      extension(transportSockets),
+	"envoy.config.overload.v3.ResourceMonitor":  extension("envoy.extensions.resource_monitors."),
 	"envoy.config.listener.v3.FilterChainMatch": judgeServerNames,
 	"envoy.config.core.v3.SubstitutionFormatString": func(j *Judge, n *tree.Node) {
 		for _, at := range []*tree.Node{n.Field("text_format"), n.At("text_format_source", "inline_string")} {
@@ -136,6 +141,9 @@ func judgeHeaderToMetadata(j *Judge, n *tree.Node) {
 	for _, list := range []string{"request_rules", "response_rules"} {
 		for rule := range n.Field(list).Elements() {
 			exactlyOne("header", "cookie")(j, rule)
+			if !rule.Field("on_header_present").There() && !rule.Field("on_header_missing").There() {
+				j.Reject(rule, "Envoy needs one of on_header_present, on_header_missing")
+			}
 			if missing := rule.Field("on_header_missing"); missing.There() && missing.Field("value").Text == "" {
 				j.Reject(missing, "%s: Envoy rejects it without value: add it", missing.Name)
 			}

@@ -23,28 +23,87 @@ func judgeManager(j *Judge, n *tree.Node) {
 	}
 }
 
-const httpFilters = "envoy.extensions.filters.http."
+// The packages of kinds of extensions.
+const (
+	httpFilters      = "envoy.extensions.filters.http."
+	networkFilters   = "envoy.extensions.filters.network."
+	transportSockets = "envoy.extensions.transport_sockets."
+)
 
-// terminal are the beginnings of the names of messages of filters that can be the last one.
-var terminal = []string{httpFilters + "router.", httpFilters + "dynamic_modules.", httpFilters + "mcp_router.", httpFilters + "file_server.", httpFilters + "composite.", httpFilters + "match_delegate."}
-
-// filters judges the types and the order of a list of HTTP filters: the router is the last one. Excerpts may leave it out.
-func (j *Judge) filters(list *tree.Node) {
-	for i := range list.Nodes {
-		if typeName, _ := list.Nodes[i].Field("typed_config").Typed(); typeName == Router && i < len(list.Nodes)-1 {
-			j.rejectWhole(&list.Nodes[i], "the router is not the last of http_filters, and Envoy rejects that: put it behind the others")
-			return
+// extension judges the typed_config of an extension whose kind has the given package. Types of other makers may be of any.
+func extension(kind string) func(j *Judge, n *tree.Node) {
+	return func(j *Judge, n *tree.Node) {
+		typed := n.Field("typed_config")
+		switch typeName, _ := typed.Typed(); {
+		case typeName == "" && !n.Field("config_discovery").There():
+			j.rejectWhole(n, `Envoy rejects %s without typed_config, whose "@type" says which extension it is`, n.Field("name").Shown())
+		case strings.HasPrefix(typeName, "envoy.extensions.filters.") && !strings.HasPrefix(typeName, kind):
+			j.Reject(typed.Field("@type"), "Envoy does not take %s here, and rejects it", typeName)
 		}
 	}
+}
+
+// lastNetworkFilters are to be the last of a filter chain, and passingNetworkFilters are not to be.
+var (
+	lastNetworkFilters = []string{
+		ConnectionManager, networkFilters + "tcp_proxy.v3.TcpProxy", networkFilters + "redis_proxy.v3.RedisProxy", networkFilters + "thrift_proxy.v3.ThriftProxy",
+		networkFilters + "dubbo_proxy.v3.DubboProxy", networkFilters + "echo.v3.Echo", networkFilters + "direct_response.v3.Config",
+	}
+	passingNetworkFilters = []string{
+		NetworkRateLimit, networkFilters + "local_ratelimit.v3.LocalRateLimit", networkFilters + "connection_limit.v3.ConnectionLimit", networkFilters + "rbac.v3.RBAC",
+		networkFilters + "ext_authz.v3.ExtAuthz", networkFilters + "set_filter_state.v3.Config", networkFilters + "sni_cluster.v3.SniCluster",
+		networkFilters + "mongo_proxy.v3.MongoProxy", networkFilters + "zookeeper_proxy.v3.ZooKeeperProxy", networkFilters + "wasm.v3.Wasm",
+	}
+)
+
+// networkFilters judges the order of the filters of a chain.
+func (j *Judge) networkFilters(list *tree.Node) {
 	for i := range list.Nodes {
-		typed := list.Nodes[i].Field("typed_config")
-		typeName, _ := typed.Typed()
 		last := i == len(list.Nodes)-1
-		switch known := messages.get(typeName) != nil && !list.Nodes[i].Field("is_optional").Yes(false); {
-		case known && strings.HasPrefix(typeName, "envoy.") && !strings.HasPrefix(typeName, httpFilters) && !strings.HasPrefix(typeName, "envoy.extensions.common.matching."):
+		switch typeName, _ := list.Nodes[i].Field("typed_config").Typed(); {
+		case !last && slices.Contains(lastNetworkFilters, typeName):
+			j.rejectWhole(&list.Nodes[i], "the filter is not the last of filters, and Envoy rejects that: put it behind the others")
+		case last && slices.Contains(passingNetworkFilters, typeName):
+			j.rejectWhole(&list.Nodes[i], "the filter is the last of filters, and Envoy rejects that: put tcp_proxy or http_connection_manager behind it")
+		}
+	}
+}
+
+// absentFilters are in the API of Envoy, but not in its releases.
+var absentFilters = []string{httpFilters + "gzip.v3.Gzip", httpFilters + "kill_request.v3.KillRequest"}
+
+// isTerminal reports whether a filter is to be the last one. Few are; the type of a filter that is found elsewhere is unknown.
+func isTerminal(typeName string, config *tree.Node) bool {
+	switch typeName {
+	case Router, httpFilters + "mcp_router.v3.McpRouter":
+		return true
+	case httpFilters + "dynamic_modules.v3.DynamicModuleFilter":
+		return config.Field("terminal_filter").Yes(false)
+	default:
+		return false
+	}
+}
+
+// filters judges the types and the order of a list of HTTP filters: the last one is the router, or another one that is
+// terminal. Excerpts may leave it out.
+func (j *Judge) filters(list *tree.Node) {
+	for i := range list.Nodes {
+		n := &list.Nodes[i]
+		typed := n.Field("typed_config")
+		typeName, config := typed.Typed()
+		last, terminal := i == len(list.Nodes)-1, isTerminal(typeName, config)
+		known := messages.get(typeName) != nil && strings.HasPrefix(typeName, "envoy.")
+		http := strings.HasPrefix(typeName, httpFilters) || strings.HasPrefix(typeName, "envoy.extensions.common.matching.")
+		switch {
+		case terminal && !last:
+			j.rejectWhole(n, "the router is not the last of http_filters, and Envoy rejects that: put it behind the others")
+			return
+		case (known && !http || slices.Contains(absentFilters, typeName)) && !n.Field("is_optional").Yes(false):
 			j.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it", typeName)
-		case last && known && strings.HasPrefix(typeName, httpFilters) && !slices.ContainsFunc(terminal, func(prefix string) bool { return strings.HasPrefix(typeName, prefix) }):
-			j.rejectWhole(&list.Nodes[i], "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
+		case known && http && last && !terminal:
+			j.rejectWhole(n, "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
+		case last && n.Field("disabled").Yes(false):
+			j.Reject(n.Field("disabled"), "the filter is the last of http_filters, and Envoy rejects it disabled: leave that out")
 		}
 	}
 }
@@ -69,7 +128,12 @@ func judgeListener(j *Judge, n *tree.Node) {
 	}
 	seen := map[uint64]bool{}
 	seed := maphash.MakeSeed()
+	j.networkFilters(n.At("default_filter_chain", "filters"))
 	for chain := range n.Field("filter_chains").Elements() {
+		j.networkFilters(chain.Field("filters"))
+		if at := chain.At("transport_socket", "typed_config", "@type"); strings.HasSuffix(at.Text, transportSockets+"tls.v3.UpstreamTlsContext") {
+			j.Reject(at, "a listener takes DownstreamTlsContext")
+		}
 		var h maphash.Hash
 		h.SetSeed(seed)
 		match := chain.Field("filter_chain_match")
@@ -123,6 +187,9 @@ func judgeCluster(j *Judge, n *tree.Node) {
 		case kind == "ORIGINAL_DST" && policy.There() && !provided:
 			j.Reject(policy, "%s: found %s, and a cluster of type ORIGINAL_DST needs CLUSTER_PROVIDED", policy.Name, policy.Shown())
 		}
+	}
+	if at := n.At("transport_socket", "typed_config", "@type"); strings.HasSuffix(at.Text, transportSockets+"tls.v3.DownstreamTlsContext") {
+		j.Reject(at, "a cluster takes UpstreamTlsContext")
 	}
 	ring := n.Field("ring_hash_lb_config")
 	if most := ring.Field("maximum_ring_size"); most.There() && most.Uint(0) < ring.Field("minimum_ring_size").Uint(1024) {

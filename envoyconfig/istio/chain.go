@@ -17,11 +17,24 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	slices.SortStableFunc(all, func(a, b *EnvoyFilter) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.rank, b.rank))
 	})
+	limits, sends := false, false
+	for _, f := range all {
+		limits = limits || slices.ContainsFunc(f.Patches, isLimit)
+		sends = sends || slices.ContainsFunc(f.Patches, isSender)
+	}
 	seen := map[string]bool{}
+	completed := map[*Patch]bool{}
 	take := func(s scope) {
-		if !seen[s.key()] {
-			seen[s.key()] = true
-			chains = append(chains, chainsOf(all, s)...)
+		if seen[s.key()] {
+			return
+		}
+		seen[s.key()] = true
+		for _, chain := range chainsOf(all, s) {
+			chains = append(chains, chain)
+			limits, sends := slices.ContainsFunc(chain, isLimit), slices.ContainsFunc(chain, isSender)
+			for _, p := range chain {
+				completed[p] = completed[p] || p.Limits && sends || p.Sends && limits
+			}
 		}
 	}
 	for _, f := range all {
@@ -29,8 +42,7 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	}
 	for _, f := range all {
 		for _, p := range f.Patches {
-			isComplete := func(c Chain) bool { return slices.ContainsFunc(c, p.Completes) && c.Has(p) }
-			if !p.Limits && !p.Sends || slices.ContainsFunc(chains, isComplete) {
+			if completed[p] || (!p.Limits || !sends) && (!p.Sends || !limits) {
 				continue
 			}
 			for _, o := range all {
@@ -42,6 +54,9 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	}
 	return chains
 }
+
+func isLimit(p *Patch) bool  { return p.Limits }
+func isSender(p *Patch) bool { return p.Sends }
 
 // chainsOf returns a chain for each context of the patches that the proxies of a scope get.
 func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {

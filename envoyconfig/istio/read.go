@@ -3,6 +3,7 @@ package istio
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,9 @@ const (
 	Listener           = "LISTENER"
 	ExtensionConfig    = "EXTENSION_CONFIG"
 )
+
+// apiGroup is the group of the API that has EnvoyFilters.
+const apiGroup = "networking.istio.io"
 
 // The operations and the contexts of patches.
 const (
@@ -47,6 +51,8 @@ var (
 	ofFilters  = append([]string{merge, remove, replace}, additions...)
 	ofObjects  = append([]string{merge, mergeLists, remove}, additions...)
 	operations = append([]string{mergeLists}, ofFilters...)
+
+	filterClasses = []string{"UNSPECIFIED", "AUTHN", "AUTHZ", "STATS"}
 )
 
 // targets are those of patches: the operations that istiod carries out for each, the field of match that it looks
@@ -98,6 +104,13 @@ func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 	if f.scope.namespace != rootNamespace {
 		f.rank = 1
 	}
+	group, _, _ := strings.Cut(n.Field("api_version").Text, "/")
+	if at := n.Field("api_version"); at.There() && group != apiGroup {
+		wrong = append(wrong, fmt.Errorf("%v: apiVersion: found %s, which has no EnvoyFilter: write %s/v1alpha3", at.Pos(), at.Shown(), apiGroup))
+	}
+	if at := n.At("spec", "target_refs"); len(at.Nodes) > 0 && n.At("spec", "workload_selector").There() {
+		wrong = append(wrong, fmt.Errorf("%v: Istio takes targetRefs or workloadSelector alone: leave one out", at.Pos()))
+	}
 	for patch := range n.At("spec", "config_patches").Elements() {
 		p := &Patch{
 			of: f, Node: patch, Value: patch.At("patch", "value"), match: patch.Field("match"),
@@ -126,6 +139,11 @@ func (p *Patch) check() (wrong []error) {
 	oneOf(p.match.Field("context"), "context", contexts)
 	oneOf(p.Node.Field("apply_to"), "applyTo", names)
 	oneOf(patch.Field("operation"), "operation", operations)
+	oneOf(patch.Field("filter_class"), "filterClass", filterClasses)
+	version := p.match.At("proxy", "proxy_version")
+	if _, err := regexp.Compile(version.Text); err != nil {
+		report(version, "proxyVersion: found %s, want a regular expression", version.Shown())
+	}
 	if p.Context == waypoint {
 		return wrong // istiod validates no more
 	}
@@ -163,11 +181,6 @@ func (p *Patch) Completes(other *Patch) bool {
 
 // HostMatch is the virtual hosts that a patch is for; all of them without a name and a domain.
 type HostMatch struct{ Name, Domain string }
-
-// Takes reports whether a patch with this match applies to the hosts of another match.
-func (m HostMatch) Takes(other HostMatch) bool {
-	return (m.Name == "" || m.Name == other.Name) && (m.Domain == "" || m.Domain == other.Domain)
-}
 
 // Host returns the virtual hosts that a patch is for.
 func (p *Patch) Host() HostMatch {

@@ -11,28 +11,53 @@ import (
 
 // fields are those of the objects that the CRD has, by their paths. What has no entry may have any fields.
 var fields = map[string]string{
-	"":                                   "apiVersion kind metadata spec status",
-	".spec":                              "configPatches priority targetRefs workloadSelector",
-	".spec.workloadSelector":             "labels",
-	".spec.configPatches":                "applyTo match patch",
-	".spec.configPatches.patch":          "filterClass operation value",
-	".spec.configPatches.match":          "cluster context listener proxy routeConfiguration waypoint",
-	".spec.configPatches.match.cluster":  "name portNumber service subset",
-	".spec.configPatches.match.proxy":    "metadata proxyVersion",
-	".spec.configPatches.match.listener": "filterChain listenerFilter name portName portNumber",
-	".spec.configPatches.match.listener.filterChain":                  "applicationProtocols destinationPort filter name sni transportProtocol",
-	".spec.configPatches.match.listener.filterChain.filter":           "name subFilter",
-	".spec.configPatches.match.listener.filterChain.filter.subFilter": "name",
-	".spec.configPatches.match.routeConfiguration":                    "gateway name portName portNumber vhost",
-	".spec.configPatches.match.routeConfiguration.vhost":              "domainName name route",
-	".spec.configPatches.match.routeConfiguration.vhost.route":        "action name",
+	"":                                     "apiVersion kind metadata spec status",
+	".spec":                                "configPatches priority targetRefs workloadSelector",
+	".spec.workloadSelector":               "labels",
+	".spec.configPatches[]":                "applyTo match patch",
+	".spec.configPatches[].patch":          "filterClass operation value",
+	".spec.configPatches[].match":          "cluster context listener proxy routeConfiguration waypoint",
+	".spec.configPatches[].match.cluster":  "name portNumber service subset",
+	".spec.configPatches[].match.proxy":    "metadata proxyVersion",
+	".spec.configPatches[].match.listener": "filterChain listenerFilter name portName portNumber",
+	".spec.configPatches[].match.listener.filterChain":                  "applicationProtocols destinationPort filter name sni transportProtocol",
+	".spec.configPatches[].match.listener.filterChain.filter":           "name subFilter",
+	".spec.configPatches[].match.listener.filterChain.filter.subFilter": "name",
+	".spec.configPatches[].match.routeConfiguration":                    "gateway name portName portNumber vhost",
+	".spec.configPatches[].match.routeConfiguration.vhost":              "domainName name route",
+	".spec.configPatches[].match.routeConfiguration.vhost.route":        "action name",
 }
 
-// strange returns an error for each field below n, of a path, that the CRD does not have. Kubernetes knows camelCase alone.
+// objectLists are the paths of lists of objects, and numbers those of whole numbers.
+var (
+	objectLists = []string{".spec.configPatches", ".spec.targetRefs"}
+	numbers     = []string{
+		".spec.priority", ".spec.configPatches[].match.cluster.portNumber", ".spec.configPatches[].match.listener.portNumber",
+		".spec.configPatches[].match.listener.filterChain.destinationPort", ".spec.configPatches[].match.routeConfiguration.portNumber",
+	}
+)
+
+// strange returns an error for each field below n, of a path, that the CRD does not have, and for each value of another
+// kind. Kubernetes knows camelCase alone.
 func strange(n *tree.Node, path string) (wrong []error) {
 	names, known := fields[path]
+	want := ""
+	switch {
+	case n.Kind == tree.Null:
+	case slices.Contains(objectLists, path):
+		if n.Kind != tree.List {
+			want = "a list of objects"
+		}
+	case known && n.Kind != tree.Object:
+		want = "an object"
+	case slices.Contains(numbers, path) && n.Kind != tree.Number:
+		want = "a whole number"
+	}
+	if want != "" {
+		return []error{fmt.Errorf("%v: %s: found %s, want %s", n.Pos(), n.Name, n.Shown(), want)}
+	}
 	for below := range n.Elements() {
-		wrong = append(wrong, strange(below, path)...)
+		wrong = append(wrong, strange(below, path+"[]")...)
 	}
 	for below := range n.Fields() {
 		if all := strings.Fields(names); known && !slices.Contains(all, below.Name) {
@@ -51,7 +76,7 @@ func remedy(name, path string, all []string) string {
 		switch {
 		case tree.SnakeCase(field) == name:
 			return "write " + field
-		case len(near) == 0 && slices.Contains(strings.Fields(fields[path+"."+field]), name):
+		case len(near) == 0 && slices.Contains(strings.Fields(fields[path+"."+field]+" "+fields[path+"."+field+"[]"]), name):
 			return "put it into " + field
 		}
 	}
