@@ -139,6 +139,7 @@ func scripts(without string) testscript.Params {
 			"unread":       func(ts *testscript.TestScript, _ bool, _ []string) { running(ts).unread(ts) },
 			"delete":       func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodDelete, args[0], "") },
 			"ended":        func(ts *testscript.TestScript, _ bool, args []string) { running(ts).ended(ts, args[0]) },
+			"shows":        shows,
 			"get":          func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodGet, args[0], "") },
 			"post":         func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
 			"statsd":       listenStatsd,
@@ -244,6 +245,26 @@ func ask(ts *testscript.TestScript, method, url, body string) {
 	ts.Check(err)
 	_, err = io.Copy(ts.Stdout(), response.Body)
 	ts.Check(err)
+}
+
+// shows waits until a page matches. A server may count what a client caused after the client has seen it.
+func shows(ts *testscript.TestScript, _ bool, args []string) {
+	want := regexp.MustCompile("(?m)" + args[1])
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); ; <-tick.C {
+		response, err := http.Get(args[0])
+		ts.Check(err)
+		page, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		ts.Check(err)
+		if want.Match(page) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%s does not show %s:\n%s", args[0], args[1], page)
+		}
+	}
 }
 
 func listenStatsd(ts *testscript.TestScript, _ bool, args []string) {
