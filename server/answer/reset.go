@@ -65,7 +65,7 @@ func (s *Service) resetOrLook(ctx context.Context, now limiter.Time, x *Exchange
 func (s *Service) reset(ctx context.Context, now limiter.Time, x *Exchange, i int) (used uint64, err error) {
 	used, err = s.decider.Reset(ctx, now, &x.plan.Batch, x.plan.Names, i)
 	if c := &x.plan.Batch.Charges[i]; err == nil && c.Policy.Leases() {
-		s.book.forgetCounter(c.ID)
+		s.leases.Forget(c.ID)
 	}
 	return used, NotDecided(err)
 }

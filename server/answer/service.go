@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/leases"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -29,11 +30,9 @@ type Service struct {
 	live     *live.Live
 	watched  watched
 	// now is settings.Clock's, nil without it.
-	now  func() limiter.Time
-	book *book
-	// givings has an element for each lease that giveBackMany has begun to give back.
-	givings chan struct{}
-	reviews reviews
+	now    func() limiter.Time
+	leases *leases.Lessor
+	panics *telemetry.Panics // set by [NewHandler]
 	// quota is CountQuota's.
 	quota quotaScratch
 	// onServe is called after the rules have changed.
@@ -61,13 +60,11 @@ type serving struct {
 // NewService returns a service without rules: it answers errNoRules until the
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
-	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, started: metrics.Started, givings: make(chan struct{}, mostGivings)}
+	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, started: metrics.Started}
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
 	if settings.Decider != nil {
 		s.decider, s.later = settings.Decider, true
 	}
-	s.book = newBook(s, settings.LeaseGrace)
-	metrics.Rules.BeforeCollect(s.book.expire)
 	metrics.Conditions.WhileGrows(telemetry.MemoryFull, func() uint64 { return table.Stats().Evicted })
 	if clock := settings.Clock; clock != nil {
 		s.now = func() limiter.Time {
@@ -75,6 +72,11 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 			return now
 		}
 	}
+	s.leases = leases.New(leases.Options{
+		Grace: settings.LeaseGrace, Shared: s.later, Now: s.now, Decider: s.decider, Plan: s.planActive,
+		Panicked: func(value any) { s.panics.Caught(value) }, Metrics: &metrics.Leases,
+	})
+	metrics.Rules.BeforeCollect(s.leases.Expire)
 	return s
 }
 
@@ -135,7 +137,7 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	s.live.Tick(time.Unix(0, int64(now)))
 	s.replaceRows(rows)
 	s.rules.Store(&serving{set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
-	s.reviewLeases(true)
+	s.leases.Review(true)
 	if changed := s.onServe.Load(); changed != nil {
 		(*changed)()
 	}
@@ -212,6 +214,13 @@ func (s *Service) Metrics() *telemetry.Metrics { return s.metrics }
 
 // Up reports whether what decides can be reached.
 func (s *Service) Up() bool { return s.decider.Up() }
+
+// caught is deferred by goroutines that answer no call. A panic there is a bug, and must not end the process.
+func (s *Service) caught() {
+	if p := recover(); p != nil {
+		s.panics.Caught(p)
+	}
+}
 
 // DecidesLater reports whether requests may be decided after [Service.Begin] has returned.
 func (s *Service) DecidesLater() bool { return s.later }

@@ -44,7 +44,7 @@ func (s *Service) Watch(ctx context.Context) {
 
 // Tick does what [Service.Watch] does each second.
 func (s *Service) Tick(now time.Time) {
-	defer s.book.caught()
+	defer s.caught()
 	s.live.Tick(now)
 	s.metrics.Conditions.Tick(now)
 	w := &s.watched
