@@ -31,7 +31,7 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 		if s.later {
 			granted.Name = append([]byte(nil), x.plan.Names[at]...)
 		}
-		s.leases.Grant(x.at, &granted, c.Policy, leases.Origin{
+		s.leases.Grant(x.at, &granted, c.Policy, &leases.Origin{
 			Limit: x.plan.LeaseLimit(i, at), Domain: x.decoder.req.Domain, Descriptor: &x.decoder.req.Descriptors[i],
 		})
 	}

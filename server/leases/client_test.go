@@ -479,6 +479,22 @@ func TestTransitionsOfClients(t *testing.T) {
 			state{connected, true, known, 1},
 			state{connected, true, known, 1},
 		},
+		"suspected, call on the closed connection": { // a store has decided it since
+			func(c *clients, b *Connection) { b.Close(Abrupt, 5); c.call(b, 0) },
+			state{condemned, true, known, 2},
+			state{disconnected, true, known, 0},
+		},
+		"suspected, call on the closed connection that had no lease": {
+			func(c *clients, b *Connection) {
+				last := c.Connect("a")
+				c.call(b, c.last.Number)
+				b.Close(Abrupt, 5)
+				c.call(b, 0)
+				last.Close(Abrupt, 0)
+			},
+			state{condemned, true, known, 1},
+			state{disconnected, true, known, 0},
+		},
 		"suspected, close gracefully": {
 			func(c *clients, b *Connection) {
 				last := c.Connect("a")

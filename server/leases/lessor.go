@@ -15,18 +15,18 @@ import (
 // A Lessor tracks the leases that this process has granted. Its methods, and those of its connections, may be called
 // concurrently.
 type Lessor struct {
-	options Options
-	latest  atomic.Int64  // the time of the newest request
-	slots   chan struct{} // has an element for each lease that revokeMany is returning
-	reviews reviews
-
-	mu      sync.Mutex // protects all fields below, and all leases, clients and connections
+	mu      sync.Mutex // protects the fields up to originBytes, and all leases, clients and connections
 	leases  map[Key]*lease
 	queue   queue // all leases, by the time when they expire
 	clients map[string]*client
 	spare   []*lease // memory of ended leases, so that calls leave no garbage
 	// originBytes is the length of all origins.
 	originBytes int
+
+	latest  atomic.Int64 // the time of the newest request
+	options Options
+	slots   chan struct{} // has an element for each lease that revokeMany is returning
+	reviews reviews
 }
 
 // Options are those of a [Lessor].
@@ -122,7 +122,7 @@ func New(options Options) *Lessor {
 }
 
 // Grant tracks a lease of a counter with the given policy.
-func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy, origin Origin) {
+func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy, origin *Origin) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.expireLocked(now)
@@ -140,7 +140,7 @@ func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy,
 	}
 	l.Lease = *granted
 	l.policy = policy.Bare(l.policy.Reserve)
-	l.origin = appendOrigin(l.origin, &origin)
+	l.origin = appendOrigin(l.origin, origin)
 	if t.originBytes+len(l.origin) > maxOriginBytes {
 		l.origin = spareOrigin(l.origin)
 	}

@@ -133,7 +133,7 @@ func (c *clients) call(over *Connection, lease uint64) uint64 {
 	r := request()
 	c.Grant(now, &Lease{
 		Key: c.last, Counters: c.counters, Connection: over, Stream: c.stream, Expires: now + limiter.Time(charge.Policy.HeldFor()),
-	}, charge.Policy, Origin{p.LeaseLimit(0, 0), r.Domain, &r.Descriptors[0]})
+	}, charge.Policy, &Origin{p.LeaseLimit(0, 0), r.Domain, &r.Descriptors[0]})
 	return lease
 }
 
@@ -201,7 +201,7 @@ func TestEventsEndLeases(t *testing.T) {
 			c.Forget(c.last.ID)
 		}, after{recycled: 1}},
 		displaced: {func(c *clients, _ *Connection, _ uint64) { // by one of the same key; see TestTheLessorIsBounded
-			c.Grant(c.options.Now(), &Lease{Key: c.last, Counters: c.counters, Expires: 1 << 62}, &limiter.Policy{}, Origin{"", nil, &descriptors.Descriptor{}})
+			c.Grant(c.options.Now(), &Lease{Key: c.last, Counters: c.counters, Expires: 1 << 62}, &limiter.Policy{}, &Origin{"", nil, &descriptors.Descriptor{}})
 		}, after{tracked: 1, held: 1, charged: 60}},
 		callReset: {func(c *clients, over *Connection, _ uint64) { over.ResetCall(c.stream) }, after{revoked: 1}},
 		clientDead: {func(_ *clients, over *Connection, _ uint64) {
@@ -256,6 +256,19 @@ func TestEventsEndLeases(t *testing.T) {
 	}
 }
 
+// TestGrantEndsExpiredLeases grants a lease after another one has expired.
+func TestGrantEndsExpiredLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClients(t, tenSlots, nil)
+		c.call(nil, 0)
+		time.Sleep(time.Hour)
+		c.call(nil, 0)
+		if n := c.Len(); n != 1 {
+			t.Errorf("%d leases are granted, want 1", n)
+		}
+	})
+}
+
 // TestRevokedLeasesAreCountedByEvent checks the metric of each event that revokes leases.
 func TestRevokedLeasesAreCountedByEvent(t *testing.T) {
 	c := newClients(t, tenSlots, nil)
@@ -306,7 +319,7 @@ func TestTheLessorIsBounded(t *testing.T) {
 		for range 2 {
 			c.Grant(0, &Lease{
 				Key: Key{identity.ID{Hi: n}, limiter.FirstLease}, Counters: c.counters, Connection: last, Stream: uint32(n / 3), Expires: limiter.Time(n + 1),
-			}, &limiter.Policy{}, Origin{"", nil, &descriptors.Descriptor{}})
+			}, &limiter.Policy{}, &Origin{"", nil, &descriptors.Descriptor{}})
 		}
 	}
 	if n := len(c.leases); n != maxLeases || len(c.queue) != n {
@@ -330,7 +343,7 @@ func TestALeaseKeepsItsPolicy(t *testing.T) {
 	c := newClients(t, reserves, nil)
 	policy := limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Hour, Reserve: limiter.NewReserve(2, time.Minute, true)}
 	k := Key{Number: limiter.FirstLease}
-	c.Grant(1, &Lease{Key: k, Counters: c.counters, Expires: 1 << 62}, &policy, Origin{"", nil, &descriptors.Descriptor{}})
+	c.Grant(1, &Lease{Key: k, Counters: c.counters, Expires: 1 << 62}, &policy, &Origin{"", nil, &descriptors.Descriptor{}})
 	policy.Reserve.Set(3, time.Hour, false)
 	policy.Limit = 4
 	kept := c.leases[k].policy

@@ -88,7 +88,7 @@ func TestOriginsAreBounded(t *testing.T) {
 	c := newClients(t, tenSlots, nil)
 	long := descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte("k"), Value: []byte(strings.Repeat("x", maxOriginBytes/20))}}}
 	for n := range uint64(30) {
-		c.Grant(1, &Lease{Key: Key{Number: n}, Counters: c.counters, Expires: 1 << 61}, &limiter.Policy{}, Origin{"limit", []byte("d"), &long})
+		c.Grant(1, &Lease{Key: Key{Number: n}, Counters: c.counters, Expires: 1 << 61}, &limiter.Policy{}, &Origin{"limit", []byte("d"), &long})
 	}
 	sum := 0
 	for _, l := range c.leases {

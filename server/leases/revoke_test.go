@@ -84,7 +84,7 @@ func TestAReloadDoesNotWaitForTheStore(t *testing.T) {
 		policy := limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Hour}
 		for n := range uint64(leases) {
 			granted := Lease{Key: Key{identity.ID{Lo: n}, limiter.FirstLease}, Expires: limiter.Time(time.Hour)}
-			c.Grant(1, &granted, &policy, Origin{"limit", []byte("gone"), &descriptors.Descriptor{}})
+			c.Grant(1, &granted, &policy, &Origin{"limit", []byte("gone"), &descriptors.Descriptor{}})
 		}
 		c.Review(true)
 		c.Review(true)
