@@ -36,13 +36,16 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 		})
 	}
 	if s.rules.Load() != rules {
-		s.leases.ReviewCall(func(yield func(leases.Key) bool) {
-			for _, at := range x.plan.AllLeases() {
-				if !yield(x.leaseKey(at)) {
-					return
-				}
-			}
-		})
+		s.leases.ReviewCall(x.leaseKeys)
+	}
+}
+
+// leaseKeys yields the keys of the leases that x's request has taken.
+func (x *Exchange) leaseKeys(yield func(leases.Key) bool) {
+	for _, at := range x.plan.AllLeases() {
+		if !yield(x.leaseKey(at)) {
+			return
+		}
 	}
 }
 
