@@ -213,10 +213,10 @@ func TestPeersAreBoundedAndSanitised(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	h := answer.NewHandler(s, zap.NewNop(), nil, false)
 	hostile := httpPeer("@\x1b[2J\n" + strings.Repeat("é", 1000))
-	b := s.Bearer("a")
+	b := s.Connect("a")
 	b.Addr = hostile
 	for range 10_000 {
-		if err := h.Answer(t.Context(), &answer.Exchange{Request: []byte{0xff}, Bearer: b}); err == nil {
+		if err := h.Answer(t.Context(), &answer.Exchange{Request: []byte{0xff}, Connection: b}); err == nil {
 			t.Fatal(errors.New("the request has a reply"))
 		}
 	}

@@ -3,6 +3,7 @@ package answer
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -374,5 +375,30 @@ func BenchmarkManyLeases(b *testing.B) {
 		if _, _, err := s.Answer(s.now(), 0, x, bytes); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkLease takes a lease over a connection and returns it, of each algorithm that grants leases.
+func BenchmarkLease(b *testing.B) {
+	for name, rules := range map[string]string{
+		"concurrency": strings.Replace(tenSlots, "10", "1000", 1),
+		"reserve":     "{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 2000, unit: hour, reserve: {amount: 1, unsettled: release}}}]}",
+	} {
+		b.Run("of="+name, func(b *testing.B) {
+			s := service(b, Settings{Clock: clock.New(), LeaseGrace: time.Second}, rules)
+			take, end := marshal(b, simpleRequest()), simpleRequest()
+			x := &Exchange{Connection: s.Connect("a"), Stream: 1}
+			b.ReportAllocs()
+			for b.Loop() {
+				x.Stream += 2
+				if _, _, err := s.Answer(s.now(), time.Minute, x, take); err != nil || x.OverLimit() {
+					b.Fatal(err)
+				}
+				end.Descriptors[0].HitsAddend, end.Descriptors[0].IsNegativeHits = wrapperspb.UInt64(x.plan.Batch.Lease(0)), true
+				if _, _, err := s.Answer(s.now(), time.Minute, x, marshal(b, end)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

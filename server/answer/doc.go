@@ -8,6 +8,7 @@
 //	answer.go     entries to charges, by package descriptors; the decision, by a Decider
 //	status.go     decisions to the status of each descriptor
 //	count.go      the metrics of the rules
+//	leases.go     the leases that a request takes and returns, for package leases
 //	encode.go     statuses and headers to bytes
 //	metadata.go   what metadata says of a request, as a Struct (structs.go)
 //

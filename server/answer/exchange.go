@@ -6,6 +6,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
 // Exchange is a request's bytes that become a reply's bytes: neither becomes a protobuf message. It has the
@@ -16,10 +17,10 @@ type Exchange struct {
 	Request []byte
 	// Client is the one that sends the request. It is looked at only where [Settings].Allow is set.
 	Client *access.Client
-	// Bearer and Stream are the connection and the call that leases of the request are given to. Optional: by
-	// default nobody sees what becomes of them.
-	Bearer *Bearer
-	Stream uint32
+	// Connection and Stream are the connection and the call that take the leases of the request. Optional: without them,
+	// leases are not revoked when the call is reset or the connection ends.
+	Connection *leases.Connection
+	Stream     uint32
 
 	// Late says that the call's deadline has passed, so that only leases are taken back: nobody else ends them.
 	Late bool

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/leases"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -40,9 +41,9 @@ func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, prec
 	if c == nil {
 		c = clock.New()
 	}
-	s.book.panics = telemetry.NewPanics(s.metrics.Panics, logger)
+	s.panics = telemetry.NewPanics(s.metrics.Panics, logger)
 	return &Handler{
-		Service: s, Metrics: s.metrics, Panics: s.book.panics,
+		Service: s, Metrics: s.metrics, Panics: s.panics,
 		Logger: logger, Rare: telemetry.Rare(logger), Clock: c,
 		precise: precise, describe: newDescribe(tracing, logger),
 	}
@@ -111,7 +112,7 @@ func (h *Handler) caught(x *Exchange, err *error) {
 	if p := recover(); p != nil {
 		h.Panics.Caught(p)
 		if !x.undecided { // else the store may still have it
-			*x = Exchange{Request: x.Request, Client: x.Client, Bearer: x.Bearer, Stream: x.Stream} // the state of the rest is unknown
+			*x = Exchange{Request: x.Request, Client: x.Client, Connection: x.Connection, Stream: x.Stream} // the state of the rest is unknown
 		}
 		*err = errPanicked
 	}
@@ -129,7 +130,7 @@ func (h *Handler) answered(ctx context.Context, x *Exchange, delay time.Duration
 	if err == nil {
 		return nil
 	}
-	h.reject(err, peerOf(ctx, x.Bearer))
+	h.reject(err, peerOf(ctx, x.Connection))
 	s := status.New(statusCode(err, h.precise), err.Error())
 	if _, ofStore := errors.AsType[*storeError](err); ofStore {
 		return &statusError{s}
@@ -187,9 +188,9 @@ func (h *Handler) Malformed(peer fmt.Stringer) {
 }
 
 // peerOf returns the address of the client of a request, or nil.
-func peerOf(ctx context.Context, b *Bearer) fmt.Stringer {
-	if b != nil && b.Addr != nil {
-		return b.Addr
+func peerOf(ctx context.Context, c *leases.Connection) fmt.Stringer {
+	if c != nil && c.Addr != nil {
+		return c.Addr
 	}
 	if p, ok := grpcpeer.FromContext(ctx); ok {
 		return p.Addr
@@ -225,7 +226,7 @@ func (h *Handler) Cancel(x *Exchange) {
 }
 
 // TooLarge rejects and counts a request of the given size in bytes, which the transport has not read to its end.
-func (h *Handler) TooLarge(size, most int, from *Bearer) error {
+func (h *Handler) TooLarge(size, most int, from *leases.Connection) error {
 	err := &boundError{messageTooLarge, most, size}
 	failed := status.Error(statusCode(err, h.precise), err.Error())
 	h.Metrics.Calls.ShouldRateLimit.Requests.Inc()

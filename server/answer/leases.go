@@ -1,16 +1,18 @@
 package answer
 
 import (
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
-// noteLeases enters in the book what x's request, decided, has taken and brought back under leases.
+// Connect opens a connection of the client with the given name, whose calls take leases. Connections of one name are
+// taken to be of one client.
+func (s *Service) Connect(client string) *leases.Connection { return s.leases.Connect(client) }
+
+// noteLeases notes the leases that x's request, decided, has taken and returned.
 func (s *Service) noteLeases(rules *serving, x *Exchange) {
-	s.book.heard(x.Bearer, x.at)
+	s.leases.NoteCall(x.Connection, x.at)
 	for i := range x.plan.Matches {
 		if lease := x.plan.Matches[i].Lease; lease > 0 {
 			s.noteEnd(x, i, lease)
@@ -21,19 +23,35 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 		if c.Reserve {
 			s.metrics.Leases.Reserved.Add(float64(c.Hits))
 		}
-		g := given{
-			key: leaseKey{c.ID, x.plan.Batch.Lease(at)}, partition: x.plan.Batch.Partition,
-			counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]), table: x.plan.Limits[at].Table != nil,
-			bearer: x.Bearer, stream: x.Stream, expires: x.at + limiter.Time(c.Policy.HeldFor()),
+		granted := leases.Lease{
+			Key: x.leaseKey(at), Partition: x.plan.Batch.Partition,
+			Counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]), Table: x.plan.Limits[at].Table != nil,
+			Connection: x.Connection, Stream: x.Stream, Expires: x.at + limiter.Time(c.Policy.HeldFor()),
 		}
 		if s.later {
-			g.name = append([]byte(nil), x.plan.Names[at]...)
+			granted.Name = append([]byte(nil), x.plan.Names[at]...)
 		}
-		s.book.enter(x.at, &g, c.Policy, x.plan.LeaseLimit(i, at), x.decoder.req.Domain, &x.decoder.req.Descriptors[i])
+		s.leases.Grant(x.at, &granted, c.Policy, &leases.Origin{
+			Limit: x.plan.LeaseLimit(i, at), Domain: x.decoder.req.Domain, Descriptor: &x.decoder.req.Descriptors[i],
+		})
 	}
 	if s.rules.Load() != rules {
-		s.reviewCall(x)
+		s.leases.ReviewCall(x.leaseKeys)
 	}
+}
+
+// leaseKeys yields the keys of the leases that x's request has taken.
+func (x *Exchange) leaseKeys(yield func(leases.Key) bool) {
+	for _, at := range x.plan.AllLeases() {
+		if !yield(x.leaseKey(at)) {
+			return
+		}
+	}
+}
+
+// leaseKey returns the key of the lease that charge at has taken.
+func (x *Exchange) leaseKey(at int) leases.Key {
+	return leases.Key{ID: x.plan.Batch.Charges[at].ID, Number: x.plan.Batch.Lease(at)}
 }
 
 // noteEnd notes what became of a lease that descriptor i of x's request has brought.
@@ -41,7 +59,7 @@ func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 	m := &s.metrics.Leases
 	for at := range x.plan.ChargesOf(i) {
 		if c := &x.plan.Batch.Charges[at]; c.Policy.Leases() && x.plan.Batch.Decisions[at].Charged > 0 {
-			s.book.ended(x.Bearer, leaseKey{c.ID, number})
+			s.leases.Return(x.Connection, leases.Key{ID: c.ID, Number: number})
 			m.Done.Inc()
 			if c.Policy.Reserve != nil {
 				s.noteCost(x, at)
@@ -54,7 +72,7 @@ func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 		return
 	}
 	for at := range x.plan.ChargesOf(i) { // the counter may have been reset since
-		s.book.ended(x.Bearer, leaseKey{x.plan.Batch.Charges[at].ID, number})
+		s.leases.Return(x.Connection, leases.Key{ID: x.plan.Batch.Charges[at].ID, Number: number})
 	}
 	m.Stale.Inc()
 }
@@ -73,102 +91,38 @@ func (s *Service) noteCost(x *Exchange, at int) {
 // noteCancel notes that what x's request has taken under leases is about to be given back.
 func (s *Service) noteCancel(x *Exchange) {
 	for _, at := range x.plan.AllLeases() {
-		if s.book.ended(nil, leaseKey{x.plan.Batch.Charges[at].ID, x.plan.Batch.Lease(at)}) {
+		if s.leases.Return(nil, x.leaseKey(at)) {
 			s.metrics.Leases.Reset.Inc()
 		}
 	}
 }
 
-// Bearer begins a connection of a client that is given leases. The client is who has that name. Connections of one
-// name are taken to be of one client.
-func (s *Service) Bearer(name string) *Bearer { return s.book.join(name) }
-
-// Reset gives back the leases of a call that was answered on the connection. The client has reset it, so nobody
-// else will: a request that was reserved for has not begun.
-func (b *Bearer) Reset(stream uint32) {
-	if b == nil { // the connection has had no call
-		return
+// planActive plans a request by the active rules without changing a counter, and returns the partition of its domain.
+func (s *Service) planActive(p *descriptors.Plan, r *descriptors.Request) *limiter.Partition {
+	rules := s.rules.Load()
+	rules.set.Plan(p, r, descriptors.Global{Look: true, Rows: rules.rows})
+	if i := p.DomainIndex; i >= 0 {
+		return rules.partitions[i]
 	}
-	if l := b.book.takeCall(b, stream); l != nil {
-		b.book.service.giveBack(l, true, b.book.service.metrics.Leases.Reset)
-	}
+	return nil
 }
 
-// Leave ends the connection, on which so many calls were made.
-func (b *Bearer) Leave(how Ending, calls uint32) { b.book.leave(b, how, calls) }
+// TablesChanged reviews leases after single rows of tables have changed.
+func (s *Service) TablesChanged() { s.changeTables(func(*serving) {}) }
 
-// time returns the time, or without a clock that of the newest request that had to do with leases.
-func (s *Service) time() limiter.Time {
-	if s.now != nil {
-		return s.now()
-	}
-	return limiter.Time(s.book.latest.Load())
-}
-
-// giveBackMany is giveBack for any number of leases: while a store has mostGivings of them to decide, it calls waits and waits.
-func (s *Service) giveBackMany(l *lease, unused bool, by prometheus.Counter, waits func()) {
-	for l != nil {
-		one := l
-		l, one.sibling = l.sibling, nil
-		select {
-		case s.givings <- struct{}{}:
-		default:
-			waits()
-			s.givings <- struct{}{}
+// changeTables changes the active rows, and reviews leases.
+func (s *Service) changeTables(change func(*serving)) {
+	for {
+		old := s.rules.Load()
+		if old == nil {
+			return
 		}
-		s.giveBackWith(one, unused, by, s.givings)
-	}
-}
-
-// giveBack gives back the leases of a list. They are unused if what was reserved under them has not begun.
-func (s *Service) giveBack(l *lease, unused bool, by prometheus.Counter) {
-	s.giveBackWith(l, unused, by, nil)
-}
-
-// giveBackWith is giveBack, and takes an element from a channel for each lease that is decided, unless the channel is nil.
-func (s *Service) giveBackWith(l *lease, unused bool, by prometheus.Counter, done chan struct{}) {
-	for now := s.time(); l != nil; l = l.sibling {
-		g := &giving{service: s, by: by, names: [][]byte{l.name}, done: done}
-		b := &g.batch
-		b.Charges = append(b.Charges, limiter.Charge{ID: l.key.id, Policy: &l.policy, Hits: l.key.number, Refund: true})
-		if unused && l.policy.Reserve != nil { // it has cost nothing
-			b.Charges, g.names = append(b.Charges, limiter.Charge{ID: l.key.id, Policy: &l.policy, Group: 1}), append(g.names, l.name)
-		}
-		b.Budget, b.Partition, b.Clock = mostGiving, l.partition, s.now
-		if done, err := s.decider.Decide(now, b, g.names, g); done || err != nil {
-			g.Decided(err)
+		// Requests that were planned before compare this pointer: see noteLeases.
+		r := *old
+		change(&r)
+		if s.rules.CompareAndSwap(old, &r) {
+			s.leases.Review(false)
+			return
 		}
 	}
 }
-
-// mostGiving is how long a store may take to give something back. A place that it does not give back in time is
-// free after its window.
-const mostGiving = time.Second
-
-// mostGivings is the number of leases that reloads, and clients that are gone, give back at once. Each takes 600 bytes until a store
-// has decided it.
-const mostGivings = 1 << 12
-
-// giving is a lease that is being given back.
-type giving struct {
-	batch   limiter.Batch
-	names   [][]byte
-	service *Service
-	by      prometheus.Counter
-	done    chan struct{}
-}
-
-// Decided implements [limiter.Waiter].
-func (g *giving) Decided(err error) {
-	if g.done != nil {
-		<-g.done
-	}
-	if err == nil && g.batch.Decisions[0].Charged > 0 {
-		g.by.Inc()
-	}
-}
-
-// Exceeded implements [limiter.Waiter].
-func (*giving) Exceeded(int) func(uint64) { return nil }
-
-var _ limiter.Waiter = (*giving)(nil)

@@ -77,7 +77,7 @@ func (l *Look) Decide(now limiter.Time) error {
 func (l *Look) Reset(ctx context.Context, now limiter.Time, i int) (used uint64, err error) {
 	used, err = l.service.decider.Reset(ctx, now, &l.Plan.Batch, l.Plan.Names, i)
 	if c := &l.Plan.Batch.Charges[i]; err == nil && c.Policy.Leases() {
-		l.service.book.forgetCounter(c.ID)
+		l.service.leases.Forget(c.ID)
 	}
 	return used, NotDecided(err)
 }

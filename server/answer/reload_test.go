@@ -28,6 +28,8 @@ type reloaded struct {
 	now     limiter.Time
 }
 
+const leaseGrace = time.Second
+
 func newReloaded(t *testing.T, rules string) *reloaded {
 	t.Helper()
 	r := &reloaded{t: t, tables: new(tables.Registry), now: noon}
@@ -38,7 +40,7 @@ func newReloaded(t *testing.T, rules string) *reloaded {
 	if err := e.Put([]string{"user"}, []string{"bo"}, tables.Row{RequestsPerUnit: 1}); err != nil {
 		t.Fatal(err)
 	}
-	r.service = service(t, Settings{Tables: r.tables}, "")
+	r.service = service(t, Settings{Tables: r.tables, LeaseGrace: leaseGrace}, "")
 	r.serve(rules)
 	return r
 }
@@ -117,6 +119,14 @@ func (r *reloaded) wantFull(n int) {
 	r.begin(n)
 	if _, denied := r.ask(); !denied {
 		r.t.Errorf("more than %d requests can begin", n)
+	}
+}
+
+// wantGranted checks the number of leases that are neither returned nor revoked.
+func (r *reloaded) wantGranted(want int) {
+	r.t.Helper()
+	if n := r.service.leases.Len(); n != want {
+		r.t.Errorf("%d leases are granted, want %d", n, want)
 	}
 }
 
@@ -210,8 +220,8 @@ func TestAnEditKeepsLeases(t *testing.T) {
 		for _, back := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " ", back), func(t *testing.T) {
 				r := newReloaded(t, texts[0])
-				b := r.service.Bearer("envoy")
-				x := Exchange{Bearer: b, Stream: 1}
+				b := r.service.Connect("envoy")
+				x := Exchange{Connection: b, Stream: 1}
 				if _, _, err := r.service.Answer(r.now, time.Minute, &x, r.request()); err != nil {
 					t.Fatal(err)
 				}
@@ -219,19 +229,15 @@ func TestAnEditKeepsLeases(t *testing.T) {
 				if r.serve(texts[1]); back {
 					r.serve(texts[0])
 				}
-				if n := len(r.service.book.leases); n != held {
-					t.Fatalf("%d leases are out, want %d", n, held)
+				r.wantGranted(held)
+				var plan descriptors.Plan
+				request := descriptors.Request{Domain: []byte("d"), Descriptors: make([]descriptors.Descriptor, 1)}
+				if p, want := r.service.planActive(&plan, &request), r.service.rules.Load().partitions[plan.DomainIndex]; p != want {
+					t.Fatal("leases get another partition than that of their domain")
 				}
-				for _, of := range r.service.book.leases {
-					if p := r.service.rules.Load().partitions[r.service.Rules().Limits[0].Rule.DomainIndex()]; name != "file" && of.partition != p {
-						t.Fatal("a lease is of another partition than its domain")
-					}
-				}
-				b.Reset(1)
+				b.ResetCall(1)
 				r.end(leases)
-				if n := len(r.service.book.leases); n != 0 {
-					t.Errorf("%d leases are out after all requests have ended", n)
-				}
+				r.wantGranted(0)
 				if got := gathered(t, r.service, "sluice_leases_returned_total"); got != held {
 					t.Errorf("%v leases came back, want %d", got, held)
 				}
@@ -334,9 +340,7 @@ func TestALeaseThatIsGivenAfterItsRuleIsGone(t *testing.T) {
 				if stays {
 					want = 1
 				}
-				if n := len(r.service.book.leases); n != want {
-					t.Errorf("%d leases are out, want %d", n, want)
-				}
+				r.wantGranted(want)
 				r.serve(text)
 				put()
 				if !stays {
@@ -354,7 +358,7 @@ func TestALeaseThatIsGivenAfterItsRuleIsGone(t *testing.T) {
 func TestManyLeasesAreReviewed(t *testing.T) {
 	const text = "{domain: d, descriptors: [{key: user, value: al, rate_limit: {name: s, algorithm: concurrency, requests_per_unit: 4096, unit: hour}}, " +
 		"{key: user, rate_limit: {name: r, algorithm: concurrency, requests_per_unit: 4096, unit: hour}}]}"
-	const each = 10*reviewedAtOnce + 1
+	const each = 10*64 + 1
 	r := newReloaded(t, text)
 	others := marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
 		Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("user", "bo")},
@@ -366,37 +370,9 @@ func TestManyLeasesAreReviewed(t *testing.T) {
 		}
 	}
 	r.serve(strings.Replace(text, "name: s", "name: other", 1))
-	if n := len(r.service.book.leases); n != each {
-		t.Errorf("%d leases are out, want %d", n, each)
-	}
+	r.wantGranted(each)
 	if got := gathered(t, r.service, "sluice_leases_returned_total"); got != each {
 		t.Errorf("%v leases came back, want %d", got, each)
-	}
-}
-
-// TestOriginsAreBounded has requests with long values hold more than is kept.
-func TestOriginsAreBounded(t *testing.T) {
-	s := service(t, Settings{}, strings.Replace(atMost16, "16", "4096", 1))
-	in := marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
-		Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("user", strings.Repeat("x", mostOriginBytes/20))},
-	}}})
-	for range 30 {
-		if _, _, err := s.Answer(noon, time.Minute, &Exchange{}, in); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sum := 0
-	for _, l := range s.book.leases {
-		sum += len(l.origin)
-	}
-	if sum > mostOriginBytes || sum < mostOriginBytes*9/10 || s.book.originBytes != sum {
-		t.Errorf("30 leases have origins of %d bytes, and by the book %d; at most %d", sum, s.book.originBytes, mostOriginBytes)
-	}
-	s.book.mu.Lock()
-	s.book.expireLocked(1 << 62)
-	s.book.mu.Unlock()
-	if s.book.originBytes != 0 {
-		t.Errorf("origins have %d bytes in the end", s.book.originBytes)
 	}
 }
 
@@ -478,9 +454,7 @@ func TestReloadsWhileRequestsRun(t *testing.T) {
 	}
 	close(stop)
 	clients.Wait()
-	if n := len(r.service.book.leases); n > 0 {
-		t.Errorf("%d leases are out", n)
-	}
+	r.wantGranted(0)
 	r.now = noon
 	r.wantFull(held)
 }

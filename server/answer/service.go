@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/leases"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -27,12 +28,10 @@ type Service struct {
 	rules    atomic.Pointer[serving]
 	live     *live.Live
 	// now is settings.Clock's, nil without it.
-	now  func() limiter.Time
-	book *book
-	// givings has an element for each lease that giveBackMany has begun to give back.
-	givings chan struct{}
-	reviews reviews
-	quota   Exchange // of CountQuota
+	now    func() limiter.Time
+	leases *leases.Lessor
+	panics *telemetry.Panics // set by [NewHandler]
+	quota  Exchange          // of CountQuota
 
 	onServeMu sync.Mutex // guards onServe
 	onServe   []func()   // called after the rules have changed
@@ -57,13 +56,11 @@ type serving struct {
 // NewService returns a service without rules: it answers errNoRules until the
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
-	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, givings: make(chan struct{}, mostGivings)}
+	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics}
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
 	if settings.Decider != nil {
 		s.decider, s.later = settings.Decider, true
 	}
-	s.book = newBook(s, settings.LeaseGrace)
-	metrics.Rules.BeforeCollect(s.book.expire)
 	metrics.Conditions.WhileGrows(telemetry.MemoryFull, func() uint64 { return table.Stats().Evicted })
 	if clock := settings.Clock; clock != nil {
 		s.now = func() limiter.Time {
@@ -71,6 +68,11 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 			return now
 		}
 	}
+	s.leases = leases.New(leases.Options{
+		Grace: settings.LeaseGrace, Shared: s.later, Now: s.now, Decider: s.decider, Plan: s.planActive,
+		Panicked: func(value any) { s.panics.Caught(value) }, Metrics: &metrics.Leases,
+	})
+	metrics.Rules.BeforeCollect(s.leases.Expire)
 	return s
 }
 
@@ -131,7 +133,7 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	s.live.Tick(time.Unix(0, int64(now)))
 	s.replaceRows(rows)
 	s.rules.Store(&serving{set: set, rows: set.Snapshot(s.settings.Tables), since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
-	s.reviewLeases(true)
+	s.leases.Review(true)
 	s.onServeMu.Lock()
 	changed := s.onServe
 	s.onServeMu.Unlock()

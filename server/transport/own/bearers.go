@@ -4,7 +4,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
 // mostFarewell is how long after its last call a connection ends at most whose client makes only so many calls on one:
@@ -21,14 +21,14 @@ func clientName(addr net.Addr) string {
 }
 
 // howLocked says how the connection has ended, once its client or we have closed it. Envoy never sends a GOAWAY.
-func (c *connection) howLocked() answer.Ending {
+func (c *connection) howLocked() leases.Ending {
 	switch {
 	case c.deaf.Load():
-		return answer.EndedDeaf
+		return leases.Unresponsive
 	case c.ending, c.ours.Load(), c.h2.Draining(), c.h2.GoneAway():
-		return answer.EndedInOrder
+		return leases.Graceful
 	case c.Handler.Clock.Elapsed()-time.Duration(c.watched.calledAt.Load()) <= mostFarewell:
-		return answer.EndedAfterReply
+		return leases.AfterReply
 	}
-	return answer.EndedInSilence
+	return leases.Abrupt
 }

@@ -52,13 +52,13 @@ var rateLimitCalls = sync.Pool{New: func() any { return new(rateLimitCall) }}
 func takeRateLimitCall(c *connection) *rateLimitCall {
 	x, _ := rateLimitCalls.Get().(*rateLimitCall)
 	x.pass(ownerPool, ownerTurn)
-	x.conn, x.Bearer = c, c.bearer
+	x.conn, x.Connection = c, c.lessee
 	return x
 }
 
 // release returns a call that a turn owns to the pool.
 func (x *rateLimitCall) release() {
-	x.conn, x.Bearer, x.trace, x.err, x.held, x.finished = nil, nil, nil, nil, nil, false
+	x.conn, x.Connection, x.trace, x.err, x.held, x.finished = nil, nil, nil, nil, nil, false
 	x.poison()
 	x.pass(ownerTurn, ownerPool)
 	if x.Kept() {
@@ -176,7 +176,7 @@ func (x *rateLimitCall) decidedLocked(goesOn bool) {
 		if delay > 0 {
 			h.Cancel(&x.Exchange)
 		}
-		x.Bearer.Reset(x.Stream)
+		x.Connection.ResetCall(x.Stream)
 		x.cancelledLocked(took)
 		x.leaveToStream()
 	}

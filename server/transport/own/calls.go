@@ -62,19 +62,19 @@ func (c *calls) trace(call *h2.Call) *callTrace {
 func (c *calls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 	h := c.Handler
 	if b == h2.BoundHeaders {
-		return statusOf(headersTooLarge(&c.Config, size, c.bearer.Addr))
+		return statusOf(headersTooLarge(&c.Config, size, c.lessee.Addr))
 	}
 	if call.Method != methodShouldRateLimit {
 		m := &c.bridge.methods[call.Method]
 		return statusOf(messageOfOther(m.path, size, cmp.Or(m.mostMessage, c.Limits.MaxMessageBytes)))
 	}
 	trace := c.trace(call)
-	err := h.TooLarge(size, c.Limits.MaxMessageBytes, c.bearer)
+	err := h.TooLarge(size, c.Limits.MaxMessageBytes, c.lessee)
 	trace.answered(nil, err)
 	return statusOf(err)
 }
 
-func (c *calls) Reset(stream uint32) { c.bearer.Reset(stream) }
+func (c *calls) Reset(stream uint32) { c.lessee.ResetCall(stream) }
 
 // inflate decompresses a call's message, to at most so many bytes. The caller releases the inflater.
 func (c *calls) inflate(call *h2.Call, most int) (*inflater, error) {

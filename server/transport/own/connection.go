@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/server/access"
-	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/leases"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
@@ -48,7 +48,7 @@ type connection struct {
 	begun     bool // the client's SETTINGS have come
 	ending    bool // nothing more is answered
 	closed    bool // nothing more is read, either
-	bearer    *answer.Bearer
+	lessee    *leases.Connection
 	quotas    map[*quotaStream]struct{} // streams of the quota service; nil as long as there was none
 
 	shut atomic.Bool // close was called: nothing that came is answered

@@ -25,10 +25,10 @@ func (c *connection) begin() *reader {
 	}
 	c.info = info
 	c.client = access.ClientIn(info)
-	bearer := c.Handler.Service.Bearer(clientName(c.raw.RemoteAddr()))
-	bearer.Addr = c.raw.RemoteAddr()
+	lessee := c.Handler.Service.Connect(clientName(c.raw.RemoteAddr()))
+	lessee.Addr = c.raw.RemoteAddr()
 	c.turnMu.Lock()
-	c.conn, c.bearer = conn, bearer
+	c.conn, c.lessee = conn, lessee
 	c.turnMu.Unlock()
 	return newReader(conn, c.raw)
 }
@@ -44,8 +44,8 @@ func (c *connection) leave() {
 	c.shared.parked.set(&c.parked, 0)
 	c.turnMu.Unlock()
 	c.close()
-	if c.bearer != nil {
-		c.bearer.Leave(how, calls)
+	if c.lessee != nil {
+		c.lessee.Close(how, calls)
 	}
 }
 

@@ -1,20 +1,20 @@
-package answer
+package leases
 
-// queue is a [heap.Interface] of leases by when they are free by themselves.
+// queue is a [heap.Interface] of leases by when they expire.
 type queue []*lease
 
 func (q *queue) Len() int           { return len(*q) }
-func (q *queue) Less(i, j int) bool { return (*q)[i].expires < (*q)[j].expires }
+func (q *queue) Less(i, j int) bool { return (*q)[i].Expires < (*q)[j].Expires }
 func (q *queue) Swap(i, j int) {
 	a := *q
 	a[i], a[j] = a[j], a[i]
-	a[i].place, a[j].place = i, j
+	a[i].index, a[j].index = i, j
 }
 
 // Push implements [heap.Interface].
 func (q *queue) Push(x any) {
 	l, _ := x.(*lease)
-	l.place = len(*q)
+	l.index = len(*q)
 	*q = append(*q, l)
 }
 

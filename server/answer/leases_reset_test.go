@@ -1,0 +1,46 @@
+package answer
+
+import (
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/server/live"
+)
+
+// TestResetsForgetLeases resets the counter of calls that are under way, in both ways, and ends them after it.
+func TestResetsForgetLeases(t *testing.T) {
+	for name, look := range map[string]func(*Active) *Look{
+		"one descriptor": func(a *Active) *Look { return a.Look("d", descriptorOf("k", "v")) },
+		"denied keys": func(a *Active) *Look {
+			c := a.service.live.Select(live.Selection{Domain: "d"})[0]
+			return a.LookAt(0, limiter.Charge{ID: c.ID, Policy: c.Policy}, c.Name)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := service(t, Settings{Clock: clock.New()}, tenSlots)
+			c := &clients{t: t, service: s}
+			b := s.Connect("a")
+			var leases []uint64
+			for lease := c.call(b, 0); lease > 0; lease = c.call(b, 0) {
+				leases = append(leases, lease)
+			}
+			c.wantHeld(10)
+			a, err := s.Active()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := look(a).Reset(t.Context(), s.now(), 0); err != nil {
+				t.Fatal(err)
+			}
+			c.wantHeld(0)
+			lease := c.call(b, 0)
+			for _, old := range leases {
+				c.call(b, old)
+			}
+			c.wantHeld(1)
+			c.call(b, lease)
+			c.wantHeld(0)
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package leases
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// revokeTimeout is how long a store may take to return a lease. One that it does not return in time expires.
+const revokeTimeout = time.Second
+
+// maxRevoking is the number of leases that revokeMany returns at once. Each takes 600 bytes until a store has decided it.
+const maxRevoking = 1 << 12
+
+// revokeMany is revoke for any number of leases: before it waits for a store that has maxRevoking of them to decide, it
+// calls waits.
+func (t *Lessor) revokeMany(list *lease, e event, waits func()) {
+	for list != nil {
+		l := list
+		list, l.sibling = l.sibling, nil
+		select {
+		case t.slots <- struct{}{}:
+		default:
+			waits()
+			t.slots <- struct{}{}
+		}
+		t.revokeWith(l, e, t.slots)
+	}
+}
+
+// revoke returns what the leases of a list hold to their counters. They have been ended by an event.
+func (t *Lessor) revoke(list *lease, e event) { t.revokeWith(list, e, nil) }
+
+// revokeWith is revoke, and receives from slots for each lease that is decided, unless that is nil.
+func (t *Lessor) revokeWith(list *lease, e event, slots chan struct{}) {
+	now := t.now()
+	for l := list; l != nil; l = l.sibling {
+		r := &revocation{counter: t.revokedBy(e), names: [][]byte{l.Name}, slots: slots}
+		b := &r.batch
+		b.Charges = append(b.Charges, limiter.Charge{ID: l.ID, Policy: &l.policy, Hits: l.Number, Refund: true})
+		// A reservation costs nothing if its request has not begun. If the limit is removed, the end call brings the cost.
+		if e != clientDead && l.policy.Reserve != nil {
+			b.Charges, r.names = append(b.Charges, limiter.Charge{ID: l.ID, Policy: &l.policy, Group: 1}), append(r.names, l.Name)
+		}
+		b.Budget, b.Partition, b.Clock = revokeTimeout, l.Partition, t.options.Now
+		if done, err := t.options.Decider.Decide(now, b, r.names, r); done || err != nil {
+			r.Decided(err)
+		}
+	}
+}
+
+// revokedBy returns the counter of leases that were revoked by an event.
+func (t *Lessor) revokedBy(e event) prometheus.Counter {
+	switch e {
+	case callReset:
+		return t.options.Metrics.Reset
+	case clientDead:
+		return t.options.Metrics.Connection
+	default:
+		return t.options.Metrics.Reload
+	}
+}
+
+// revocation is the batch that returns a lease.
+type revocation struct {
+	batch   limiter.Batch
+	names   [][]byte
+	counter prometheus.Counter
+	slots   chan struct{}
+}
+
+// Decided implements [limiter.Waiter].
+func (r *revocation) Decided(err error) {
+	if r.slots != nil {
+		<-r.slots
+	}
+	if err == nil && r.batch.Decisions[0].Charged > 0 {
+		r.counter.Inc()
+	}
+}
+
+// Exceeded implements [limiter.Waiter].
+func (*revocation) Exceeded(int) func(uint64) { return nil }
+
+var _ limiter.Waiter = (*revocation)(nil)

@@ -1,0 +1,104 @@
+package leases
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// stalled is a decider that decides nothing by itself.
+type stalled struct {
+	mu      sync.Mutex
+	waiting []limiter.Waiter
+	most    int
+	full    chan struct{} // gets an element each time that maxRevoking wait
+}
+
+func (d *stalled) Decide(_ limiter.Time, _ *limiter.Batch, _ [][]byte, w limiter.Waiter) (done bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting = append(d.waiting, w)
+	d.most = max(d.most, len(d.waiting))
+	if len(d.waiting) == maxRevoking {
+		d.full <- struct{}{}
+	}
+	return false, nil
+}
+
+// decide answers all that wait, and returns their number.
+func (d *stalled) decide() int {
+	d.mu.Lock()
+	all := d.waiting
+	d.waiting = nil
+	d.mu.Unlock()
+	for _, w := range all {
+		w.Decided(errors.New("the store is away"))
+	}
+	return len(all)
+}
+
+// newStalled returns a lessor whose revocations a decider decides later.
+func newStalled(t *testing.T, leases int) (*clients, *stalled) {
+	t.Helper()
+	d := &stalled{full: make(chan struct{}, leases)}
+	return newClients(t, noLimit, func(o *Options) { o.Decider, o.Shared = d, true }), d
+}
+
+// However many leases a reload revokes while the store stalls, a bounded number of them is being returned.
+func TestFewLeasesAreRevokedAtOnce(t *testing.T) {
+	const leases = 3*maxRevoking + 1
+	c, d := newStalled(t, leases)
+	var list *lease
+	for n := range uint64(leases) {
+		l := &lease{Lease: Lease{Key: Key{identity.ID{Lo: n}, limiter.FirstLease}}, sibling: list}
+		l.policy = limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1, Window: 1}
+		list = l
+	}
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		c.revokeMany(list, limitRemoved, func() {})
+	}()
+	revoked := 0
+	for range leases / maxRevoking {
+		<-d.full
+		revoked += d.decide()
+	}
+	<-all
+	if revoked += d.decide(); revoked != leases || d.most != maxRevoking || len(c.slots) > 0 {
+		t.Errorf("%d of %d leases were returned, %d at once, want %d; %d are being returned at the end", revoked, leases, d.most, maxRevoking, len(c.slots))
+	}
+}
+
+// A reload does not wait for a store that stalls, however many leases it revokes.
+func TestAReloadDoesNotWaitForTheStore(t *testing.T) {
+	const leases = 3*maxRevoking + 1
+	synctest.Test(t, func(t *testing.T) {
+		c, d := newStalled(t, leases)
+		policy := limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1, Window: time.Hour}
+		for n := range uint64(leases) {
+			granted := Lease{Key: Key{identity.ID{Lo: n}, limiter.FirstLease}, Expires: limiter.Time(time.Hour)}
+			c.Grant(1, &granted, &policy, &Origin{"limit", []byte("gone"), &descriptors.Descriptor{}})
+		}
+		c.Review(true)
+		c.Review(true)
+		c.Review(false)
+		revoked := 0
+		for {
+			synctest.Wait()
+			n := d.decide()
+			if revoked += n; n == 0 {
+				break
+			}
+		}
+		if revoked != leases || d.most != maxRevoking || len(c.leases) > 0 || c.reviews.running {
+			t.Errorf("%d of %d leases were returned, %d at once, want %d; %d are granted", revoked, leases, d.most, maxRevoking, len(c.leases))
+		}
+	})
+}
