@@ -18,7 +18,7 @@ func TestFuzzTargetsHaveInputs(t *testing.T) {
 		"clients' names":  "server/access.FuzzAllowList",
 		"requests":        "server/answer.FuzzAnswer",
 		"/json":           "server.FuzzJSON",
-		"/counters":       "server.FuzzCounterQuery",
+		"/counters":       "server/admin.FuzzCounterQuery",
 		"xDS resources":   "xds.FuzzConvert",
 		"environment":     "cmd/sluice.FuzzEnvironment",
 		"frames":          "server/transport/h2.FuzzConnection",
