@@ -162,7 +162,7 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		"":                             "f.yaml:1:1: found nothing, which is no configuration of Envoy",
 		"domain: shop\ndescriptors: 1": "f.yaml:1:1: found an object with domain, descriptors, which is no configuration of Envoy: want a bootstrap",
 
-		// Objects that others translate.
+		// Objects of control planes.
 		"apiVersion: v1\nkind: Namespace\n---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute":                         "f.yaml:4:1: found an object of kind HTTPRoute, of which a control plane makes",
 		"{ apiVersion: v1, kind: List, items: [{ apiVersion: gateway.envoyproxy.io/v1alpha1, kind: BackendTrafficPolicy }] }":     "f.yaml:1:39: found an object of kind BackendTrafficPolicy, of which Envoy Gateway makes Envoy's configuration: give the output of egctl x translate",
 		"{ apiVersion: networking.istio.io/v1, kind: VirtualService }":                                                            "found an object of kind VirtualService, of which Istio makes Envoy's configuration: give the output of istioctl",
@@ -170,17 +170,17 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		"{ apiVersion: projectcontour.io/v1, kind: HTTPProxy }":                                                                   "give the answer of /config_dump of the proxy",
 		"listeners: [{ httpListener: { virtualHosts: [{ name: a, domains: ['*'], routes: [{ matchers: [{ prefix: / }] }] }] } }]": "f.yaml:1:29: found virtual hosts of a Proxy of Gloo, of which a control plane makes",
 		"listeners:\n- httpResources:\n    virtualHosts:\n      a: { domains: ['*'], routes: [{ matchers: [{ prefix: / }] }] }":   "f.yaml:4:10: found virtual hosts of a Proxy of Gloo, of which a control plane makes",
-		"{ apiVersion: v1, kind: Service }":                                                                                       "found an object of kind Service, which is no configuration of Envoy: want",
 
-		// No configuration at all.
-		"just text":         `f.yaml:1:1: found "just text", which`,
-		"[1, 2]":            "f.yaml:1:1: found a list of 2, which",
-		`{"configs": [{}]}`: "f.yaml:1:1: found an object with configs, which",
-		"a: [":              "f.yaml:2:1: invalid YAML: ",
-		"a: b\n? [c]\n: d":  "f.yaml:2:3: the name of a field must be text",
-		"a: \xff":           "f.yaml: not valid UTF-8",
-		deep:                "more than 500 levels deep",
-		bomb.String():       "aliases make more than 1048576 values of this file",
+		// Other text.
+		"{ apiVersion: v1, kind: Service }": "found an object of kind Service, which is no configuration of Envoy: want",
+		"just text":                         `f.yaml:1:1: found "just text", which`,
+		"[1, 2]":                            "f.yaml:1:1: found a list of 2, which",
+		`{"configs": [{}]}`:                 "f.yaml:1:1: found an object with configs, which",
+		"a: [":                              "f.yaml:2:1: invalid YAML: ",
+		"a: b\n? [c]\n: d":                  "f.yaml:2:3: the name of a field must be text",
+		"a: \xff":                           "f.yaml: not valid UTF-8",
+		deep:                                "more than 500 levels deep",
+		bomb.String():                       "aliases make more than 1048576 values of this file",
 	} {
 		_, err := Read([]File{{"f.yaml", []byte(text)}})
 		if err == nil || !strings.Contains(err.Error(), want) {
