@@ -149,19 +149,19 @@ func (s *sketch) find(id identity.ID) (at *set, i int, ok bool) {
 // addLocked gives a key that was not found an entry. Denials of the key that had it may count for the new one
 // meanwhile; there are as few of them as processors.
 func (s *sketch) addLocked(set *set, denial *Denial) {
-	id, at, least := denial.ID, 0, ^uint32(0)
+	id, at, least, free := denial.ID, 0, ^uint32(0), false
 	for i := range set.tags {
-		weight := uint32(0) // of a free entry
 		switch set.tags[i].Load() {
 		case tagOf(id): // another denial of the key was faster
 			set.hits[i].Add(1)
 			return
 		case 0:
+			at, least, free = i, 0, true
 		default:
-			weight = set.weight(i)
-		}
-		if weight < least {
-			at, least = i, weight
+			// A key that was not denied lately weighs nothing, and stays while there is a free entry.
+			if weight := set.weight(i); !free && weight < least {
+				at, least = i, weight
+			}
 		}
 	}
 	set.loseLocked(at)

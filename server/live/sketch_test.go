@@ -196,6 +196,21 @@ func goesByItself(t *testing.T, l *Live, now time.Time, when string) {
 	}
 }
 
+// TestIdleKeysStayWhileThereIsRoom fills a set of eight keys, one in each interval. Keys that are not denied any more do
+// not make room for others while entries are free.
+func TestIdleKeysStayWhileThereIsRoom(t *testing.T) {
+	l, d := testLive(Hashed)
+	for i := range uint64(ways) {
+		l.Tick(begin.Add(time.Duration(i) * interval))
+		d.Denied(&Denial{ID: identity.ID{Hi: 1, Lo: i + 1}})
+	}
+	for i := range uint64(ways) {
+		if !d.Lists(identity.ID{Hi: 1, Lo: i + 1}) {
+			t.Errorf("key %d was forgotten", i)
+		}
+	}
+}
+
 // TestKeysOfAClockThatIsSetBack holds that they stay, are of no later time than now, and go as they would.
 func TestKeysOfAClockThatIsSetBack(t *testing.T) {
 	for _, back := range []time.Duration{time.Second, time.Minute, time.Hour} {
