@@ -165,10 +165,10 @@ func TestClusterIsBack(t *testing.T) {
 	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &awayLog{}
 	r.cut(true)
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{r.addr}}, Log: log.log(), Fallback: Deny})
-	storetest.Eventually(t, "away", func() bool {
+	storetest.Eventually(t, "away, under another name than that of a lane", func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
-		return log.ever > 0
+		return log.away["cluster of "+r.addr]
 	})
 	r.cut(false)
 	storetest.Eventually(t, "up", s.Up)

@@ -96,7 +96,7 @@ func (c *cluster) look(ctx context.Context) {
 		if err == nil {
 			c.fleet.keepTo(all)
 			if c.away != "" {
-				c.fleet.options.Log.back(c.fleet.server.String(), clock().Sub(c.since), Repaid{})
+				c.fleet.options.Log.back(c.name(), clock().Sub(c.since), Repaid{})
 			}
 			c.away = ""
 			return
@@ -112,10 +112,13 @@ func (c *cluster) look(ctx context.Context) {
 		c.since = clock()
 	}
 	if c.away != why.Kind {
-		c.fleet.options.Log.away(c.fleet.server.String(), why)
+		c.fleet.options.Log.away(c.name(), why)
 	}
 	c.away = why.Kind
 }
+
+// name is how the log calls the cluster. It differs from the names of lanes, one of which may be the only node of the URL.
+func (c *cluster) name() string { return "cluster of " + c.fleet.server.String() }
 
 // mostDown is how many nodes whose lanes are down are asked, beside those that the URL names: each may
 // take as long as a connection, and a node that lies may have named them.
