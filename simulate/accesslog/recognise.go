@@ -293,7 +293,7 @@ func (f *textFormat) likeness(line []byte) (share float64, at int) {
 	} else {
 		for i, literal := range f.literals[:len(f.ops)] {
 			j := bytes.Index(line[at:], literal)
-			if j < 0 || i == 0 && j > 0 {
+			if j < 0 || i == 0 && j > 0 || i > 0 && f.unlikely(i-1, line[at:at+j]) {
 				break
 			}
 			n, at = n+1, at+j+len(literal)

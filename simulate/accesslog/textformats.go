@@ -34,6 +34,7 @@ var textFormats = []serverFormat{
 	{"the format of AWS's application load balancers", albFormat + `"$trace_id"$rest`, ""},
 	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol`, "- - - "},
 	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat, "- - - "},
+	{"the format of AWS's classic load balancers", `$time $elb ` + elbShortFormat, "- - - "}, // as it was once
 	{"S3's format", s3Format + ` $rest`, "-"},
 	{"S3's format", s3Format, "-"}, // as it was once
 	{"Squid's format", `$msec $elapsed $remote_addr $result/$status $bytes_sent $request_method $absolute_url $user $hierarchy $content_type`, ""},
@@ -77,8 +78,9 @@ const (
 	managerFormat  = `- $request_method $scheme $host "$request_uri" [Client $remote_addr] [Length $body_bytes_sent] [Gzip $gzip_ratio] `
 	haproxyFormat  = `$client [$accept_date] $frontend_name $backend_server $timers $status_code $bytes_read $captured_request_cookie ` +
 		`$captured_response_cookie $termination_state $connections $queues $captured"$request"`
-	elbFormat = `$client $target $request_processing_time $target_processing_time $response_processing_time ` +
-		`$elb_status_code $target_status_code $received_bytes $sent_bytes "$request" "$user_agent"`
+	elbShortFormat = `$client $target $request_processing_time $target_processing_time $response_processing_time ` +
+		`$elb_status_code $target_status_code $received_bytes $sent_bytes "$request"`
+	elbFormat    = elbShortFormat + ` "$user_agent"`
 	zoraxyFormat = `[$time_local] [router:$router] [origin:$host] [client: $remote_addr] `
 	albFormat    = `$type $time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol $target_group_arn `
 )

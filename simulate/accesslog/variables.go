@@ -98,7 +98,13 @@ func (f *textFormat) fencedIn(line []byte, starts, ends []int) (n, bad int) {
 		default:
 			end = bytes.Index(line[at:], next)
 		}
-		if end < 0 || !bytes.HasPrefix(line[at+end:], next) || !op.fits(line[at:at+end]) {
+		if end < 0 || !op.fits(line[at:at+end]) {
+			return i, at
+		}
+		if !bytes.HasPrefix(line[at+end:], next) {
+			if i < len(f.ops)-1 { // the value has ended with its quote, so what stands behind it differs
+				at += end + shared(line[at+end:], next)
+			}
 			return i, at
 		}
 		starts[i], ends[i] = at, at+end
@@ -111,6 +117,16 @@ func (f *textFormat) fencedIn(line []byte, starts, ends []int) (n, bad int) {
 		at += end + len(next)
 	}
 	return len(f.ops), -1
+}
+
+// shared returns how many bytes two texts begin with that are the same.
+func shared(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
 }
 
 // quoteEnd returns the place of the first quote that has no backslash before it, -1 if there is
