@@ -254,7 +254,8 @@ reproducible: | need-go ## build a release from two directories, and fail unless
 	@tools/reproducible.sh $(MAKE) $(STAMPS)
 
 .PHONY: lint
-lint: $(BUILD)/golangci-lint | need-go ## linters, go vet among them, formatting and tidiness of every module
+lint: $(BUILD)/golangci-lint | need-go ## linters, go vet among them, formatting and tidiness of every module, subjects of commits
+	@tools/subjects.sh
 	@$(AS_BUILT); \
 	for module in $(MODULES); do \
 		echo "lint: $$module"; \
