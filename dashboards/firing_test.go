@@ -83,13 +83,13 @@ func TestAlertsFire(t *testing.T) {
 			`sluice_counters_evicted_total{instance="a",counter_bytes="72"} 0+60x200`,
 		}, []string{`{instance="a"}`}},
 		{"SluiceConnectionsEnded", "for two reasons", []string{
-			`sluice_ended_connections_total{instance="a",reason="odd_acts"} 0+1x200`,
+			`sluice_ended_connections_total{instance="a",reason="glitches"} 0+1x200`,
 			`sluice_ended_connections_total{instance="a",reason="protocol"} 0+1x200`,
 		}, []string{`{instance="a"}`}},
 		{"SluiceConnectionsEnded", "probes that only connect, machines that vanished", []string{
-			`sluice_ended_connections_total{instance="a",reason="begin"} 0+1x200`,
-			`sluice_ended_connections_total{instance="a",reason="silent"} 0+1x200`,
-			`sluice_ended_connections_total{instance="a",reason="odd_acts"} 1+0x200`,
+			`sluice_ended_connections_total{instance="a",reason="handshake_timeout"} 0+1x200`,
+			`sluice_ended_connections_total{instance="a",reason="ping_timeout"} 0+1x200`,
+			`sluice_ended_connections_total{instance="a",reason="glitches"} 1+0x200`,
 		}, nil},
 		{"SluiceStateNotSaved", "all is well", []string{
 			`sluice_state_errors_total{instance="a"} 0x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 1+60x200`,

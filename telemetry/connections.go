@@ -2,31 +2,32 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Ended count the gRPC connections that sluice ended because of what their clients did, by reason.
-// grpc-go does not report which it ends, so over it none is counted. Its fields may be used concurrently.
+// Ended counts the gRPC connections that sluice closed because of what their clients did, by reason.
+// grpc-go does not report the connections that it closes, so with it nothing is counted. The fields may be
+// used concurrently.
 type Ended struct {
-	// OddActs are frames that ask for nothing, and calls that had to be reset, by thousands. Pings are
-	// more than --keepalive-min-time allows, Windows more bytes than flow control allowed, and Protocol
-	// is any other breach of HTTP/2.
-	OddActs, Pings, Windows, Protocol prometheus.Counter
-	// Memory is that of unfinished requests, when all connections together hold too much of it and
-	// this one the most.
+	// Glitches: thousands of frames that are valid but useless, or of calls that had to be reset.
+	// TooManyPings: pings more often than --keepalive-min-time allows. FlowControl: more bytes than the
+	// windows allowed. Protocol: any other violation of HTTP/2.
+	Glitches, TooManyPings, FlowControl, Protocol prometheus.Counter
+	// Memory: all connections together buffered too much, and this one the most.
 	Memory prometheus.Counter
-	// Begin is no HTTP/2 within --connection-timeout, Frame one that began and did not end, Unread
-	// replies that the client did not take, and Silent no answer to a ping.
-	Begin, Frame, Unread, Silent prometheus.Counter
-	// Bug is one of sluice's.
+	// HandshakeTimeout: no HTTP/2 within --connection-timeout. IncompleteFrame: a frame was begun and not
+	// finished. NotReading: the client did not read replies. PingTimeout: a ping was not answered.
+	HandshakeTimeout, IncompleteFrame, NotReading, PingTimeout prometheus.Counter
+	// Bug: a panic.
 	Bug prometheus.Counter
 }
 
 func newEnded(r *registry) Ended {
 	v := r.counters("sluice_ended_connections_total",
-		"gRPC connections ended because of their clients, by reason: odd_acts, frames that ask for nothing and calls that had to be reset, by thousands; memory of unfinished requests; windows, protocol and pings, breaches of HTTP/2 and of --keepalive-min-time; begin, frame, unread and silent, a client that took too long; bug, a panic. Over grpc-go none is counted.",
+		"gRPC connections closed because of their clients, by reason: glitches (thousands of useless frames, or of calls that had to be reset); memory (too much buffered on all connections, most of it on this one); flow_control, protocol and too_many_pings (violations of HTTP/2 and of --keepalive-min-time); handshake_timeout, incomplete_frame, not_reading and ping_timeout (the client took too long); bug (a panic). Not counted with grpc-go.",
 		"reason")
 	by := func(reason string) prometheus.Counter { return v.WithLabelValues(reason) }
 	return Ended{
-		OddActs: by("odd_acts"), Pings: by("pings"), Windows: by("windows"), Protocol: by("protocol"), Memory: by("memory"),
-		Begin: by("begin"), Frame: by("frame"), Unread: by("unread"), Silent: by("silent"), Bug: by("bug"),
+		Glitches: by("glitches"), TooManyPings: by("too_many_pings"), FlowControl: by("flow_control"), Protocol: by("protocol"), Memory: by("memory"),
+		HandshakeTimeout: by("handshake_timeout"), IncompleteFrame: by("incomplete_frame"), NotReading: by("not_reading"), PingTimeout: by("ping_timeout"),
+		Bug: by("bug"),
 	}
 }
 

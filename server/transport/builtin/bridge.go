@@ -14,12 +14,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// mostOfOther is how many bytes a message to another service than RateLimitService may have. Health and
+// maxOtherMessageBytes is how many bytes a message to another service than RateLimitService may have. Health and
 // reflection are asked with names. A health check that watches keeps its name for as long as it likes.
-const mostOfOther = 4 << 10
+const maxOtherMessageBytes = 4 << 10
 
-// messageOfOther returns the answer to a message that has more.
-func messageOfOther(method string, size, most int) error {
+// messageTooLargeError returns the answer to a message that has more.
+func messageTooLargeError(method string, size, most int) error {
 	return status.Errorf(codes.ResourceExhausted, "the message has %d bytes: %s takes %d", size, method, most)
 }
 
@@ -29,9 +29,9 @@ func messageOfOther(method string, size, most int) error {
 //
 // Services must be registered before the first connection.
 type bridge struct {
-	services map[string]*grpc.ServiceDesc
-	methods  []bridgedMethod // by the numbers that h2 has for them
-	others   *transport.Others
+	services     map[string]*grpc.ServiceDesc
+	methods      []bridgedMethod // by the numbers that h2 has for them
+	interceptors *transport.Interceptors
 }
 
 var _ reflection.GRPCServer = (*bridge)(nil)
@@ -42,33 +42,33 @@ type bridgedMethod struct {
 	server any
 	unary  grpc.MethodHandler
 	stream *grpc.StreamDesc
-	// keep says which headers its calls keep, and mostKept how many bytes of them; see [h2.Method].
-	keep     func(name []byte, size int) bool
-	mostKept int
-	// mostMessage is how many bytes a message may have, decompressed too; 0: as many as a request.
-	mostMessage int
+	// keepHeader says which headers its calls keep, and mostKept how many bytes of them; see [h2.Method].
+	keepHeader   func(name []byte, size int) bool
+	maxKeptBytes int
+	// maxMessageBytes is how many bytes a message may have, decompressed too; 0: as many as a request.
+	maxMessageBytes int
 }
 
 // methodShouldRateLimit is the number of the method that is registered first.
 const methodShouldRateLimit = 0
 
-// rateLimits describes RateLimitService, for reflection.
-var rateLimits = grpc.ServiceDesc{
+// rateLimitServiceDesc describes RateLimitService, for reflection.
+var rateLimitServiceDesc = grpc.ServiceDesc{
 	ServiceName: answer.ServiceName, Methods: []grpc.MethodDesc{{MethodName: "ShouldRateLimit"}}, Metadata: "envoy/service/ratelimit/v3/rls.proto",
 }
 
 func newBridge(c *transport.Config) *bridge {
-	b := &bridge{services: make(map[string]*grpc.ServiceDesc), others: transport.NewOthers(c)}
+	b := &bridge{services: make(map[string]*grpc.ServiceDesc), interceptors: transport.NewInterceptors(c)}
 	var keep func([]byte, int) bool
 	if c.Tracer != nil {
-		keep = func(name []byte, size int) bool { return keepsHeader(c.TraceHeaders, name, size) }
+		keep = func(name []byte, size int) bool { return shouldKeepHeader(c.TraceHeaders, name, size) }
 	}
-	b.register(&rateLimits, nil, keep, mostTraceHeaders, 0)
+	b.register(&rateLimitServiceDesc, nil, keep, maxTraceHeaderBytes, 0)
 	if c.Quotas != nil {
-		b.register(&quotas, nil, nil, 0, 0)
+		b.register(&quotaServiceDesc, nil, nil, 0, 0)
 	}
 	if c.Register != nil {
-		c.Register(b, withMetadata{b})
+		c.Register(b, metadataRegistrar{b})
 	}
 	return b
 }
@@ -77,13 +77,13 @@ func newBridge(c *transport.Config) *bridge {
 // services reads: a client could have each of many calls keep 128 KiB of it. For the same reason their
 // messages are small.
 func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) {
-	b.register(d, server, nil, 0, mostOfOther)
+	b.register(d, server, nil, 0, maxOtherMessageBytes)
 }
 
-// withMetadata registers services whose calls have metadata and large messages.
-type withMetadata struct{ *bridge }
+// metadataRegistrar registers services whose calls have metadata and large messages.
+type metadataRegistrar struct{ *bridge }
 
-func (b withMetadata) RegisterService(d *grpc.ServiceDesc, server any) {
+func (b metadataRegistrar) RegisterService(d *grpc.ServiceDesc, server any) {
 	b.register(d, server, func([]byte, int) bool { return true }, 0, 0)
 }
 
@@ -103,8 +103,8 @@ func (b *bridge) h2Methods() []h2.Method {
 	methods := make([]h2.Method, 0, len(b.methods))
 	for i, m := range b.methods {
 		methods = append(methods, h2.Method{
-			Path: m.path, Streams: m.stream != nil && m.stream.ClientStreams, Keep: m.keep, MostKept: m.mostKept, MaxMessageBytes: m.mostMessage,
-			Late: i == methodShouldRateLimit, // see answer.Exchange.Late
+			Path: m.path, ClientStreams: m.stream != nil && m.stream.ClientStreams, KeepHeader: m.keepHeader, MaxKeptBytes: m.maxKeptBytes, MaxMessageBytes: m.maxMessageBytes,
+			AllowExpired: i == methodShouldRateLimit, // see answer.Exchange.Late
 		})
 	}
 	return methods
@@ -126,8 +126,8 @@ func (b *bridge) GetServiceInfo() map[string]grpc.ServiceInfo {
 	return info
 }
 
-// unknown says why a path is that of no method, in grpc-go's words.
-func (b *bridge) unknown(path string) string {
+// unknownMethodMessage says why a path is that of no method, in grpc-go's words.
+func (b *bridge) unknownMethodMessage(path string) string {
 	name := strings.TrimPrefix(path, "/")
 	i := strings.LastIndexByte(name, '/')
 	if i < 0 {

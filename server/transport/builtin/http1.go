@@ -18,8 +18,8 @@ import (
 // errHTTP1 is why the connection of such a client is closed.
 var errHTTP1 = errors.New("the client speaks HTTP/1, and this port gRPC over HTTP/2")
 
-// longestMethod is the longest method of HTTP/1 that is looked for.
-const longestMethod = 20
+// maxMethodLength is the longest method of HTTP/1 that is looked for.
+const maxMethodLength = 20
 
 // speaksHTTP1 reports whether what a client sends first is the beginning of a request of HTTP/1, as far as has
 // come. It is undecided while that may also be the preface of HTTP/2.
@@ -32,19 +32,19 @@ func speaksHTTP1(first []byte) (yes, undecided bool) {
 		case b == ' ' && i > 0: // a path follows, *, or the address of a proxy's request
 			rest := first[i+1:]
 			return len(rest) > 0 && strings.IndexByte("/*h", rest[0]) >= 0, len(rest) == 0
-		case b < 'A' || b > 'Z' || i == longestMethod:
+		case b < 'A' || b > 'Z' || i == maxMethodLength:
 			return false, false
 		}
 	}
 	return false, true
 }
 
-// mostLingerBytes is how many bytes are read and thrown away of what a client still sends: closing a socket with
+// maxLingerBytes is how many bytes are read and thrown away of what a client still sends: closing a socket with
 // unread bytes would throw away what was written last.
-const mostLingerBytes = 256 << 10
+const maxLingerBytes = 256 << 10
 
-// countEnded counts and logs that a connection is ended because of what its client did.
-func countEnded(count prometheus.Counter, rare *zap.Logger, conn net.Conn, why error) {
+// reportEnded counts and logs that a connection is ended because of what its client did.
+func reportEnded(count prometheus.Counter, rare *zap.Logger, conn net.Conn, why error) {
 	count.Inc()
 	rare.Warn("grpc connection closed; more within ten seconds are only counted",
 		zap.Stringer("peer", conn.RemoteAddr()), zap.Error(why))

@@ -9,14 +9,14 @@ import (
 // serve is the goroutine of the connection. It waits in read for most of its life, so what lies below
 // that on its stack is small: a stack is doubled, and a collection may halve it.
 func (c *connection) serve() {
-	if r := c.begin(); r != nil {
-		c.read(r)
+	if r := c.handshake(); r != nil {
+		c.readLoop(r)
 	}
-	c.leave()
+	c.cleanup()
 }
 
-// begin begins the connection. It returns nil if that fails.
-func (c *connection) begin() *reader {
+// handshake begins the connection. It returns nil if that fails.
+func (c *connection) handshake() *reader {
 	// Until the client's SETTINGS have come.
 	_ = c.raw.SetDeadline(time.Now().Add(c.Limits.ConnectionTimeout)) //nolint:forbidigo // connections begin when they like
 	conn, info, err := c.Creds.ServerHandshake(c.raw)
@@ -27,42 +27,42 @@ func (c *connection) begin() *reader {
 	c.client = access.ClientIn(info)
 	lessee := c.Handler.Service.Connect(clientName(c.raw.RemoteAddr()))
 	lessee.Addr = c.raw.RemoteAddr()
-	c.turnMu.Lock()
-	c.conn, c.lessee = conn, lessee
-	c.turnMu.Unlock()
+	c.mu.Lock()
+	c.conn, c.leaseConn = conn, lessee
+	c.mu.Unlock()
 	return newReader(conn, c.raw)
 }
 
-// leave ends the connection.
-func (c *connection) leave() {
-	c.turnMu.Lock()
-	how, calls := c.howLocked(), (c.h2.Last()+1)/2
-	c.ending, c.closed = true, true
-	for c.cancelLocked() != nil { // each call that is cancelled is so once, whatever comes of it
+// cleanup ends the connection.
+func (c *connection) cleanup() {
+	c.mu.Lock()
+	how, calls := c.endingLocked(), (c.h2.LastStream()+1)/2
+	c.ending, c.readerDone = true, true
+	for c.cancelCallsLocked() != nil { // each call that is cancelled is so once, whatever comes of it
 	}
-	c.countStoredLocked() // it no longer waits for its client
-	c.shared.parked.set(&c.parked, 0)
-	c.turnMu.Unlock()
+	c.publishStoreBytesLocked() // it no longer waits for its client
+	c.shared.buffered.set(&c.buffered, 0)
+	c.mu.Unlock()
 	c.close()
-	if c.lessee != nil {
-		c.lessee.Close(how, calls)
+	if c.leaseConn != nil {
+		c.leaseConn.Close(how, calls)
 	}
 }
 
-// cancelLocked cancels the calls that were to be answered later.
-func (c *connection) cancelLocked() (err error) {
-	defer c.caughtLocked(&err)
+// cancelCallsLocked cancels the calls that were to be answered later.
+func (c *connection) cancelCallsLocked() (err error) {
+	defer c.recoverPanicLocked(&err)
 	c.h2.Close()
 	return nil
 }
 
-// read reads until the connection ends.
-func (c *connection) read(r *reader) {
-	defer r.release()
+// readLoop reads until the connection ends.
+func (c *connection) readLoop(r *reader) {
+	defer r.releaseBuffer()
 	for crowds := false; ; {
 		in, err := r.read()
 		if err != nil {
-			c.neverBegan(err)
+			c.reportHandshakeTimeout(err)
 			if c.isEnding() {
 				c.linger(r, nil)
 			}
@@ -72,7 +72,7 @@ func (c *connection) read(r *reader) {
 		for more := true; more; {
 			var used int
 			var ok bool
-			if used, more, ok = c.takeTurn(in, crowds || crowded); !ok {
+			if used, more, ok = c.processInput(in, crowds || crowded); !ok {
 				c.linger(r, in[used:])
 				return
 			}
@@ -80,15 +80,15 @@ func (c *connection) read(r *reader) {
 			in = in[used:]
 		}
 		crowds = crowded
-		c.watched.partial(len(in) > 0, len(in) < came)
-		if r.keep(in) && !crowded {
-			park()
+		c.activity.noteIncompleteFrame(len(in) > 0, len(in) < came)
+		if r.keepRest(in) && !crowded {
+			yield()
 		}
 	}
 }
 
-// mostLingering is how long a connection that has ended reads on, unless its client closes it.
-const mostLingering = time.Second
+// defaultLingerTime is how long a connection that has ended reads on, unless its client closes it.
+const defaultLingerTime = time.Second
 
 // linger reads a little of what still comes, behind in: closing a socket with unread bytes would throw away what was
 // written last. After a drain it may be resets of calls that were answered last.
@@ -97,12 +97,12 @@ func (c *connection) linger(r *reader, in []byte) {
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	_ = c.raw.SetReadDeadline(time.Now().Add(c.lingering)) //nolint:forbidigo // bounds a wait
-	for n := 0; ; park() {
+	_ = c.raw.SetReadDeadline(time.Now().Add(c.lingerTime)) //nolint:forbidigo // bounds a wait
+	for n := 0; ; yield() {
 		if in != nil {
-			r.keep(c.takeResets(in))
+			r.keepRest(c.processResets(in))
 		}
-		if n >= mostLingerBytes {
+		if n >= maxLingerBytes {
 			return
 		}
 		var err error
@@ -113,15 +113,15 @@ func (c *connection) linger(r *reader, in []byte) {
 	}
 }
 
-// takeResets feeds h2 after the last turn of a drain, so that leases of calls that the client has reset come back. It returns
+// processResets feeds h2 after the last turn of a drain, so that leases of calls that the client has reset come back. It returns
 // the beginning of a frame that is left.
-func (c *connection) takeResets(in []byte) (rest []byte) {
-	c.turnMu.Lock()
-	defer c.turnMu.Unlock()
+func (c *connection) processResets(in []byte) (rest []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !c.h2.Drained() {
 		return nil
 	}
-	c.out = takeOutput() // which nobody reads
+	c.out = getOutput() // which nobody reads
 	defer func() {
 		c.out.release()
 		c.out = nil

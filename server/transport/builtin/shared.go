@@ -10,12 +10,12 @@ import (
 // shared is what the connections of a transport share.
 type shared struct {
 	transport.Config
-	bridge  *bridge
-	h2      *h2.Server
-	parked  parked
-	stored  stored
-	crowd   chan struct{} // holds the tickets that are taken; see takeTurn
-	stalled stalled
+	bridge      *bridge
+	h2          *h2.Server
+	buffered    memoryBudget
+	storeMemory storeMemory
+	tokens      chan struct{} // holds the tickets that are taken; see takeTurn
+	stalled     stalledWriters
 
-	lingering time.Duration // mostLingering but in tests
+	lingerTime time.Duration // mostLingering but in tests
 }

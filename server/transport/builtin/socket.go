@@ -14,20 +14,20 @@ type socket struct {
 	raw syscall.RawConn // nil: it cannot tell
 	// stalls is called when a write begins to wait, at most once for each write, and flows at the end
 	// of such a write.
-	stalls, flows func()
+	onStall, onResume func()
 
 	// Of the write that goes on; and tryWrite, bound once.
-	rest  []byte
-	waits bool
-	err   error
-	try   func(fd uintptr) (done bool)
+	rest    []byte
+	stalled bool
+	err     error
+	tryFunc func(fd uintptr) (done bool)
 }
 
 func newSocket(conn net.Conn, stalls, flows func()) *socket {
-	s := &socket{Conn: conn, stalls: stalls, flows: flows}
+	s := &socket{Conn: conn, onStall: stalls, onResume: flows}
 	if file, ok := conn.(syscall.Conn); ok && canTry {
 		if raw, err := file.SyscallConn(); err == nil {
-			s.raw, s.try = raw, s.tryWrite
+			s.raw, s.tryFunc = raw, s.tryWrite
 		}
 	}
 	return s
@@ -55,13 +55,13 @@ func (s *socket) Write(p []byte) (n int, err error) {
 	if s.raw == nil {
 		return s.Conn.Write(p)
 	}
-	s.rest, s.waits, s.err = p, false, nil
-	err = s.raw.Write(s.try)
+	s.rest, s.stalled, s.err = p, false, nil
+	err = s.raw.Write(s.tryFunc)
 	if err == nil {
 		err = s.err
 	}
-	if s.waits {
-		s.flows()
+	if s.stalled {
+		s.onResume()
 	}
 	n = len(p) - len(s.rest)
 	s.rest = nil
@@ -75,42 +75,42 @@ func (s *socket) tryWrite(fd uintptr) (done bool) {
 	if err != nil || len(s.rest) == 0 {
 		return true
 	}
-	if !s.waits {
-		s.waits = true
-		s.stalls()
+	if !s.stalled {
+		s.stalled = true
+		s.onStall()
 	}
 	return false
 }
 
-// mostStalled is how many connections may wait for their clients to read. Each holds what it writes,
+// maxStalled is how many connections may wait for their clients to read. Each holds what it writes,
 // and what it has read meanwhile.
-const mostStalled = 256
+const maxStalled = 256
 
-// stalled are the connections that wait for their clients to read, in the order in which they began to.
+// stalledWriters are the connections that wait for their clients to read, in the order in which they began to.
 // A client that reads nothing costs memory until it is closed, after mostWriteTime. So if there are too
 // many, the one that has waited for longest is closed now.
-type stalled struct {
+type stalledWriters struct {
 	mu    sync.Mutex
-	conns []ender
+	conns []errorCloser
 }
 
-// ender is a connection that can be closed because of what its client did.
-type ender interface{ end(why error) }
+// errorCloser is a connection that can be closed because of what its client did.
+type errorCloser interface{ closeWithError(why error) }
 
-func (s *stalled) enter(c ender) {
-	var longest ender
+func (s *stalledWriters) add(c errorCloser) {
+	var longest errorCloser
 	s.mu.Lock()
-	if s.conns = append(s.conns, c); len(s.conns) > mostStalled {
+	if s.conns = append(s.conns, c); len(s.conns) > maxStalled {
 		longest = s.conns[0]
 		s.conns = append(s.conns[:0], s.conns[1:]...)
 	}
 	s.mu.Unlock()
 	if longest != nil {
-		longest.end(errUnread)
+		longest.closeWithError(errNotReading)
 	}
 }
 
-func (s *stalled) leave(c ender) {
+func (s *stalledWriters) remove(c errorCloser) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, other := range s.conns {

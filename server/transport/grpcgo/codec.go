@@ -32,7 +32,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	// The transport may hold the bytes until they are written. x is used again before that,
 	// so the bytes are copied.
 	out := mem.BufferSlice{mem.SliceBuffer(append([]byte(nil), x.Reply()...))}
-	release(x)
+	releaseExchange(x)
 	return out, nil
 }
 
@@ -55,7 +55,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 // exchanges are those of grpc-go's calls.
 var exchanges = sync.Pool{New: func() any { return new(answer.Exchange) }}
 
-func release(x *answer.Exchange) {
+func releaseExchange(x *answer.Exchange) {
 	if x.Kept() {
 		exchanges.Put(x)
 	}
@@ -80,7 +80,7 @@ var serviceDesc = grpc.ServiceDesc{
 			}
 			x.Client = access.ClientOf(ctx)
 			if err := limits.Answer(ctx, x); err != nil {
-				release(x)
+				releaseExchange(x)
 				return nil, err
 			}
 			return x, nil

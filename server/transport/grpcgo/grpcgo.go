@@ -19,21 +19,21 @@ import (
 type server struct {
 	*grpc.Server
 	calls      inFlight
-	beginnings beginnings
+	handshakes handshakes
 }
 
 // New returns a transport.
 func New(c transport.Config) transport.Transport {
-	s, others := new(server), transport.NewOthers(&c)
+	s, others := new(server), transport.NewInterceptors(&c)
 	begin := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		defer s.calls.begin()()
 		if info.FullMethod == quotaMethod { // it counts its streams itself
 			return handle(srv, stream)
 		}
-		if err := others.Begin(info.FullMethod, info.IsClientStream); err != nil {
+		if err := others.BeginStream(info.FullMethod, info.IsClientStream); err != nil {
 			return err
 		}
-		defer others.End(info.FullMethod)
+		defer others.EndStream(info.FullMethod)
 		return handle(srv, stream)
 	}
 	unary := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -55,16 +55,16 @@ func New(c transport.Config) transport.Transport {
 	return s
 }
 
-func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l, &s.beginnings}) }
+func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l, &s.handshakes}) }
 
-// patience is how long clients have at the end to finish the beginning of a connection, and, once all calls have ended, to read the
+// drainTimeout is how long clients have at the end to finish the beginning of a connection, and, once all calls have ended, to read the
 // replies that are on their way.
-const patience = 2 * time.Second
+const drainTimeout = 2 * time.Second
 
 // GracefulStop implements [transport.Transport]. For grpc-go, a call lasts until its client has read the reply. So
 // connections are closed if no call has begun and no handler has run for patience.
 func (s *server) GracefulStop() {
-	s.beginnings.endBy(time.Now().Add(patience)) //nolint:forbidigo // of sockets
+	s.handshakes.setDeadline(time.Now().Add(drainTimeout)) //nolint:forbidigo // of sockets
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -74,7 +74,7 @@ func (s *server) GracefulStop() {
 		select {
 		case <-stopped:
 			return
-		case <-time.After(patience):
+		case <-time.After(drainTimeout):
 		}
 		begun, open := s.calls.begun.Load(), s.calls.open.Load()
 		switch {
@@ -92,7 +92,7 @@ func (s *server) GracefulStop() {
 
 // Stop implements [transport.Transport].
 func (s *server) Stop() {
-	s.beginnings.endBy(time.Now()) //nolint:forbidigo // of sockets
+	s.handshakes.setDeadline(time.Now()) //nolint:forbidigo // of sockets
 	s.Server.Stop()
 }
 
@@ -108,9 +108,9 @@ func (f *inFlight) begin() (end func()) {
 
 func (f *inFlight) end() { f.open.Add(-1) }
 
-// largerMessages is the ratio of the messages that grpc-go accepts to --max-message. So a request that is somewhat
+// messageSizeFactor is the ratio of the messages that grpc-go accepts to --max-message. So a request that is somewhat
 // too large reaches the handler, which rejects it with the name of the flag, counts it and logs it.
-const largerMessages = 2
+const messageSizeFactor = 2
 
 // grpcOptions returns the options that follow from the limits.
 func grpcOptions(l transport.Limits) []grpc.ServerOption {
@@ -125,7 +125,7 @@ func grpcOptions(l transport.Limits) []grpc.ServerOption {
 		grpc.StaticConnWindowSize(1 << 20),
 		grpc.MaxConcurrentStreams(l.MaxStreams),
 		grpc.MaxHeaderListSize(l.MaxHeaderBytes),
-		grpc.MaxRecvMsgSize(min(l.MaxMessageBytes, math.MaxInt32/largerMessages) * largerMessages),
+		grpc.MaxRecvMsgSize(min(l.MaxMessageBytes, math.MaxInt32/messageSizeFactor) * messageSizeFactor),
 		grpc.ConnectionTimeout(l.ConnectionTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     l.MaxConnectionIdle,

@@ -12,7 +12,7 @@ import (
 type listener struct {
 	net.Listener
 
-	beginnings *beginnings
+	handshakes *handshakes
 }
 
 // Accept implements [net.Listener].
@@ -21,53 +21,53 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if bounded, ok := conn.(transport.Bounded); ok {
-		bounded.ServedBy(busy{conn})
+	if bounded, ok := conn.(transport.BoundedConn); ok {
+		bounded.ServedBy(busyConn{conn})
 	}
-	return &beginning{conn, l.beginnings}, nil
+	return &handshakeConn{conn, l.handshakes}, nil
 }
 
-// busy is a connection that a full listener ends only for a client with fewer connections.
-type busy struct{ net.Conn }
+// busyConn is a connection that a full listener ends only for a client with fewer connections.
+type busyConn struct{ net.Conn }
 
 // Usage implements [transport.Served].
-func (busy) Usage() transport.Usage { return transport.Usage{Busy: true, Used: true} }
+func (busyConn) Usage() transport.Usage { return transport.Usage{Busy: true, Used: true} }
 
 // Retire implements [transport.Served]. A connection that ends gently is closed by the second call.
-func (b busy) Retire(gently bool) {
+func (b busyConn) Retire(gently bool) {
 	if !gently {
 		_ = b.Close() // an error changes nothing: the connection is gone
 	}
 }
 
-// beginnings are the connections whose clients have not finished the handshake of TLS and the preface of HTTP/2. GracefulStop and Stop
+// handshakes are the connections whose clients have not finished the handshake of TLS and the preface of HTTP/2. GracefulStop and Stop
 // of grpc-go wait for them before they do anything else, for as long as --connection-timeout.
-type beginnings struct {
-	mu   sync.Mutex
-	open map[*beginning]struct{}
-	ends time.Time // when they end at the latest; zero while the server does not stop
+type handshakes struct {
+	mu       sync.Mutex
+	open     map[*handshakeConn]struct{}
+	deadline time.Time // when they end at the latest; zero while the server does not stop
 }
 
-// endBy has all connections that have not begun end by the given time, also those that come later.
-func (b *beginnings) endBy(ends time.Time) {
+// setDeadline has all connections that have not begun end by the given time, also those that come later.
+func (b *handshakes) setDeadline(ends time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ends = ends
+	b.deadline = ends
 	for c := range b.open {
 		_ = c.Conn.SetDeadline(ends) // an error changes nothing: the connection is gone
 	}
 }
 
-// beginning is a connection of beginnings.
-type beginning struct {
+// handshakeConn is a connection of beginnings.
+type handshakeConn struct {
 	net.Conn
 
-	all *beginnings
+	handshakes *handshakes
 }
 
 // SetDeadline implements [net.Conn]. grpc-go sets a deadline before the handshake of TLS, and none after the preface.
-func (c *beginning) SetDeadline(t time.Time) error {
-	b := c.all
+func (c *handshakeConn) SetDeadline(t time.Time) error {
+	b := c.handshakes
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t.IsZero() {
@@ -75,11 +75,11 @@ func (c *beginning) SetDeadline(t time.Time) error {
 		return c.Conn.SetDeadline(t)
 	}
 	if b.open == nil {
-		b.open = map[*beginning]struct{}{}
+		b.open = map[*handshakeConn]struct{}{}
 	}
 	b.open[c] = struct{}{}
-	if !b.ends.IsZero() && t.After(b.ends) {
-		t = b.ends
+	if !b.deadline.IsZero() && t.After(b.deadline) {
+		t = b.deadline
 	}
 	return c.Conn.SetDeadline(t)
 }

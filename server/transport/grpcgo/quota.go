@@ -22,7 +22,7 @@ type quotaBytes struct{ bytes []byte }
 // that, which is 5 to 10 seconds later.
 type quotaStreams struct {
 	*rlqs.Service
-	others *transport.Others
+	others *transport.Interceptors
 }
 
 // quotaDesc describes RateLimitQuotaService in place of generated code.

@@ -9,22 +9,22 @@ type Handler interface {
 	// [Conn.Reply] or [Conn.Fail], and the other results do not count.
 	//
 	// If later is a [Conversation], its reply may have several messages.
-	Call(c *Call) (reply []byte, s Status, later Later)
+	Call(c *Call) (reply []byte, s Status, later PendingCall)
 	// Open begins a call of a method that has [Method].Streams. It has no Message. If the
 	// conversation is nil, the call is answered with the status.
-	Open(c *Call) (Conversation, Status)
-	// Unknown returns how a call of a path that no [Method] has is answered. The path may be cut.
-	Unknown(path string) Status
-	// Exceeded returns how a call is answered that is beyond a bound. It has no Message, and a Method of
+	Open(c *Call) (StreamingCall, Status)
+	// UnknownMethod returns how a call of a path that no [Method] has is answered. The path may be cut.
+	UnknownMethod(path string) Status
+	// LimitExceeded returns how a call is answered that is beyond a bound. It has no Message, and a Method of
 	// -1 if that is not known.
-	Exceeded(c *Call, b Bound, size int) Status
+	LimitExceeded(c *Call, b Limit, size int) Status
 	// Reset is called when a call ends by a reset that [Handler.Call] has answered at once, or [Conn.Reply] later: its
 	// client may not have seen the answer. It may be called for any stream that has begun, and again.
 	Reset(stream uint32)
 }
 
-// Later is a call that is answered later.
-type Later interface {
+// PendingCall is a call that is answered later.
+type PendingCall interface {
 	// Cancel is called when nobody waits for the answer any more. An answer that comes all the
 	// same is thrown away.
 	Cancel()
@@ -44,9 +44,9 @@ type Call struct {
 	// Timeout is the rest of the call's timeout, if HasTimeout. With [Method].Late it may be 0 or less.
 	Timeout    time.Duration
 	HasTimeout bool
-	// Inflated is for [Handler].Call to set: how many bytes Message was decompressed to. They count as if
+	// DecompressedBytes is for [Handler].Call to set: how many bytes Message was decompressed to. They count as if
 	// they had been sent, so a call of Feed takes in fewer others.
-	Inflated uint32
+	DecompressedBytes uint32
 	// Fields are the headers that [Method].Keep has kept, in their order.
 	Fields []Field
 }
@@ -68,32 +68,32 @@ const (
 	statusInternal         = 13
 )
 
-// Bound is one of [Limits] that a call alone can exceed.
-type Bound byte
+// Limit is one of [Limits] that a call alone can exceed.
+type Limit byte
 
 // The bounds that [Handler.Exceeded] is told of.
 const (
-	// BoundHeaders is [Limits].MaxHeaderBytes.
-	BoundHeaders Bound = iota
-	// BoundMessage is [Limits].MaxMessageBytes, or that of the [Method].
-	BoundMessage
+	// LimitHeaderBytes is [Limits].MaxHeaderBytes.
+	LimitHeaderBytes Limit = iota
+	// LimitMessageBytes is [Limits].MaxMessageBytes, or that of the [Method].
+	LimitMessageBytes
 )
 
-// Conversation is a call whose messages come and go one by one. A [Conn] calls its methods, which must
+// StreamingCall is a call whose messages come and go one by one. A [Conn] calls its methods, which must
 // neither wait nor call those of the Conn.
 //
 // Of what a client sends, a connection holds no more than the message that was asked for and the
 // first window of what comes after it. What it is given to send, it holds until the client has a
 // window for it: Sent says how much has left, and the caller has to stop in time.
-type Conversation interface {
-	Later
+type StreamingCall interface {
+	PendingCall
 	// Receive brings the next message, which is valid until Receive returns. The first comes by
 	// itself, and each of the others after it was asked for by [Conn.Want]. Of a call that came
 	// by [Handler.Call], none comes.
 	Receive(message []byte, compressed bool)
-	// End says that no message follows: the client has ended its request, which is OK, or what it
+	// RequestEnded says that no message follows: the client has ended its request, which is OK, or what it
 	// sent cannot be taken. The call is not answered by that.
-	End(s Status)
+	RequestEnded(s Status)
 	// Sent says that so many bytes of what [Conn.Send] was given have left, with their prefixes.
 	Sent(n int)
 }

@@ -28,7 +28,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		used, c.stage = n, awaitsSettings
 	}
 	blocks := 0
-	c.full = len(c.out) + outputAtOnce
+	c.outputLimit = len(c.out) + maxBatchOutput
 	for frames := 0; len(in)-used >= frameHeaderBytes; frames++ {
 		n := frameBytes(in[used:])
 		if n > maxFrameBytes {
@@ -37,7 +37,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		if n += frameHeaderBytes; len(in)-used < n {
 			break
 		}
-		if frames == framesAtOnce || len(c.out) >= c.full || blocks >= blocksAtOnce {
+		if frames == maxBatchFrames || len(c.out) >= c.outputLimit || blocks >= maxBatchBlockBytes {
 			return used, true, nil
 		}
 		f := parseFrame(in[used : used+n])
@@ -48,7 +48,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		if err := c.receiveFrame(&f); err != nil {
 			return used, false, err
 		}
-		if c.odd.exceeded(c.now) {
+		if c.glitches.exceeded(c.now) {
 			return used, false, &ConnError{CodeEnhanceYourCalm, "too many frames that ask for nothing, or calls that had to be reset"}
 		}
 	}
@@ -76,7 +76,7 @@ func (c *Conn) receiveFrame(f *frame) error {
 	case frameRSTStream:
 		return c.receiveReset(f)
 	case frameWindowUpdate:
-		c.odd.left--
+		c.glitches.left--
 		return c.receiveWindowUpdate(f)
 	case frameSettings:
 		return c.receiveSettings(f)
@@ -85,14 +85,14 @@ func (c *Conn) receiveFrame(f *frame) error {
 	case framePing:
 		return c.receivePing(f)
 	case frameGoAway:
-		c.odd.left--
-		c.goneAway = true // which changes nothing: a client begins streams as it likes
+		c.glitches.left--
+		c.gotGoAway = true // which changes nothing: a client begins streams as it likes
 		return checkGoAway(f)
 	case framePriority:
-		c.odd.left--
+		c.glitches.left--
 		return c.receivePriority(f)
 	default:
-		c.odd.left-- // 5.5: ignored
+		c.glitches.left-- // 5.5: ignored
 		return nil
 	}
 }
@@ -116,18 +116,18 @@ func (c *Conn) receivePriority(f *frame) error {
 	case len(f.payload) != priorityBytes && c.idle(f.stream):
 		return &ConnError{CodeFrameSize, "a PRIORITY that has not 5 bytes"}
 	case len(f.payload) != priorityBytes:
-		c.resetFault(f.stream, CodeFrameSize)
+		c.resetForError(f.stream, CodeFrameSize)
 	case dependsOnItself(f.payload, f.stream) && c.idle(f.stream):
 		return &ConnError{CodeProtocol, "a PRIORITY that depends on itself"}
 	case dependsOnItself(f.payload, f.stream):
-		c.resetFault(f.stream, CodeProtocol)
+		c.resetForError(f.stream, CodeProtocol)
 	}
 	return nil
 }
 
 // GoAway appends the end of a connection, for the error of a call of Feed.
 func (c *Conn) GoAway(out []byte, err *ConnError) []byte {
-	last := c.last
+	last := c.lastStream
 	if c.drain.ignores(last) {
 		last = c.drain.last // it must not grow (6.8)
 	}
@@ -137,25 +137,25 @@ func (c *Conn) GoAway(out []byte, err *ConnError) []byte {
 // Close cancels the calls that were to be answered later. Nothing else may be called after it, except that
 // it may be called again if a [Later] panicked, for the others.
 func (c *Conn) Close() {
-	c.send.waiting = nil
+	c.send.queue = nil
 	for id, s := range c.streams {
-		later := s.later
+		later := s.pending
 		delete(c.streams, id)
-		s.free()
+		s.recycle()
 		if later != nil {
 			later.Cancel()
 		}
 	}
 }
 
-// Begun reports whether the client's first SETTINGS have come.
-func (c *Conn) Begun() bool { return c.stage == awaitsFrames }
+// GotSettings reports whether the client's first SETTINGS have come.
+func (c *Conn) GotSettings() bool { return c.stage == awaitsFrames }
 
 // A call of Feed returns after framesAtOnce frames, blocksAtOnce bytes of header blocks, each of which
 // may be a field, or once it has appended outputAtOnce bytes: others wait for the processor, and what was
 // appended should go out. Two bytes that messages were decompressed to count as one that was appended.
 const (
-	framesAtOnce = 256
-	blocksAtOnce = 8 << 10
-	outputAtOnce = 16 << 10
+	maxBatchFrames     = 256
+	maxBatchBlockBytes = 8 << 10
+	maxBatchOutput     = 16 << 10
 )

@@ -57,17 +57,17 @@ const (
 
 // knownHeaders are the headers that a server knows. It is read only.
 type knownHeaders struct {
-	paths  map[string]byte
-	keeps  [256]func(name []byte, size int) bool // by the meaning of a path
-	most   [256]int                              // likewise; see Method.MostKept
-	static [len(staticTable)]field
+	paths        map[string]byte
+	keepHeader   [256]func(name []byte, size int) bool // by the meaning of a path
+	maxKeptBytes [256]int                              // likewise; see Method.MostKept
+	static       [len(staticTable)]field
 }
 
 func newKnownHeaders(methods []Method) *knownHeaders {
 	k := &knownHeaders{paths: make(map[string]byte, len(methods))}
 	for i, m := range methods {
 		k.paths[m.Path] = byte(i + 1)
-		k.keeps[i+1], k.most[i+1] = m.Keep, cmp.Or(m.MostKept, math.MaxInt)
+		k.keepHeader[i+1], k.maxKeptBytes[i+1] = m.KeepHeader, cmp.Or(m.MaxKeptBytes, math.MaxInt)
 	}
 	for i, e := range staticTable {
 		f := field{name: []byte(e.name), value: []byte(e.value)}

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// head is what the header fields of a request say, and whether they may be there.
-type head struct {
+// requestHeaders is what the header fields of a request say, and whether they may be there.
+type requestHeaders struct {
 	kinds [nameConnection]byte // the meaning of each header that came
 	seen  uint16               // one bit for each header that came
 
-	size      int    // of the list (6.5.2)
-	path      []byte // an unknown one; it is kept as long as the call
-	encoding  []byte // grpc-encoding; likewise
-	timeout   time.Duration
-	fault     string // why the call is answered with 400, or ""
-	hosts     int
-	length    int64  // content-length, -1 without
-	malformed string // why (8.1.1), or ""
-	regular   bool   // a header that is no pseudo-header has come
-	trailers  bool   // these are a request's trailers
+	size       int    // of the list (6.5.2)
+	path       []byte // an unknown one; it is kept as long as the call
+	encoding   []byte // grpc-encoding; likewise
+	timeout    time.Duration
+	badRequest string // why the call is answered with 400, or ""
+	hosts      int
+	length     int64  // content-length, -1 without
+	malformed  string // why (8.1.1), or ""
+	regular    bool   // a header that is no pseudo-header has come
+	trailers   bool   // these are a request's trailers
 
 	kept *kept // nil if none is
 }
@@ -32,18 +32,18 @@ type kept struct {
 	bytes  int // of memory
 }
 
-// begin forgets all but the memory.
-func (h *head) begin(trailers bool) {
-	*h = head{path: h.path[:0], encoding: h.encoding[:0], length: -1, trailers: trailers}
+// reset forgets all but the memory.
+func (h *requestHeaders) reset(trailers bool) {
+	*h = requestHeaders{path: h.path[:0], encoding: h.encoding[:0], length: -1, trailers: trailers}
 }
 
-func (h *head) has(name headerName) bool { return h.seen>>name&1 == 1 }
+func (h *requestHeaders) has(name headerName) bool { return h.seen>>name&1 == 1 }
 
-// mostOfText is how much is kept of a path or an encoding: enough for an error.
-const mostOfText = 1 << 10
+// maxKeptText is how much is kept of a path or an encoding: enough for an error.
+const maxKeptText = 1 << 10
 
 // add takes in a field.
-func (h *head) add(f *field) {
+func (h *requestHeaders) add(f *field) {
 	h.size += f.size
 	if f.tooLong || f.size == 0 || h.malformed != "" {
 		return
@@ -77,18 +77,18 @@ func (h *head) add(f *field) {
 	}
 	h.seen |= 1 << f.headerName
 	h.kinds[f.headerName] = f.meaning
-	h.read(f)
+	h.readValue(f)
 }
 
-// read takes in the value of a header that its meaning does not say all of.
-func (h *head) read(f *field) {
+// readValue takes in the value of a header that its meaning does not say all of.
+func (h *requestHeaders) readValue(f *field) {
 	switch f.headerName { //nolint:exhaustive // of the others the meaning says all
 	case namePath:
 		if f.meaning == 0 {
-			h.path = append(h.path[:0], f.value[:min(len(f.value), mostOfText)]...)
+			h.path = append(h.path[:0], f.value[:min(len(f.value), maxKeptText)]...)
 		}
 	case nameEncoding:
-		h.encoding = append(h.encoding[:0], f.value[:min(len(f.value), mostOfText)]...)
+		h.encoding = append(h.encoding[:0], f.value[:min(len(f.value), maxKeptText)]...)
 	case nameTE:
 		if f.meaning == teOther {
 			h.malformed = "te other than trailers"
@@ -96,12 +96,12 @@ func (h *head) read(f *field) {
 	case nameHost:
 		h.hosts++
 	case nameTimeout:
-		if h.timeout = parseTimeout(f.value); h.timeout == badTimeout {
-			h.fault = "malformed grpc-timeout"
+		if h.timeout = parseTimeout(f.value); h.timeout == invalidTimeout {
+			h.badRequest = "malformed grpc-timeout"
 		}
 	case nameBinary:
 		if f.meaning == binaryInvalid {
-			h.fault = "malformed binary metadata"
+			h.badRequest = "malformed binary metadata"
 		}
 	case nameContentLength:
 		n, ok := parseLength(f.value)
@@ -112,24 +112,24 @@ func (h *head) read(f *field) {
 	}
 }
 
-// keep keeps a field that has been added, if the method wants it. Pseudo-headers come first, so the
+// keepField keeps a field that has been added, if the method wants it. Pseudo-headers come first, so the
 // method is known.
 //
 // A call with more headers than it may have keeps none, since it is not answered: a byte of a block
 // may stand for a field as large as the table.
-func (h *head) keep(f *field, known *knownHeaders, path byte, most int) {
+func (h *requestHeaders) keepField(f *field, known *knownHeaders, path byte, most int) {
 	switch {
 	case h.size > most:
 		h.kept = nil
 		return
-	case f.tooLong, f.size == 0, h.malformed != "", !h.regular, !known.keeps[path](f.name, f.size):
+	case f.tooLong, f.size == 0, h.malformed != "", !h.regular, !known.keepHeader[path](f.name, f.size):
 		return
 	}
 	if h.kept == nil {
 		h.kept = new(kept)
 	}
 	k := h.kept
-	if k.size += f.size; k.size > known.most[path] {
+	if k.size += f.size; k.size > known.maxKeptBytes[path] {
 		k.size -= f.size // a later one may be smaller
 		return
 	}
@@ -138,8 +138,8 @@ func (h *head) keep(f *field, known *knownHeaders, path byte, most int) {
 	k.bytes += cap(k.fields)*fieldBytes + len(f.name) + len(f.value)
 }
 
-// end returns why the request is malformed, or "".
-func (h *head) end() string {
+// validate returns why the request is malformed, or "".
+func (h *requestHeaders) validate() string {
 	switch {
 	case h.malformed != "" || h.trailers:
 	case !h.has(nameMethod), !h.has(nameScheme), !h.has(namePath):
@@ -150,18 +150,18 @@ func (h *head) end() string {
 	return h.malformed
 }
 
-// badTimeout is a grpc-timeout that cannot be read.
-const badTimeout time.Duration = -1
+// invalidTimeout is a grpc-timeout that cannot be read.
+const invalidTimeout time.Duration = -1
 
 // parseTimeout reads a grpc-timeout: at most 8 digits, and a unit.
 func parseTimeout(value []byte) time.Duration {
 	if len(value) < 2 || len(value) > 9 {
-		return badTimeout
+		return invalidTimeout
 	}
 	n, err := strconv.ParseUint(string(value[:len(value)-1]), 10, 32)
 	i := strings.IndexByte("HMSmun", value[len(value)-1])
 	if i < 0 || err != nil {
-		return badTimeout
+		return invalidTimeout
 	}
 	unit := [...]time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond, time.Nanosecond}[i]
 	const longest = 100 * 365 * 24 * time.Hour

@@ -5,48 +5,48 @@ package h2
 // It is given a block in pieces and never holds more of it than one field. A string of more than
 // longest bytes is not even held: the caller skips it.
 type decoder struct {
-	table   headerTable
-	known   *knownHeaders
-	longest int
-	scratch []byte // strings that are not views of the block
+	table     headerTable
+	known     *knownHeaders
+	maxString int
+	scratch   []byte // strings that are not views of the block
 	// resizable says that a size update may come: at the beginning of a block only (RFC 7541,
 	// section 4.2).
 	resizable bool
-	// owed says that the name of a field was skipped and its value comes next.
-	owed owedValue
+	// skippedName says that the name of a field was skipped and its value comes next.
+	skippedName skippedName
 }
 
-type owedValue byte
+type skippedName byte
 
 const (
-	owesNothing owedValue = iota
-	owesValue
-	owesIndexed // the field is to be inserted into the table
+	skippedNone skippedName = iota
+	skippedLiteral
+	skippedIndexed // the field is to be inserted into the table
 )
 
-// leastLongest is the least that longest may be: a string so long, Huffman-coded at 30 bits for each
+// minMaxString is the least that longest may be: a string so long, Huffman-coded at 30 bits for each
 // byte, is larger than the table. So if it is skipped, the table need not have it.
-const leastLongest = 16 << 10
+const minMaxString = 16 << 10
 
 func newDecoder(known *knownHeaders, longest int) decoder {
-	return decoder{table: headerTable{max: tableBytes}, known: known, longest: max(longest, leastLongest)}
+	return decoder{table: headerTable{max: tableBytes}, known: known, maxString: max(longest, minMaxString)}
 }
 
-// begin begins a block.
-func (d *decoder) begin() { d.resizable, d.owed = true, owesNothing }
+// beginBlock begins a block.
+func (d *decoder) beginBlock() { d.resizable, d.skippedName = true, skippedNone }
 
-// between reports whether the fields so far are whole.
-func (d *decoder) between() bool { return d.owed == owesNothing }
+// atFieldBoundary reports whether the fields so far are whole.
+func (d *decoder) atFieldBoundary() bool { return d.skippedName == skippedNone }
 
 // compressionError ends a connection: client and server no longer agree about the table (4.3).
 func compressionError(reason string) error { return &ConnError{CodeCompression, reason} }
 
-// next decodes the field at the beginning of p. It takes n bytes: 0 if the field is not whole, and
+// nextField decodes the field at the beginning of p. It takes n bytes: 0 if the field is not whole, and
 // more than p has if the rest of a string is to be skipped. A size update comes with the field after
 // it, or, at the end of p, as a field of size 0.
-func (d *decoder) next(p []byte) (f field, n int, err error) {
-	if d.owed != owesNothing {
-		f, n, err = d.skippedValue(p)
+func (d *decoder) nextField(p []byte) (f field, n int, err error) {
+	if d.skippedName != skippedNone {
+		f, n, err = d.skipValue(p)
 		return f, n, err
 	}
 	for at := 0; at < len(p); {
@@ -124,9 +124,9 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 			return field{}, 0, err
 		}
 		n += name.prefix + name.length
-		if name.length > d.longest {
-			if d.owed = owesValue; insert {
-				d.owed = owesIndexed
+		if name.length > d.maxString {
+			if d.skippedName = skippedLiteral; insert {
+				d.skippedName = skippedIndexed
 			}
 			return field{tooLong: true, size: name.length + entryOverhead}, n, nil
 		}
@@ -138,7 +138,7 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 	if s.prefix == 0 || err != nil {
 		return field{}, 0, err
 	}
-	if s.length <= d.longest && n+s.prefix+s.length > len(p) {
+	if s.length <= d.maxString && n+s.prefix+s.length > len(p) {
 		return field{}, 0, nil // before the name is decoded: a field in many pieces would have it decoded for each
 	}
 	d.scratch = d.scratch[:0]
@@ -147,22 +147,22 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 			return field{}, 0, err
 		}
 		if insert && i >= len(staticTable) {
-			f.name = d.keep(f.name) // inserting may move the table's bytes
+			f.name = d.copyToScratch(f.name) // inserting may move the table's bytes
 		}
 	} else {
-		if f.name, err = d.decode(p[n-name.length:n], name.huffman); err != nil {
+		if f.name, err = d.decodeString(p[n-name.length:n], name.huffman); err != nil {
 			return field{}, 0, err
 		}
 		f.headerName = nameOf(f.name)
 	}
 	n += s.prefix + s.length
-	if s.length > d.longest {
+	if s.length > d.maxString {
 		if insert {
 			d.table.evict(tableBytes)
 		}
 		return field{tooLong: true, size: len(f.name) + s.length + entryOverhead}, n, nil
 	}
-	if f.value, err = d.decode(p[n-s.length:n], s.huffman); err != nil {
+	if f.value, err = d.decodeString(p[n-s.length:n], s.huffman); err != nil {
 		return field{}, 0, err
 	}
 	f.meaning = d.known.meaning(f.headerName, f.value)
@@ -173,21 +173,21 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 	return f, n, nil
 }
 
-// skippedValue takes the value of a field whose name was too long.
-func (d *decoder) skippedValue(p []byte) (f field, n int, err error) {
+// skipValue takes the value of a field whose name was too long.
+func (d *decoder) skipValue(p []byte) (f field, n int, err error) {
 	s, err := readString(p)
 	if s.prefix == 0 || err != nil {
 		return field{}, 0, err
 	}
-	if d.owed == owesIndexed {
+	if d.skippedName == skippedIndexed {
 		d.table.evict(tableBytes)
 	}
-	d.owed = owesNothing
+	d.skippedName = skippedNone
 	return field{tooLong: true, size: s.length}, s.prefix + s.length, nil
 }
 
-// decode returns the bytes of a string, as a view of the block if it can.
-func (d *decoder) decode(s []byte, coded bool) ([]byte, error) {
+// decodeString returns the bytes of a string, as a view of the block if it can.
+func (d *decoder) decodeString(s []byte, coded bool) ([]byte, error) {
 	if !coded {
 		return s, nil
 	}
@@ -199,8 +199,8 @@ func (d *decoder) decode(s []byte, coded bool) ([]byte, error) {
 	return d.scratch[from:len(d.scratch):len(d.scratch)], nil
 }
 
-// keep copies what an insert may overwrite.
-func (d *decoder) keep(b []byte) []byte {
+// copyToScratch copies what an insert may overwrite.
+func (d *decoder) copyToScratch(b []byte) []byte {
 	d.scratch = append(d.scratch, b...)
 	return d.scratch[:len(b):len(b)]
 }

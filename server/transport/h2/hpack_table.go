@@ -15,11 +15,11 @@ type headerTable struct {
 	bytes []byte
 	// base is the position of bytes[0] among all bytes that were ever inserted, and used that of
 	// the oldest entry.
-	base, used uint32
-	entries    []tableEntry // a ring; its length is a power of two
-	first, n   int          // the oldest entry, and how many there are
-	size, max  int          // as RFC 7541 counts them
-	version    uint64       // counts what has changed the table
+	base, start uint32
+	entries     []tableEntry // a ring; its length is a power of two
+	first, n    int          // the oldest entry, and how many there are
+	size, max   int          // as RFC 7541 counts them
+	version     uint64       // counts what has changed the table
 }
 
 type tableEntry struct {
@@ -58,7 +58,7 @@ func (t *headerTable) insert(f *field) {
 	if t.n == len(t.entries) {
 		t.growRing()
 	}
-	at := t.room(need - entryOverhead)
+	at := t.reserve(need - entryOverhead)
 	t.bytes = append(append(t.bytes, f.name...), f.value...)
 	t.entries[(t.first+t.n)&(len(t.entries)-1)] = tableEntry{
 		at: at, name: uint16(len(f.name)), value: uint16(len(f.value)), headerKind: f.headerKind, //nolint:gosec // both are less than tableBytes
@@ -73,22 +73,22 @@ func (t *headerTable) evict(need int) {
 		t.version++
 		e := &t.entries[t.first]
 		bytes := uint32(e.name) + uint32(e.value)
-		t.used = e.at + bytes
+		t.start = e.at + bytes
 		t.size -= int(bytes) + entryOverhead
 		t.first = (t.first + 1) & (len(t.entries) - 1)
 		t.n--
 	}
 	if t.n == 0 {
-		t.base, t.used = 0, 0
+		t.base, t.start = 0, 0
 		t.bytes = t.bytes[:0]
 	}
 }
 
-// room makes t.bytes large enough for n more, and returns the position of the first. Positions wrap
+// reserve makes t.bytes large enough for n more, and returns the position of the first. Positions wrap
 // around after 4 GiB, and only their differences count.
-func (t *headerTable) room(n int) uint32 {
+func (t *headerTable) reserve(n int) uint32 {
 	if len(t.bytes)+n > cap(t.bytes) {
-		live := t.bytes[t.used-t.base:]
+		live := t.bytes[t.start-t.base:]
 		// Twice what is live, so that moving costs no more than inserting did.
 		size := 256
 		for size < 2*(len(live)+n) {
@@ -98,7 +98,7 @@ func (t *headerTable) room(n int) uint32 {
 			t.bytes = make([]byte, 0, size)
 		}
 		t.bytes = append(t.bytes[:0], live...)
-		t.base = t.used
+		t.base = t.start
 	}
 	return t.base + uint32(len(t.bytes)) //nolint:gosec // at most 4 * tableBytes
 }

@@ -26,15 +26,15 @@ var huffmanBits = [257]uint8{
 }
 
 const (
-	huffmanEOS     = 256
-	longestCode    = 30
-	huffmanLookup  = 12 // bits that are looked up at once
-	huffmanSymbols = 2  // most symbols found by one look-up
+	huffmanEOS  = 256
+	maxCodeBits = 30
+	lookupBits  = 12 // bits that are looked up at once
+	maxSymbols  = 2  // most symbols found by one look-up
 )
 
 // huffmanEntry is what huffmanLookup bits begin with.
 type huffmanEntry struct {
-	symbols [huffmanSymbols]byte
+	symbols [maxSymbols]byte
 	count   uint8 // how many symbols end within these bits; 0: the first code is longer
 	bits    uint8 // bits of all of them
 }
@@ -44,16 +44,16 @@ type huffmanEntry struct {
 var huffman = newHuffman()
 
 type huffmanDecoder struct {
-	table [1 << huffmanLookup]huffmanEntry
+	table [1 << lookupBits]huffmanEntry
 	// Codes of n bits begin at first[n], and belong to the symbols from at[n] on.
-	first, at [longestCode + 1]uint32
+	first, at [maxCodeBits + 1]uint32
 	symbols   [257]uint16 // in the order of their codes
 }
 
 func newHuffman() *huffmanDecoder {
 	h := new(huffmanDecoder)
 	code, n := uint32(0), uint32(0)
-	for bits := 1; bits <= longestCode; bits++ {
+	for bits := 1; bits <= maxCodeBits; bits++ {
 		code <<= 1
 		h.first[bits], h.at[bits] = code, n
 		for symbol, b := range huffmanBits {
@@ -65,10 +65,10 @@ func newHuffman() *huffmanDecoder {
 		}
 	}
 	for i := range h.table {
-		e, rest := &h.table[i], uint32(i)<<(longestCode-huffmanLookup)
-		for e.count < huffmanSymbols {
-			symbol, bits := h.long(rest << e.bits & (1<<longestCode - 1))
-			if e.bits+bits > huffmanLookup {
+		e, rest := &h.table[i], uint32(i)<<(maxCodeBits-lookupBits)
+		for e.count < maxSymbols {
+			symbol, bits := h.decodeLong(rest << e.bits & (1<<maxCodeBits - 1))
+			if e.bits+bits > lookupBits {
 				break
 			}
 			e.symbols[e.count] = byte(symbol) //nolint:gosec // EOS has more bits
@@ -79,12 +79,12 @@ func newHuffman() *huffmanDecoder {
 	return h
 }
 
-// long decodes the code at the beginning of 30 bits.
-func (h *huffmanDecoder) long(code uint32) (symbol uint16, bits uint8) {
+// decodeLong decodes the code at the beginning of 30 bits.
+func (h *huffmanDecoder) decodeLong(code uint32) (symbol uint16, bits uint8) {
 	for bits = 5; ; bits++ { // no code is shorter
-		prefix := code >> (longestCode - bits)
+		prefix := code >> (maxCodeBits - bits)
 		n := uint32(len(h.symbols)) - h.at[bits]
-		if bits < longestCode {
+		if bits < maxCodeBits {
 			n = h.at[bits+1] - h.at[bits]
 		}
 		if prefix-h.first[bits] < n {
@@ -99,7 +99,7 @@ func (h *huffmanDecoder) append(dst, src []byte) ([]byte, bool) {
 	have := 0      // how many
 	for {
 		switch {
-		case have >= longestCode:
+		case have >= maxCodeBits:
 		case len(src) >= 4:
 			acc, have = acc<<32|uint64(binary.BigEndian.Uint32(src)), have+32
 			src = src[4:]
@@ -109,18 +109,18 @@ func (h *huffmanDecoder) append(dst, src []byte) ([]byte, bool) {
 			}
 			src = nil
 		}
-		if have < huffmanLookup {
+		if have < lookupBits {
 			return h.appendLast(dst, acc, have)
 		}
-		e := &h.table[acc>>(have-huffmanLookup)&(1<<huffmanLookup-1)]
+		e := &h.table[acc>>(have-lookupBits)&(1<<lookupBits-1)]
 		switch {
 		case e.count > 0:
 			dst = append(dst, e.symbols[:e.count]...)
 			have -= int(e.bits)
-		case have < longestCode:
+		case have < maxCodeBits:
 			return h.appendLast(dst, acc, have)
 		default:
-			symbol, bits := h.long(uint32(acc >> (have - longestCode) & (1<<longestCode - 1)))
+			symbol, bits := h.decodeLong(uint32(acc >> (have - maxCodeBits) & (1<<maxCodeBits - 1)))
 			if symbol == huffmanEOS {
 				return dst, false
 			}
@@ -134,8 +134,8 @@ func (h *huffmanDecoder) append(dst, src []byte) ([]byte, bool) {
 func (h *huffmanDecoder) appendLast(dst []byte, acc uint64, have int) ([]byte, bool) {
 	for have > 0 {
 		// The padding is ones, which are the beginning of EOS.
-		missing := longestCode - have
-		symbol, bits := h.long(uint32(acc<<missing&(1<<longestCode-1) | (1<<missing - 1))) //nolint:gosec // 30 bits
+		missing := maxCodeBits - have
+		symbol, bits := h.decodeLong(uint32(acc<<missing&(1<<maxCodeBits-1) | (1<<missing - 1))) //nolint:gosec // 30 bits
 		if int(bits) > have {
 			break
 		}

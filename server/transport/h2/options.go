@@ -30,17 +30,17 @@ type Options struct {
 type Method struct {
 	// Path is "/service/method".
 	Path string
-	// Streams says that a client may send any number of messages.
-	Streams bool
-	// Late has the handler answer also calls whose timeout has passed when their requests are whole.
-	Late bool
-	// Keep reports whether a call keeps a header that counts so many bytes in the list of headers.
+	// ClientStreams says that a client may send any number of messages.
+	ClientStreams bool
+	// AllowExpired has the handler answer also calls whose timeout has passed when their requests are whole.
+	AllowExpired bool
+	// KeepHeader reports whether a call keeps a header that counts so many bytes in the list of headers.
 	// Nil keeps none. The name is valid until Keep returns.
-	Keep func(name []byte, size int) bool
+	KeepHeader func(name []byte, size int) bool
 	// MaxMessageBytes bounds a request of this method, if it is less than [Limits].MaxMessageBytes. 0 is
 	// none.
 	MaxMessageBytes int
-	// MostKept is how many bytes a call may keep of what Keep wants, in the order in which they come.
+	// MaxKeptBytes is how many bytes a call may keep of what Keep wants, in the order in which they come.
 	// 0 is all that a call may have.
-	MostKept int
+	MaxKeptBytes int
 }

@@ -14,8 +14,8 @@ const (
 
 const settingBytes = 6
 
-// mostSettings is how many settings one frame may have. There are six, and a few extensions.
-const mostSettings = 32
+// maxSettings is how many settings one frame may have. There are six, and a few extensions.
+const maxSettings = 32
 
 // appendOurSettings appends our SETTINGS, and opens the connection's window.
 func appendOurSettings(b []byte, l *Limits) []byte {
@@ -25,13 +25,13 @@ func appendOurSettings(b []byte, l *Limits) []byte {
 	b = binary.BigEndian.AppendUint16(b, settingMaxConcurrentStreams)
 	b = binary.BigEndian.AppendUint32(b, uint32(l.MaxStreams)) //nolint:gosec // a flag bounds it
 	b = binary.BigEndian.AppendUint16(b, settingInitialWindowSize)
-	b = binary.BigEndian.AppendUint32(b, firstWindow)
+	b = binary.BigEndian.AppendUint32(b, streamWindow)
 	// Whoever knows of this window knows of the streams' smaller ones before.
-	return appendWindowUpdate(b, 0, ourWindow-defaultWindow)
+	return appendWindowUpdate(b, 0, connWindow-defaultWindow)
 }
 
-// streamsPerOddAct is how many streams get another window for one odd act.
-const streamsPerOddAct = 64
+// streamsPerGlitch is how many streams get another window for one odd act.
+const streamsPerGlitch = 64
 
 // receiveSettings takes in the client's settings, or that it has ours (6.5).
 func (c *Conn) receiveSettings(f *frame) error {
@@ -40,17 +40,17 @@ func (c *Conn) receiveSettings(f *frame) error {
 		return &ConnError{CodeProtocol, "SETTINGS on a stream"}
 	case f.has(flagAck) && len(f.payload) > 0, len(f.payload)%settingBytes != 0:
 		return &ConnError{CodeFrameSize, "SETTINGS of a wrong length"}
-	case len(f.payload) > mostSettings*settingBytes:
+	case len(f.payload) > maxSettings*settingBytes:
 		return &ConnError{CodeEnhanceYourCalm, "more than 32 settings in a frame"}
 	case f.has(flagAck):
-		if c.receive.aware {
-			c.odd.left-- // an acknowledgement of nothing
+		if c.receive.settingsAcked {
+			c.glitches.left-- // an acknowledgement of nothing
 			return nil
 		}
-		c.becomeAware()
+		c.applyOurSettings()
 		return nil
 	}
-	c.odd.left -= max(1, len(f.payload)/settingBytes)
+	c.glitches.left -= max(1, len(f.payload)/settingBytes)
 	initial := c.send.initial
 	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
 		id, v := binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])
@@ -62,14 +62,14 @@ func (c *Conn) receiveSettings(f *frame) error {
 		}
 	}
 	if initial != c.send.initial {
-		if err := c.changeInitial(initial); err != nil {
+		if err := c.changeInitialWindow(initial); err != nil {
 			return err
 		}
 	}
 	// The acknowledgement comes before what a new window lets go: a client may take frames of the
 	// old window for errors.
 	c.out = appendFrameHeader(c.out, 0, frameSettings, flagAck, 0)
-	c.sendWaiting()
+	c.sendQueued()
 	return nil
 }
 
@@ -81,27 +81,27 @@ func checkSetting(id uint16, v uint32) error {
 		return &ConnError{CodeProtocol, "SETTINGS_ENABLE_PUSH other than 0 or 1"}
 	case id == settingMaxFrameSize && (v < maxFrameBytes || v >= 1<<24):
 		return &ConnError{CodeProtocol, "SETTINGS_MAX_FRAME_SIZE other than 2^14 to 2^24-1"}
-	case id == settingInitialWindowSize && v > mostWindow:
+	case id == settingInitialWindowSize && v > maxWindow:
 		return &ConnError{CodeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE of more than 2^31-1"}
 	}
 	return nil
 }
 
-// becomeAware is called when the client has acknowledged our SETTINGS: streams' windows are smaller
+// applyOurSettings is called when the client has acknowledged our SETTINGS: streams' windows are smaller
 // now (6.9.2).
-func (c *Conn) becomeAware() {
+func (c *Conn) applyOurSettings() {
 	r := &c.receive
-	r.aware = true
-	r.initial = firstWindow
-	c.newest.receiveWindow -= defaultWindow - firstWindow
-	for _, s := range c.sorted() {
-		s.receiveWindow -= defaultWindow - firstWindow
-		if s.talk != nil && s.talk.pieces.Pieces != nil && s.state == streamOpen {
-			c.creditPieces(s)
+	r.settingsAcked = true
+	r.initial = streamWindow
+	c.newest.receiveWindow -= defaultWindow - streamWindow
+	for _, s := range c.sortedStreams() {
+		s.receiveWindow -= defaultWindow - streamWindow
+		if s.streaming != nil && s.streaming.chunks.ChunkedCall != nil && s.state == streamOpen {
+			c.extendChunkedWindow(s)
 			continue
 		}
-		if s.body != nil && s.state == streamOpen && (s.talk == nil || s.talk.wants) {
-			c.credit(s)
+		if s.body != nil && s.state == streamOpen && (s.streaming == nil || s.streaming.wantsMessage) {
+			c.extendWindow(s)
 		}
 	}
 }
@@ -111,15 +111,15 @@ func (c *Conn) receiveWindowUpdate(f *frame) error {
 	if len(f.payload) != 4 {
 		return &ConnError{CodeFrameSize, "a WINDOW_UPDATE that has not 4 bytes"}
 	}
-	n := int64(binary.BigEndian.Uint32(f.payload)) & mostWindow
+	n := int64(binary.BigEndian.Uint32(f.payload)) & maxWindow
 	if f.stream == 0 {
 		if n == 0 {
 			return &ConnError{CodeProtocol, "a WINDOW_UPDATE of nothing"}
 		}
-		if c.send.window += n; c.send.window > mostWindow {
+		if c.send.window += n; c.send.window > maxWindow {
 			return &ConnError{CodeFlowControl, "a connection's window of more than 2^31-1"}
 		}
-		c.sendWaiting()
+		c.sendQueued()
 		return nil
 	}
 	if c.idle(f.stream) {
@@ -129,19 +129,19 @@ func (c *Conn) receiveWindowUpdate(f *frame) error {
 	switch {
 	case s == nil: // 5.1: it was on its way
 	case n == 0:
-		c.resetFault(s.id, CodeProtocol)
-	case s.sendWindow+n > mostWindow:
-		c.resetFault(s.id, CodeFlowControl)
+		c.resetForError(s.id, CodeProtocol)
+	case s.sendWindow+n > maxWindow:
+		c.resetForError(s.id, CodeFlowControl)
 	default:
 		s.sendWindow += n
-		c.sendWaiting()
+		c.sendQueued()
 	}
 	return nil
 }
 
-// changeInitial changes the window of all streams (6.9.2). They may become negative.
-func (c *Conn) changeInitial(to int64) error {
-	c.odd.left -= len(c.streams) / streamsPerOddAct
+// changeInitialWindow changes the window of all streams (6.9.2). They may become negative.
+func (c *Conn) changeInitialWindow(to int64) error {
+	c.glitches.left -= len(c.streams) / streamsPerGlitch
 	by := to - c.send.initial
 	c.send.initial = to
 	c.newest.sendWindow += by
@@ -150,7 +150,7 @@ func (c *Conn) changeInitial(to int64) error {
 		s.sendWindow += by
 		most = max(most, s.sendWindow)
 	}
-	if most > mostWindow {
+	if most > maxWindow {
 		return &ConnError{CodeFlowControl, "a setting that makes a stream's window more than 2^31-1"}
 	}
 	return nil

@@ -1,0 +1,51 @@
+package builtin
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// Why a connection is ended, beside [h2.ConnError].
+var (
+	errMemory           = errors.New("it holds the most memory of all connections for requests that are not whole")
+	errHandshakeTimeout = errors.New("no HTTP/2 within --connection-timeout")
+	errIncompleteFrame  = errors.New("a frame began and did not end")
+	errNotReading       = errors.New("the client does not read")
+	errPingTimeout      = errors.New("a ping was not answered within --keepalive-timeout")
+)
+
+// endedCounter returns what counts the connections that are ended for that reason.
+func endedCounter(ended *telemetry.Ended, why error) prometheus.Counter {
+	switch {
+	case errors.Is(why, errMemory):
+		return ended.Memory
+	case errors.Is(why, errHandshakeTimeout):
+		return ended.HandshakeTimeout
+	case errors.Is(why, errIncompleteFrame):
+		return ended.IncompleteFrame
+	case errors.Is(why, errNotReading):
+		return ended.NotReading
+	case errors.Is(why, errPingTimeout):
+		return ended.PingTimeout
+	case errors.Is(why, errHTTP1):
+		return ended.Protocol
+	}
+	breach, ok := errors.AsType[*h2.ConnError](why)
+	switch {
+	case !ok:
+		return ended.Bug
+	case breach.Code == h2.CodeInternal:
+		return ended.Bug
+	case breach.Code == h2.CodeFlowControl:
+		return ended.FlowControl
+	case breach.Code == h2.CodeEnhanceYourCalm && breach.Reason == h2.TooManyPings:
+		return ended.TooManyPings
+	case breach.Code == h2.CodeEnhanceYourCalm:
+		return ended.Glitches
+	}
+	return ended.Protocol
+}
