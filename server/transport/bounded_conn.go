@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// Usage is the use of a connection, by which a full listener chooses the one that makes room for another.
+// Usage describes the use of a connection. A full listener closes the connection with the least use to accept
+// another.
 type Usage struct {
-	Busy  bool          // a call is open on it
-	Used  bool          // a call was made on it
-	Since time.Duration // time of the clock at which it became idle, or of its beginning
+	Busy  bool          // it has open calls
+	Used  bool          // it has had a call
+	Since time.Duration // when it became idle, or began; a time of the clock
 }
 
-// BoundedConn is a connection of a listener that bounds its connections.
+// BoundedConn is a connection of a listener with a maximum number of connections.
 type BoundedConn interface {
 	net.Conn
-	// ServedBy registers what serves the connection. Without that, the listener takes it for unused.
+	// ServedBy sets the server of the connection. Without one, the listener regards the connection as unused.
 	ServedBy(s Served)
 }
 
-// Served is the serving side of a connection of a bounded listener. Its methods may be called concurrently.
+// Served is the server of a [BoundedConn]. Its methods may be called concurrently.
 type Served interface {
 	Usage() Usage
-	// Retire ends the connection to make room for another: if gently, after the client has learnt of it and its
-	// calls are answered, and otherwise at once.
+	// Retire closes the connection, so that another can be accepted: gracefully, after its calls were answered,
+	// or at once.
 	Retire(gently bool)
 }

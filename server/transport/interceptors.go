@@ -13,17 +13,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// maxClientStreams is how many streams of a method may be open at once, on all connections, on which a
-// client may send any number of messages. Of ours only reflection has such streams, for people who explore
-// the service. Each can keep questions, and up to 64 KiB of answers that the client does not read.
+// maxClientStreams limits, per method and for all connections, the open streams on which a client may send any
+// number of messages. Of our services only reflection, a tool for people, has such streams. Each may buffer
+// requests, and up to 64 KiB of responses that the client does not read.
 const maxClientStreams = 16
 
-// maxServerStreams is how many streams of any other method may be open at once, on all connections: only the
-// server sends on them. Each has a goroutine.
+// maxServerStreams limits, per method and for all connections, the open streams on which only the server sends.
+// Each has a goroutine.
 const maxServerStreams = 1024
 
-// Interceptors is what is around the calls of services other than RateLimitService, over either transport. That
-// one's handler counts by itself, and recovers from panics.
+// Interceptors surround the calls of services other than RateLimitService, whose handler counts its calls and
+// recovers from panics itself.
 type Interceptors struct {
 	calls    *telemetry.Calls
 	panics   *telemetry.Panics
@@ -31,90 +31,90 @@ type Interceptors struct {
 	limiter  StreamLimiter
 }
 
-// NewInterceptors returns what is around the calls that a transport carries.
+// NewInterceptors returns the interceptors of a transport.
 func NewInterceptors(c *Config) *Interceptors {
 	return &Interceptors{calls: c.Handler.Metrics.Calls, panics: c.Handler.Panics, draining: c.Draining}
 }
 
-// Unary is a [grpc.UnaryServerInterceptor]. It counts calls, and answers INTERNAL if a method panics.
-func (o *Interceptors) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
-	if m := o.calls.Method(path.Base(info.FullMethod)); m != nil {
+// Unary is a [grpc.UnaryServerInterceptor]. It counts calls, and returns INTERNAL if the method panics.
+func (i *Interceptors) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
+	if m := i.calls.Method(path.Base(info.FullMethod)); m != nil {
 		m.Requests.Inc()
 		start := time.Now() //nolint:forbidigo // measures, decides nothing
 		defer func() { m.Done(uint32(status.Code(err)), time.Since(start)) }()
 	}
-	defer o.Recover(&err)
+	defer i.Recover(&err)
 	return handle(ctx, request)
 }
 
-// BeginStream counts a stream, which has no response time: a client keeps it open for as long as it likes. It
-// returns an error if there is no place for the stream; otherwise End must be called at its end. A
-// conversation is a stream on which a client may send any number of messages.
-func (o *Interceptors) BeginStream(method string, conversation bool) error {
-	if m := o.calls.Method(path.Base(method)); m != nil {
+// BeginStream counts a stream. Its duration is not measured, because it depends on the client. If too many
+// streams of the method are open, it returns an error; otherwise EndStream must be called. clientStream is true
+// if the client may send any number of messages.
+func (i *Interceptors) BeginStream(method string, clientStream bool) error {
+	if m := i.calls.Method(path.Base(method)); m != nil {
 		m.Requests.Inc()
 	}
-	most := maxServerStreams
-	if conversation {
-		most = maxClientStreams
+	limit := maxServerStreams
+	if clientStream {
+		limit = maxClientStreams
 	}
-	return o.limiter.Acquire(method, most)
+	return i.limiter.Acquire(method, limit)
 }
 
-// EndStream gives the place of a stream back.
-func (o *Interceptors) EndStream(method string) { o.limiter.Release(method) }
+// EndStream must be called when a stream ends.
+func (i *Interceptors) EndStream(method string) { i.limiter.Release(method) }
 
-// Stream is a [grpc.StreamServerInterceptor] around streams that have begun. It answers INTERNAL if a method
-// panics, and ends the stream when the server drains. A client can keep health's Watch and reflection open
-// for any time, so a graceful stop would wait for them until its timeout. A handler ends after its stream.
-func (o *Interceptors) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+// Stream is a [grpc.StreamServerInterceptor] for streams on which BeginStream was called. It returns INTERNAL
+// if the method panics, and UNAVAILABLE when the server drains: clients keep health's Watch and reflection open
+// for any time, and a graceful stop would otherwise wait for them. The handler may return later.
+func (i *Interceptors) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	done := make(chan error, 1)
 	go func() {
 		var err error
 		defer func() { done <- err }()
-		defer o.Recover(&err)
+		defer i.Recover(&err)
 		err = handle(srv, stream)
 	}()
 	select {
 	case err := <-done:
 		return err
-	case <-o.draining:
+	case <-i.draining:
 		return status.Error(codes.Unavailable, "the server is shutting down")
 	}
 }
 
-// Recover is deferred by a call. grpc-go would end the process.
-func (o *Interceptors) Recover(err *error) {
+// Recover must be deferred by a call. Without it, a panic would exit the process.
+func (i *Interceptors) Recover(err *error) {
 	if p := recover(); p != nil {
-		o.panics.Caught(p)
+		i.panics.Caught(p)
 		*err = status.Error(codes.Internal, "internal error")
 	}
 }
 
-// StreamLimiter are for the streams that may be open at once. Each method has its own, so that the clients of
-// one service leave those of others theirs. The zero value has all places free.
+// StreamLimiter limits the number of open streams. Each method has its own limit, so that the clients of one
+// service do not affect those of others.
 type StreamLimiter struct {
 	mu   sync.Mutex
 	open map[string]int // by method
 }
 
-// Acquire takes one of a method's places, of which there are most. Leave gives it back.
-func (p *StreamLimiter) Acquire(method string, most int) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.open[method] >= most {
-		return status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", method, most)
+// Acquire counts a stream of a method, or returns an error if limit streams are open.
+func (l *StreamLimiter) Acquire(method string, limit int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[method] >= limit {
+		return status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", method, limit)
 	}
-	if p.open == nil {
-		p.open = make(map[string]int)
+	if l.open == nil {
+		l.open = make(map[string]int)
 	}
-	p.open[method]++
+	l.open[method]++
 	return nil
 }
 
-// Release gives a place back.
-func (p *StreamLimiter) Release(method string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.open[method]--
+// Release must be called when a stream ends.
+func (l *StreamLimiter) Release(method string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[method]--
 }

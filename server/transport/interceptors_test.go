@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TestOpenStreamsAreBounded opens streams until there is no place.
+// TestOpenStreamsAreBounded opens streams until one is rejected, twice.
 func TestOpenStreamsAreBounded(t *testing.T) {
 	metrics, err := telemetry.New(telemetry.Options{})
 	must.OK(t, err)
@@ -21,7 +21,7 @@ func TestOpenStreamsAreBounded(t *testing.T) {
 		if info.IsClientStream {
 			most = maxClientStreams
 		}
-		for range 2 { // the places are free again
+		for range 2 { // all were released
 			opened, err := 0, error(nil)
 			for ; err == nil && opened <= most; opened++ {
 				err = o.BeginStream(info.FullMethod, info.IsClientStream)

@@ -51,14 +51,14 @@ type hoarder struct{}
 func (hoarder) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
 	return make([]byte, min(mostOfReplies-5, 40+64*len(c.Message))), h2.Status{}, nil
 }
-func (hoarder) Open(*h2.Call) (h2.StreamingCall, h2.Status) { return hoarder{}, h2.Status{} }
-func (hoarder) UnknownMethod(string) h2.Status                   { return h2.Status{Code: 12} }
+func (hoarder) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return hoarder{}, h2.Status{} }
+func (hoarder) UnknownMethod(string) h2.Status                  { return h2.Status{Code: 12} }
 func (hoarder) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{Code: 8} }
-func (hoarder) Reset(uint32)                               {}
-func (hoarder) Receive(message []byte, compressed bool)    {}
-func (hoarder) RequestEnded(h2.Status)                              {}
-func (hoarder) Sent(int)                                   {}
-func (hoarder) Cancel()                                    {}
+func (hoarder) Reset(uint32)                                    {}
+func (hoarder) Receive(message []byte, compressed bool)         {}
+func (hoarder) RequestEnded(h2.Status)                          {}
+func (hoarder) Sent(int)                                        {}
+func (hoarder) Cancel()                                         {}
 
 // holds feeds a connection with what comes from a client, and returns the most that it held.
 func holds(conn net.Conn) (most int, err error) {

@@ -8,78 +8,78 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// activity is what the watch of all connections goes by. It takes no connection's turn, so that a
-// client that does not read cannot stop it. All are times of the clock.
+// activity holds a connection's timestamps, which the monitor reads without locking connection.mu, so a client
+// that does not read cannot block it. All are times of the clock; 0 is none.
 type activity struct {
-	startedAt, maxAge time.Duration // age is 0 for none
+	startedAt, maxAge time.Duration // maxAge is 0 if unlimited
 
-	receivedAt        atomic.Int64 // something came
-	lastCallAt        atomic.Int64 // a call began, or was open
-	openCalls         atomic.Int64 // how many are
-	incompleteFrameAt atomic.Int64 // the beginning of a frame came whose end has not, or 0
-	headerBlockAt     atomic.Int64 // likewise of a header block
-	writeStartedAt    atomic.Int64 // a write began that has not ended, or 0
+	receivedAt        atomic.Int64 // the client's last bytes
+	lastCallAt        atomic.Int64 // the last time at which a call began or was open
+	openCalls         atomic.Int64 // number of open calls
+	incompleteFrameAt atomic.Int64 // beginning of an incomplete frame
+	headerBlockAt     atomic.Int64 // beginning of an incomplete header block
+	writeStartedAt    atomic.Int64 // beginning of a write that is not done
 
-	drainAt atomic.Int64 // it was told to drain, or 0
+	drainAt atomic.Int64 // a GOAWAY was requested or sent
 
-	gotSettings   atomic.Bool // the client's SETTINGS have come
-	waitsForStore atomic.Bool // the connection waits for stores, or has not fed all that came since
+	gotSettings   atomic.Bool // the client's SETTINGS were received
+	waitsForStore atomic.Bool // the connection waits for a store, or has received input that is not fed yet
 
-	lastStream uint32        // the newest stream at the end of the last turn
-	pingedAt   time.Duration // the watch's own: 0 if an answer has come, or none was asked for
+	lastStream uint32        // newest stream at the end of the last batch
+	pingedAt   time.Duration // a PING was requested that is not answered; used by the monitor only
 }
 
-func (w *activity) start(now, age time.Duration) {
-	w.startedAt = now
+func (a *activity) start(now, age time.Duration) {
+	a.startedAt = now
 	if age > 0 {
 		// A tenth more or less, so that connections that began together do not end together.
-		w.maxAge = age + time.Duration((rand.Float64()-0.5)*0.2*float64(age)) //nolint:gosec // not for secrets
+		a.maxAge = age + time.Duration((rand.Float64()-0.5)*0.2*float64(age)) //nolint:gosec // not for secrets
 	}
-	w.receivedAt.Store(int64(now))
-	w.lastCallAt.Store(int64(now))
+	a.receivedAt.Store(int64(now))
+	a.lastCallAt.Store(int64(now))
 }
 
-func (w *activity) noteReceived(now time.Duration) { w.receivedAt.Store(int64(now)) }
+func (a *activity) noteReceived(now time.Duration) { a.receivedAt.Store(int64(now)) }
 
-// noteCalls is called at the end of each turn.
-func (w *activity) noteCalls(now time.Duration, last uint32, open int) {
-	if last != w.lastStream || open > 0 || w.openCalls.Load() > 0 {
-		w.lastCallAt.Store(int64(now))
+// noteCalls records the newest stream and the number of open calls at the end of a batch.
+func (a *activity) noteCalls(now time.Duration, last uint32, open int) {
+	if last != a.lastStream || open > 0 || a.openCalls.Load() > 0 {
+		a.lastCallAt.Store(int64(now))
 	}
-	w.lastStream = last
-	w.openCalls.Store(int64(open))
+	a.lastStream = last
+	a.openCalls.Store(int64(open))
 }
 
-// noteIncompleteFrame is called when all that came was fed: the connection does not wait for stores. begun says that the beginning of a frame is left, and
-// another that it is not the one that was left before.
-func (w *activity) noteIncompleteFrame(begun, another bool) {
+// noteIncompleteFrame is called when all input was fed, so the connection does not wait for a store. incomplete
+// is true if the input ended inside a frame, and changed if it is a different frame than before.
+func (a *activity) noteIncompleteFrame(incomplete, changed bool) {
 	switch {
-	case !begun:
-		w.incompleteFrameAt.Store(0)
-	case another || w.incompleteFrameAt.Load() == 0:
-		w.incompleteFrameAt.Store(w.receivedAt.Load())
+	case !incomplete:
+		a.incompleteFrameAt.Store(0)
+	case changed || a.incompleteFrameAt.Load() == 0:
+		a.incompleteFrameAt.Store(a.receivedAt.Load())
 	}
-	if w.waitsForStore.Load() {
-		w.waitsForStore.Store(false)
+	if a.waitsForStore.Load() {
+		a.waitsForStore.Store(false)
 	}
 }
 
-// noteHeaderBlock is called at the end of each turn, with when the header block began that has not ended.
-func (w *activity) noteHeaderBlock(since time.Duration, unfinished bool) {
-	if !unfinished {
-		since = 0
+// noteHeaderBlock records, at the end of a batch, when an incomplete header block began.
+func (a *activity) noteHeaderBlock(start time.Duration, incomplete bool) {
+	if !incomplete {
+		start = 0
 	}
-	w.headerBlockAt.Store(int64(since))
+	a.headerBlockAt.Store(int64(start))
 }
 
-// How long a client may take.
+// Time limits of clients.
 const (
-	maxFrameTime = 10 * time.Second // to send a frame, or a header block
-	maxWriteTime = 5 * time.Second  // to take what a turn has written
+	maxFrameTime = 10 * time.Second // to send a frame or a header block
+	maxWriteTime = 5 * time.Second  // to read the output of a batch
 )
 
-// monitorInterval returns how often connections are looked at: each second, or as often as the shortest
-// time of a flag says.
+// monitorInterval returns how often connections are checked: once a second, or as often as the shortest
+// configured time.
 func monitorInterval(l *transport.Limits) time.Duration {
 	every := time.Second
 	for _, d := range [...]time.Duration{l.KeepaliveTimeout, l.MaxConnectionIdle, l.MaxConnectionAge, l.MaxConnectionAgeGrace} {
@@ -90,49 +90,49 @@ func monitorInterval(l *transport.Limits) time.Duration {
 	return max(every, 10*time.Millisecond)
 }
 
-// check returns what the next turn is to do; or over, if the connection is to be closed and that is nobody's
-// fault; or why it is to be closed for what its client did, or did not do in time.
-func (w *activity) check(now time.Duration, limits *transport.Limits) (todo commands, over bool, why error) {
+// check returns the commands for the next batch, or expired if the connection reached its age, or an error that
+// names the client's violation.
+func (a *activity) check(now time.Duration, limits *transport.Limits) (cmds commands, expired bool, err error) {
 	since := func(at *atomic.Int64) time.Duration { return now - time.Duration(at.Load()) }
-	silent := since(&w.receivedAt)
-	aged := w.maxAge > 0 && now-w.startedAt >= w.maxAge
-	told := w.drainAt.Load() != 0
-	// Since it was told, not since its age: a process that was stopped for a while, or got no
-	// processor, would cut calls whose client never heard that the connection ends.
-	over = aged && told && limits.MaxConnectionAgeGrace > 0 && since(&w.drainAt) >= limits.MaxConnectionAgeGrace
+	silent := since(&a.receivedAt)
+	aged := a.maxAge > 0 && now-a.startedAt >= a.maxAge
+	draining := a.drainAt.Load() != 0
+	// The grace period starts with the GOAWAY, not at the age. After a suspension of the process it would
+	// otherwise have passed before the client receives the GOAWAY.
+	expired = aged && draining && limits.MaxConnectionAgeGrace > 0 && since(&a.drainAt) >= limits.MaxConnectionAgeGrace
 	switch {
-	case w.writeStartedAt.Load() != 0 && since(&w.writeStartedAt) >= maxWriteTime:
+	case a.writeStartedAt.Load() != 0 && since(&a.writeStartedAt) >= maxWriteTime:
 		return 0, false, errNotReading
-	case w.waitsForStore.Load(): // nothing is read, so the client may have sent what it has to
-		if aged && !told {
-			todo = commandDrainAge
+	case a.waitsForStore.Load(): // nothing is read, so the client is not to blame
+		if aged && !draining {
+			cmds = commandDrainAge
 		}
-		return todo, over, nil
-	case w.incompleteFrameAt.Load() != 0 && since(&w.incompleteFrameAt) >= maxFrameTime,
-		w.headerBlockAt.Load() != 0 && since(&w.headerBlockAt) >= maxFrameTime:
+		return cmds, expired, nil
+	case a.incompleteFrameAt.Load() != 0 && since(&a.incompleteFrameAt) >= maxFrameTime,
+		a.headerBlockAt.Load() != 0 && since(&a.headerBlockAt) >= maxFrameTime:
 		return 0, false, errIncompleteFrame
-	case w.pingedAt != 0 && silent >= now-w.pingedAt && now-w.pingedAt >= limits.KeepaliveTimeout:
+	case a.pingedAt != 0 && silent >= now-a.pingedAt && now-a.pingedAt >= limits.KeepaliveTimeout:
 		return 0, false, errPingTimeout
-	case over:
+	case expired:
 		return 0, true, nil
 	}
-	if w.pingedAt != 0 && silent < now-w.pingedAt {
-		w.pingedAt = 0
+	if a.pingedAt != 0 && silent < now-a.pingedAt {
+		a.pingedAt = 0
 	}
-	if w.pingedAt == 0 && w.gotSettings.Load() && silent >= limits.KeepaliveTime {
-		w.pingedAt = now
-		todo |= commandPing
+	if a.pingedAt == 0 && a.gotSettings.Load() && silent >= limits.KeepaliveTime {
+		a.pingedAt = now
+		cmds |= commandPing
 	}
-	idle := w.openCalls.Load() == 0 && since(&w.lastCallAt) >= limits.MaxConnectionIdle
+	idle := a.openCalls.Load() == 0 && since(&a.lastCallAt) >= limits.MaxConnectionIdle
 	switch {
-	case told:
+	case draining:
 	case aged:
-		todo |= commandDrainAge
+		cmds |= commandDrainAge
 	case idle:
-		todo |= commandDrainIdle
+		cmds |= commandDrainIdle
 	}
-	if w.openCalls.Load() > 0 || told {
-		todo |= commandResetOverdue
+	if a.openCalls.Load() > 0 || draining {
+		cmds |= commandResetOverdue
 	}
-	return todo, false, nil
+	return cmds, false, nil
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// processInput answers what came. It reports whether the connection goes on.
+// processInput processes a batch of input: it answers the calls in it. ok is false if the connection ends.
 //
-// A connection whose turn left something to do takes part in a crowd: it waits for a ticket before the
-// next turn, of which there are as many as processors, and keeps it until it has parked. Otherwise fifty
-// connections that send without a pause would always leave somebody to run, and the scheduler would
-// look at the network every 10 ms.
-func (c *connection) processInput(in []byte, crowds bool) (used int, more, ok bool) {
+// A connection with unprocessed input must acquire a token (one per CPU) before its next batch, and releases it
+// after yielding. Without tokens, fifty busy connections would keep the run queue non-empty, and Go's scheduler
+// would poll the network only every 10 ms.
+func (c *connection) processInput(in []byte, needsToken bool) (used int, more, ok bool) {
 	for {
 		c.waitForStore()
-		if crowds {
+		if needsToken {
 			c.lockWithToken()
 		} else if !c.mu.TryLock() {
-			// A flusher may have the turn for as long as its client does not read. Others need not wait for that.
+			// A flusher can have the lock for as long as its client does not read. Other connections need not
+			// wait for that.
 			c.shared.storeMemory.wakeNext()
 			c.mu.Lock()
 		}
@@ -31,20 +31,20 @@ func (c *connection) processInput(in []byte, crowds bool) (used int, more, ok bo
 	}
 	used, more, ok = c.processInputLocked(in)
 	c.mu.Unlock()
-	if crowds || more {
+	if needsToken || more {
 		yield()
 	}
 	c.releaseToken()
 	return used, more, ok
 }
 
-// lockWithToken begins a turn that has a ticket. It holds none while it waits for the turn: a flusher may
-// have that, whose client does not read.
+// lockWithToken locks c.mu and acquires a token. It does not occupy a token while it waits for the lock,
+// because a flusher can have the lock for as long as its client does not read.
 func (c *connection) lockWithToken() {
 	for {
 		c.tokens <- struct{}{}
 		if c.mu.TryLock() {
-			if c.hasToken.Swap(true) { // a flusher has yet to give its ticket back
+			if c.hasToken.Swap(true) { // a flusher has not released its token yet
 				<-c.tokens
 			}
 			return
@@ -77,7 +77,7 @@ func (c *connection) processInputLocked(in []byte) (used int, more, ok bool) {
 	return used, more, c.writeLocked() && !c.ending
 }
 
-// detectProtocolLocked sends the first SETTINGS, once the client is known to speak HTTP/2.
+// detectProtocolLocked sends our SETTINGS, once the client is known to speak HTTP/2.
 func (c *connection) detectProtocolLocked(in []byte) error {
 	if c.settingsSent {
 		return nil
@@ -99,15 +99,13 @@ func (c *connection) sendSettingsLocked() {
 	}
 }
 
-// feedLocked feeds h2.
 func (c *connection) feedLocked(in []byte, now time.Duration) (used int, more bool, err error) {
 	defer c.recoverPanicLocked(&err)
 	c.out.bytes, used, more, err = c.h2.Feed(c.out.bytes, in, now)
 	return used, more, err
 }
 
-// recoverPanicLocked is deferred by all that a turn does. A panic is a bug of ours, and costs the connection
-// alone.
+// recoverPanicLocked is deferred by all parts of a batch. A panic is a bug, and closes only this connection.
 func (c *connection) recoverPanicLocked(err *error) {
 	if p := recover(); p != nil {
 		c.Handler.Panics.Caught(p)
@@ -116,7 +114,7 @@ func (c *connection) recoverPanicLocked(err *error) {
 	}
 }
 
-// finishBatchLocked ends the connection if it has to.
+// finishBatchLocked updates what other goroutines read of the connection, and decides whether it ends.
 func (c *connection) finishBatchLocked(now time.Duration, err error) {
 	if c.spare != nil {
 		c.spare.release()
@@ -148,7 +146,7 @@ func (c *connection) finishBatchLocked(now time.Duration, err error) {
 	}
 }
 
-// writeLocked writes what is to go out. It reports whether that went well.
+// writeLocked writes the output of the batch, and reports whether that succeeded.
 func (c *connection) writeLocked() bool {
 	out := c.out
 	c.out = nil
@@ -165,7 +163,7 @@ func (c *connection) writeLocked() bool {
 	return err == nil
 }
 
-// runFlusher takes turns until the inbox is empty.
+// runFlusher processes the mailbox until it is empty.
 func (c *connection) runFlusher() {
 	for !c.mailbox.stopIfEmpty() {
 		c.mu.Lock()
@@ -176,56 +174,56 @@ func (c *connection) runFlusher() {
 			c.close()
 		}
 		if c.ending {
-			_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // wakes the reader, which ends the connection
+			_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // wakes the reader, which closes the connection
 		}
 		c.mu.Unlock()
 		c.releaseToken()
 	}
 }
 
-// processMailboxLocked does what is in the inbox. An error ends the connection.
+// processMailboxLocked processes the completions and commands in the mailbox. An error ends the connection.
 func (c *connection) processMailboxLocked(now time.Duration) (err error) {
-	finished, todo := c.mailbox.takeAll()
-	for _, f := range finished {
+	completions, cmds := c.mailbox.takeAll()
+	for _, f := range completions {
 		if c.ending || err != nil {
-			_ = c.runGuardedLocked(f.dropLocked) // the connection ends anyway
+			_ = c.runGuardedLocked(f.dropLocked) // the connection ends in any case
 			continue
 		}
 		err = c.runGuardedLocked(f.sendLocked)
 	}
 	switch {
-	case c.ending || err != nil || todo == 0:
+	case c.ending || err != nil || cmds == 0:
 		return err
-	case c.conn == nil: // the handshake goes on; who is told of an age or an idle time is told again
-		if todo&(commandDrainStop|commandRetire) != 0 {
+	case c.conn == nil: // the handshake is not over; drains for age or idleness are requested again
+		if cmds&(commandDrainStop|commandRetire) != 0 {
 			c.close()
 		}
 		return nil
 	}
-	return c.executeCommandsLocked(todo, now)
+	return c.executeCommandsLocked(cmds, now)
 }
 
-// runGuardedLocked does something that may panic.
+// runGuardedLocked calls a function that may panic.
 func (c *connection) runGuardedLocked(do func()) (err error) {
 	defer c.recoverPanicLocked(&err)
 	do()
 	return nil
 }
 
-// executeCommandsLocked does what the watch and a drain want.
-func (c *connection) executeCommandsLocked(todo commands, now time.Duration) (err error) {
+// executeCommandsLocked executes the commands of the monitor and of a drain.
+func (c *connection) executeCommandsLocked(cmds commands, now time.Duration) (err error) {
 	defer c.recoverPanicLocked(&err)
 	c.sendSettingsLocked()
 	for _, d := range drainReasons {
-		if todo&d.order != 0 {
-			c.out.bytes = c.h2.Drain(c.out.bytes, now, d.told)
+		if cmds&d.command != 0 {
+			c.out.bytes = c.h2.Drain(c.out.bytes, now, d.reason)
 			c.endQuotaStreamsLocked()
 		}
 	}
-	if todo&commandPing != 0 {
+	if cmds&commandPing != 0 {
 		c.out.bytes = c.h2.Ping(c.out.bytes)
 	}
-	if todo&commandResetOverdue != 0 {
+	if cmds&commandResetOverdue != 0 {
 		c.out.bytes = c.h2.ResetOverdue(c.out.bytes, now)
 	}
 	return nil

@@ -14,42 +14,42 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// maxOtherMessageBytes is how many bytes a message to another service than RateLimitService may have. Health and
-// reflection are asked with names. A health check that watches keeps its name for as long as it likes.
+// maxOtherMessageBytes limits messages of services other than RateLimitService. Requests of health and
+// reflection contain only names. A health watch keeps its name in memory as long as the client likes.
 const maxOtherMessageBytes = 4 << 10
 
-// messageTooLargeError returns the answer to a message that has more.
-func messageTooLargeError(method string, size, most int) error {
-	return status.Errorf(codes.ResourceExhausted, "the message has %d bytes: %s takes %d", size, method, most)
+// messageTooLargeError returns the error of a larger message.
+func messageTooLargeError(method string, size, limit int) error {
+	return status.Errorf(codes.ResourceExhausted, "message of %d bytes exceeds the limit of %s: %d", size, method, limit)
 }
 
-// bridge has services that are written for grpc-go answer over the built-in transport: health, reflection,
-// and whatever else is registered. Each call of theirs has a goroutine; see bridged. Rate-limit
-// requests, which the bridge knows of only for the sake of reflection, are answered without one.
+// bridge serves services written for grpc-go: health, reflection, and others that are registered. Each of their
+// calls has a goroutine; see bridgedCall. Rate-limit requests do not use the bridge, which describes their
+// service for reflection only.
 //
 // Services must be registered before the first connection.
 type bridge struct {
 	services     map[string]*grpc.ServiceDesc
-	methods      []bridgedMethod // by the numbers that h2 has for them
+	methods      []bridgedMethod // by the index that h2 has for them
 	interceptors *transport.Interceptors
 }
 
 var _ reflection.GRPCServer = (*bridge)(nil)
 
-// bridgedMethod is a method of a service. It has either a unary handler or a stream's.
+// bridgedMethod is a method of a service. Either unary or stream is set.
 type bridgedMethod struct {
 	path   string
 	server any
 	unary  grpc.MethodHandler
 	stream *grpc.StreamDesc
-	// keepHeader says which headers its calls keep, and mostKept how many bytes of them; see [h2.Method].
+	// keepHeader reports whether to keep a header, and maxKeptBytes limits their size; see [h2.Method].
 	keepHeader   func(name []byte, size int) bool
 	maxKeptBytes int
-	// maxMessageBytes is how many bytes a message may have, decompressed too; 0: as many as a request.
+	// maxMessageBytes limits messages, before and after decompression; 0 is the limit of requests.
 	maxMessageBytes int
 }
 
-// methodShouldRateLimit is the number of the method that is registered first.
+// methodShouldRateLimit is the index of the method that is registered first.
 const methodShouldRateLimit = 0
 
 // rateLimitServiceDesc describes RateLimitService, for reflection.
@@ -73,9 +73,9 @@ func newBridge(c *transport.Config) *bridge {
 	return b
 }
 
-// RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, which none of our
-// services reads: a client could have each of many calls keep 128 KiB of it. For the same reason their
-// messages are small.
+// RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, because none of our services uses
+// it and a client could have 128 KiB of it kept for each of many calls. For the same reason, the limit of
+// messages is small.
 func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) {
 	b.register(d, server, nil, 0, maxOtherMessageBytes)
 }
@@ -98,7 +98,7 @@ func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int
 	}
 }
 
-// h2Methods returns the methods as h2 has them.
+// h2Methods returns the methods for h2.
 func (b *bridge) h2Methods() []h2.Method {
 	methods := make([]h2.Method, 0, len(b.methods))
 	for i, m := range b.methods {
@@ -110,7 +110,7 @@ func (b *bridge) h2Methods() []h2.Method {
 	return methods
 }
 
-// GetServiceInfo is for reflection.
+// GetServiceInfo implements [reflection.GRPCServer].
 func (b *bridge) GetServiceInfo() map[string]grpc.ServiceInfo {
 	info := make(map[string]grpc.ServiceInfo, len(b.services))
 	for name, d := range b.services {
@@ -126,7 +126,7 @@ func (b *bridge) GetServiceInfo() map[string]grpc.ServiceInfo {
 	return info
 }
 
-// unknownMethodMessage says why a path is that of no method, in grpc-go's words.
+// unknownMethodMessage returns the status message for an unknown path, with grpc-go's text.
 func (b *bridge) unknownMethodMessage(path string) string {
 	name := strings.TrimPrefix(path, "/")
 	i := strings.LastIndexByte(name, '/')

@@ -20,28 +20,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// bridgedCall is a call of a method that is written for grpc-go. The method's handler runs in a goroutine
-// of its own and waits here: for the client's next message, of which one is read ahead, or for the
-// client to take what was sent, of which mostAhead may wait.
+// bridgedCall is a call of a method written for grpc-go. The method's handler runs in its own goroutine. It
+// waits here for the client's next message, of which one is read ahead, and for windows, once maxUnsent bytes
+// are unsent.
 //
-// The connection calls the methods of [h2.Conversation], in its turns. The handler calls those of
-// [grpc.ServerStream], which leave what they want in the connection's inbox.
+// The connection calls the methods of [h2.StreamingCall] in its batches. The handler calls those of
+// [grpc.ServerStream], which queue commands in the mailbox.
 type bridgedCall struct {
 	conn         *connection
 	stream       uint32
 	method       *bridgedMethod
 	context      context.Context //nolint:containedctx // grpc.ServerStream has one
 	cancel       context.CancelFunc
-	messageReady chan struct{} // holds one if something has come
-	bytesSent    chan struct{} // holds one if something has left
+	messageReady chan struct{} // signals a message or the end of the request
+	bytesSent    chan struct{} // signals that bytes were sent
 
 	mu         sync.Mutex
-	message    []byte // the next one, if there is one
+	message    []byte // the next message, if hasMessage
 	hasMessage bool
-	endErr     error // after the last one: io.EOF, or why there are no more
-	unsent     int   // bytes that were sent and that no window has taken
+	endErr     error // returned after the last message: io.EOF, or an error
+	unsent     int   // bytes that wait for a window
 	header     metadata.MD
-	headerSent bool // the header is out
+	headerSent bool
 	trailer    metadata.MD
 	finished   bool
 }
@@ -52,10 +52,10 @@ var (
 	_ grpc.ServerTransportStream = (*bridgedTransport)(nil)
 )
 
-// maxUnsent is how many bytes of replies may wait for a window before the handler waits, as in grpc-go.
+// maxUnsent is how many bytes may wait for a window before the handler has to wait, as in grpc-go.
 const maxUnsent = 64 << 10
 
-func newBridgedCall(c *connection, call *h2.Call, m *bridgedMethod, whole bool) (*bridgedCall, error) {
+func newBridgedCall(c *connection, call *h2.Call, m *bridgedMethod, complete bool) (*bridgedCall, error) {
 	b := &bridgedCall{
 		conn: c, stream: call.Stream, method: m,
 		messageReady: make(chan struct{}, 1), bytesSent: make(chan struct{}, 1),
@@ -64,7 +64,7 @@ func newBridgedCall(c *connection, call *h2.Call, m *bridgedMethod, whole bool) 
 	if err != nil {
 		return nil, err
 	}
-	if whole {
+	if complete {
 		if b.message, err = b.decompress(call.Message, call.Encoding != ""); err != nil {
 			return nil, err
 		}
@@ -82,12 +82,12 @@ func newBridgedCall(c *connection, call *h2.Call, m *bridgedMethod, whole bool) 
 	return b, nil
 }
 
-// run is the call's goroutine.
+// run runs the handler, in the call's goroutine.
 func (b *bridgedCall) run() { b.finish(b.runHandler()) }
 
 func (b *bridgedCall) runHandler() (err error) {
 	m, others := b.method, b.conn.bridge.interceptors
-	defer others.Recover(&err) // interceptors are not around the messages
+	defer others.Recover(&err) // the interceptors do not cover the messages
 	if m.stream != nil {
 		return others.Stream(m.server, b, &grpc.StreamServerInfo{
 			FullMethod: m.path, IsClientStream: m.stream.ClientStreams, IsServerStream: m.stream.ServerStreams,
@@ -112,8 +112,8 @@ func (b *bridgedCall) Receive(message []byte, compressed bool) {
 	wake(b.messageReady)
 }
 
-// decompress returns a copy of a message, decompressed. It is called in turns, and not by the goroutines of calls,
-// of which there may be a thousand: see inflate.
+// decompress returns a copy of a message, decompressed. It is called in batches rather than by the goroutines
+// of calls, of which there may be a thousand: see inflate.go.
 func (b *bridgedCall) decompress(message []byte, compressed bool) ([]byte, error) {
 	if !compressed {
 		return bytes.Clone(message), nil
@@ -132,7 +132,7 @@ func (b *bridgedCall) RequestEnded(s h2.Status) {
 		end = status.Error(code, s.Message)
 	}
 	b.mu.Lock()
-	if b.endErr == nil { // else a message before could not be inflated
+	if b.endErr == nil { // otherwise a previous message could not be decompressed
 		b.endErr = end
 	}
 	b.mu.Unlock()
@@ -148,7 +148,7 @@ func (b *bridgedCall) Sent(n int) {
 
 func (b *bridgedCall) Cancel() { b.cancel() }
 
-// wake tells the one that waits for c.
+// wake signals c, unless a signal is pending.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -167,12 +167,12 @@ func (b *bridgedCall) RecvMsg(m any) error {
 		}
 	}
 	if err != nil && err != io.EOF { //nolint:errorlint // as it is, not wrapped
-		b.finish(err) // as grpc-go does, whatever the handler makes of it
+		b.finish(err) // as grpc-go does, whatever the handler returns
 	}
 	return err
 }
 
-// nextMessage waits for a message.
+// nextMessage waits for the next message.
 func (b *bridgedCall) nextMessage() ([]byte, error) {
 	for {
 		b.mu.Lock()
@@ -226,7 +226,7 @@ func (b *bridgedCall) send(m any) error {
 	}
 }
 
-// trySend sends a message, unless too much waits for a window.
+// trySend queues a message, unless too many bytes are unsent.
 func (b *bridgedCall) trySend(message []byte) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -239,7 +239,7 @@ func (b *bridgedCall) trySend(message []byte) bool {
 	return true
 }
 
-// sendHeaderLocked sends the header, if it is not out.
+// sendHeaderLocked sends the header, unless it was sent.
 func (b *bridgedCall) sendHeaderLocked() {
 	if b.headerSent {
 		return
@@ -249,7 +249,7 @@ func (b *bridgedCall) sendHeaderLocked() {
 	b.postCommand(func(c *h2.Conn, out []byte) []byte { return c.SendHeader(out, b.stream, fields) })
 }
 
-// finish sends how the call has ended, if that is not out. The handler's context is done then, as in grpc-go.
+// finish sends the status, unless it was sent. It cancels the handler's context, as grpc-go does.
 func (b *bridgedCall) finish(err error) {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -277,12 +277,12 @@ func (b *bridgedCall) finish(err error) {
 	b.cancel()
 }
 
-// postCommand has something done in the connection's next turn.
-func (b *bridgedCall) postCommand(do func(c *h2.Conn, out []byte) []byte) {
-	b.conn.postCompletion(bridgedCommand{b.conn, do})
+// postCommand queues a function for the connection's next batch.
+func (b *bridgedCall) postCommand(run func(c *h2.Conn, out []byte) []byte) {
+	b.conn.postCompletion(bridgedCommand{b.conn, run})
 }
 
-// bridgedCommand is something that a handler wants to be done.
+// bridgedCommand is a function that a handler has queued.
 type bridgedCommand struct {
 	conn *connection
 	run  func(c *h2.Conn, out []byte) []byte
@@ -311,7 +311,7 @@ func (b *bridgedCall) setHeader(md metadata.MD, send bool) error {
 	return nil
 }
 
-func (b *bridgedCall) SetTrailer(md metadata.MD) { _ = b.setTrailer(md) } // it has no way to say so
+func (b *bridgedCall) SetTrailer(md metadata.MD) { _ = b.setTrailer(md) } // it cannot return an error
 
 func (b *bridgedCall) setTrailer(md metadata.MD) error {
 	if err := validateMetadata(md); err != nil {
@@ -323,7 +323,7 @@ func (b *bridgedCall) setTrailer(md metadata.MD) error {
 	return nil
 }
 
-// bridgedTransport is the call for [grpc.SetHeader] and the like.
+// bridgedTransport implements [grpc.SetHeader] and the like for a call.
 type bridgedTransport bridgedCall
 
 func (t *bridgedTransport) Method() string { return t.method.path }

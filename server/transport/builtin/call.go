@@ -11,40 +11,40 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// rateLimitCall is a rate-limit request until its reply. Most are answered within the turn in which they
-// arrive, all of them with one piece of memory.
+// rateLimitCall is a rate-limit request until its reply. Most calls are answered within the batch in which they
+// arrive, all with the same rateLimitCall.
 //
-// Two kinds are answered later, without a goroutine: a call that a store decides, and one whose reply is held.
-// The store or the timer puts the call into the connection's inbox.
+// Two kinds are answered later, without a goroutine: calls that a store decides, and calls whose reply is
+// delayed. The store or the timer queues the call in the connection's mailbox.
 //
-// A call has one owner at a time, and its stream may refer to it. The call is released once it has ended, its
-// owner is a turn, and no stream refers to it: whichever comes last releases it.
+// A call has one owner at a time; in addition, its stream may refer to it. It is released when it has ended, a
+// batch owns it and no stream refers to it.
 type rateLimitCall struct {
 	answer.Exchange
 	ownership
 	conn  *connection
 	trace *callTrace // nil without tracing
 	start time.Duration
-	err   error // of the store, in place of its decision; written before the call goes into the inbox
+	err   error // the store's error; written before the call is queued in the mailbox
 
-	// The following fields are guarded by conn.turnMu.
-	delayTimer   *time.Timer   // ends when the reply is to be sent; nil while a store decides
-	duration     time.Duration // of a held reply
-	countedBytes int           // bytes that it adds to conn.stored or conn.later
-	awaited      bool          // its stream refers to it, and was neither answered nor cancelled
-	recorded     bool          // it has been counted as a call that was answered or cancelled
+	// The following fields are guarded by conn.mu.
+	delayTimer   *time.Timer   // nil while a store decides
+	duration     time.Duration // of a call with a delayed reply
+	countedBytes int           // bytes that it contributes to conn.storeBytes or conn.delayedBytes
+	awaited      bool          // its stream refers to it, and was neither answered nor canceled
+	recorded     bool          // its end has been counted
 }
 
-// owner is the one that may use a call and passes it on.
+// owner identifies which part of the program may use a call and transfer it.
 type owner uint32
 
 const (
 	ownerPool    owner = iota
-	ownerBatch         // a turn of its connection, or what remains between the calls of a turn: connection.spare
-	ownerStore         // until Decided
-	ownerTimer         // until the reply is to be sent
-	ownerMailbox       // of its connection
-	ownerStream        // which cancels it: the connection ends, and the call has ended
+	ownerBatch         // a batch, or connection.spare between the calls of a batch
+	ownerStore         // until Decided is called
+	ownerTimer         // until the delay is over
+	ownerMailbox       // queued
+	ownerStream        // until Cancel; the call has ended because the connection ends
 )
 
 var rateLimitCalls = sync.Pool{New: func() any { return new(rateLimitCall) }}
@@ -56,7 +56,7 @@ func getRateLimitCall(c *connection) *rateLimitCall {
 	return x
 }
 
-// release returns a call that a turn owns to the pool.
+// release returns a call, owned by a batch, to the pool.
 func (x *rateLimitCall) release() {
 	x.conn, x.Connection, x.trace, x.err, x.delayTimer, x.recorded = nil, nil, nil, nil, nil, false
 	x.poison()
@@ -66,7 +66,7 @@ func (x *rateLimitCall) release() {
 	}
 }
 
-// shouldRateLimit answers a rate-limit request, or lets it be answered later.
+// shouldRateLimit answers a rate-limit request, or returns a call that is answered later.
 func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace) ([]byte, h2.Status, h2.PendingCall) {
 	h := c.Handler
 	x, ok := c.spare.(*rateLimitCall)
@@ -81,7 +81,7 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 		deadline = c.batchStart + call.Timeout
 	}
 	later := h.Service.DecidesLater()
-	if later { // the decider may have the call after this turn, and may be done with it before Begin returns
+	if later { // the store may use the call after this batch, and may have decided it before Begin returns
 		x.Request = append(x.Request[:0], message...)
 		message = x.Request
 		x.transfer(ownerBatch, ownerStore)
@@ -93,7 +93,7 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 		c.spare = nil
 		x.addToStoreLocked()
 		return nil, h2.Status{}, x
-	case x.Undecided(): // a panic while the store had the call, which may still decide it
+	case x.Undecided(): // a panic; the store may still decide the call
 		c.spare = nil
 		x.recorded, x.trace = true, nil
 	default:
@@ -114,7 +114,7 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 	return x.Reply(), h2.Status{}, nil
 }
 
-// delayReply has the reply sent after delay.
+// delayReply schedules the reply.
 func (x *rateLimitCall) delayReply(delay, took time.Duration) {
 	m := x.conn.Handler.Metrics
 	m.WaitedCalls.Inc()
@@ -135,23 +135,23 @@ func (x *rateLimitCall) Decided(err error) {
 	x.conn.postCompletion(x)
 }
 
-// sendLocked implements [finisher]: the store has decided, or the reply was held for long enough.
+// sendLocked implements [completion]: the store has decided, or the delay is over.
 func (x *rateLimitCall) sendLocked() { x.resumeLocked(true) }
 
-// dropLocked implements [finisher]: the connection ends.
+// dropLocked implements [completion]: the connection ends.
 func (x *rateLimitCall) dropLocked() { x.resumeLocked(false) }
 
-// resumeLocked continues a call that was in the inbox. Its answer is sent if the connection goes on and the
-// client awaits it.
-func (x *rateLimitCall) resumeLocked(goesOn bool) {
+// resumeLocked continues a call from the mailbox. It sends the reply if the connection continues and the call
+// was not canceled.
+func (x *rateLimitCall) resumeLocked(reply bool) {
 	x.transfer(ownerMailbox, ownerBatch)
-	goesOn = goesOn && x.awaited
+	reply = reply && x.awaited
 	switch {
 	case x.delayTimer == nil:
-		x.handleDecisionLocked(goesOn)
-	case goesOn:
+		x.handleDecisionLocked(reply)
+	case reply:
 		x.answerLocked(x.duration, nil)
-	case x.recorded: // Cancel came too late for the timer
+	case x.recorded: // Cancel did not stop the timer in time
 		x.release()
 	default:
 		x.cancelDelayedLocked()
@@ -159,18 +159,18 @@ func (x *rateLimitCall) resumeLocked(goesOn bool) {
 	}
 }
 
-// handleDecisionLocked continues from the store's decision. What the store took for a call that is not answered is
-// given back.
-func (x *rateLimitCall) handleDecisionLocked(goesOn bool) {
+// handleDecisionLocked continues after the store's decision. The hits of a call that is not answered are
+// returned.
+func (x *rateLimitCall) handleDecisionLocked(reply bool) {
 	h := x.conn.Handler
 	if !x.recorded {
 		x.removeFromStoreLocked()
 	}
 	delay, took, err := h.Finish(x.trace.contextOf(), &x.Exchange, x.start, x.err)
 	switch {
-	case goesOn && delay > 0:
+	case reply && delay > 0:
 		x.delayReply(delay, took)
-	case goesOn:
+	case reply:
 		x.answerLocked(took, err)
 	default:
 		if delay > 0 {
@@ -182,7 +182,7 @@ func (x *rateLimitCall) handleDecisionLocked(goesOn bool) {
 	}
 }
 
-// answerLocked sends the reply, or the error in its place, and ends the call.
+// answerLocked sends the reply, or the error, and ends the call.
 func (x *rateLimitCall) answerLocked(took time.Duration, err error) {
 	c := x.conn
 	x.awaited = false
@@ -196,7 +196,8 @@ func (x *rateLimitCall) answerLocked(took time.Duration, err error) {
 	x.release()
 }
 
-// releaseOrLeaveToStream releases a call that has ended without an answer. If its stream refers to it, Cancel does.
+// releaseOrLeaveToStream releases a call that ended without a reply. If its stream refers to it, Cancel will
+// release it.
 func (x *rateLimitCall) releaseOrLeaveToStream() {
 	if x.awaited {
 		x.transfer(ownerBatch, ownerStream)
@@ -205,11 +206,11 @@ func (x *rateLimitCall) releaseOrLeaveToStream() {
 	x.release()
 }
 
-// Cancel implements [h2.Later]: the client went away. If the reply is held, its turn is given back. A call that
-// a store decides ends with its decision.
+// Cancel implements [h2.PendingCall]: the call was reset. The reservation of a delayed reply is canceled. A
+// call in a store ends with its decision.
 func (x *rateLimitCall) Cancel() {
 	if !x.awaited {
-		return // the last Cancel panicked
+		return // the previous Cancel panicked
 	}
 	x.awaited = false
 	switch {
@@ -218,20 +219,20 @@ func (x *rateLimitCall) Cancel() {
 		x.release()
 	case x.delayTimer != nil:
 		x.cancelDelayedLocked()
-		if x.delayTimer.Stop() { // otherwise the call is in the inbox
+		if x.delayTimer.Stop() { // otherwise the call is in the mailbox
 			x.transfer(ownerTimer, ownerBatch)
 			x.release()
 		}
 	}
 }
 
-// cancelDelayedLocked ends a call whose reply is held.
+// cancelDelayedLocked ends a call whose reply is delayed.
 func (x *rateLimitCall) cancelDelayedLocked() {
 	x.recordCancelLocked(x.duration)
 	x.conn.Handler.Cancel(&x.Exchange)
 }
 
-// recordCancelLocked ends a call whose answer the client does not await.
+// recordCancelLocked records that a call was canceled, unless its end is recorded.
 func (x *rateLimitCall) recordCancelLocked(took time.Duration) {
 	if x.recorded {
 		return
@@ -241,7 +242,7 @@ func (x *rateLimitCall) recordCancelLocked(took time.Duration) {
 	x.trace.end(err)
 }
 
-// recordEndLocked counts the end of a call.
+// recordEndLocked counts a call that has ended.
 func (x *rateLimitCall) recordEndLocked(took time.Duration, err error) {
 	x.recorded = true
 	if x.delayTimer != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// calls answers the calls of a connection, in its turns.
+// calls is a connection as the [h2.Handler] of its calls.
 type calls connection
 
 var _ h2.Handler = (*calls)(nil)
@@ -51,7 +51,7 @@ func (c *calls) UnknownMethod(path string) h2.Status {
 	return h2.Status{Code: uint32(codes.Unimplemented), Message: c.bridge.unknownMethodMessage(path)}
 }
 
-// startTrace begins the trace of a rate-limit request, unless there is no tracing.
+// startTrace starts the trace of a rate-limit request. It returns nil without tracing.
 func (c *calls) startTrace(call *h2.Call) *callTrace {
 	if c.Tracer == nil {
 		return nil
@@ -76,31 +76,31 @@ func (c *calls) LimitExceeded(call *h2.Call, b h2.Limit, size int) h2.Status {
 
 func (c *calls) Reset(stream uint32) { c.leaseConn.ResetCall(stream) }
 
-// decompress decompresses a call's message, to at most so many bytes. The caller releases the inflater.
-func (c *calls) decompress(call *h2.Call, most int) (*inflater, error) {
-	z, err := (*connection)(c).decompressLocked(call.Message, most)
+// decompress decompresses a call's message to at most limit bytes. The caller must release the inflater.
+func (c *calls) decompress(call *h2.Call, limit int) (*inflater, error) {
+	z, err := (*connection)(c).decompressLocked(call.Message, limit)
 	if err == nil {
 		call.DecompressedBytes = uint32(len(z.out)) //nolint:gosec // a message is smaller
 	}
 	return z, err
 }
 
-// maxServerStreams is how many streams of a method a connection may have on which only the server sends. They
-// stay open for as long as a client likes, with a goroutine each.
+// maxServerStreams limits, per connection and method, the streams on which only the server sends. Each has a
+// goroutine, and stays open as long as the client likes.
 const maxServerStreams = 64
 
-// startBridged starts the goroutine of a call. If whole is set, call.Message is the call's request; otherwise
-// messages are yet to come. A stream for which there is no place starts no goroutine: a crowd of clients
-// that opens such streams without a pause would make others wait.
-func (c *calls) startBridged(call *h2.Call, whole bool) (*bridgedCall, h2.Status) {
-	if c.bridgedCalls.Load() >= int64(c.Limits.MaxStreams) { // the client has reset them faster than they can end
+// startBridged starts the goroutine of a call. If complete is set, call.Message is the request; otherwise
+// messages will follow. The limits are checked first: clients that open streams in a loop would otherwise keep
+// the scheduler busy.
+func (c *calls) startBridged(call *h2.Call, complete bool) (*bridgedCall, h2.Status) {
+	if c.bridgedCalls.Load() >= int64(c.Limits.MaxStreams) { // the client resets calls faster than their goroutines end
 		return nil, h2.Status{Code: uint32(codes.ResourceExhausted), Message: "too many calls at once"}
 	}
 	m := &c.bridge.methods[call.Method]
 	if err := c.acquireStreamSlot(m); err != nil {
 		return nil, statusOf(err)
 	}
-	b, err := newBridgedCall((*connection)(c), call, m, whole)
+	b, err := newBridgedCall((*connection)(c), call, m, complete)
 	if err != nil {
 		c.releaseStreamSlot(m)
 		return nil, statusOf(err)
@@ -114,8 +114,8 @@ func (c *calls) startBridged(call *h2.Call, whole bool) (*bridgedCall, h2.Status
 	return b, h2.Status{}
 }
 
-// acquireStreamSlot takes the places of a stream: one of the connection's, if only the server sends on it, and one of
-// all connections'. A unary call needs none.
+// acquireStreamSlot reserves a stream within the limits of the server and, if only the server sends on it, of
+// the connection. A unary call needs no slot.
 func (c *calls) acquireStreamSlot(m *bridgedMethod) error {
 	if m.stream == nil {
 		return nil

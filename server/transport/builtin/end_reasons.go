@@ -9,16 +9,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Why a connection is ended, beside [h2.ConnError].
+// Reasons to close a connection, in addition to [h2.ConnError].
 var (
-	errMemory           = errors.New("it holds the most memory of all connections for requests that are not whole")
+	errMemory           = errors.New("too much is buffered on all connections, and the most on this one")
 	errHandshakeTimeout = errors.New("no HTTP/2 within --connection-timeout")
-	errIncompleteFrame  = errors.New("a frame began and did not end")
+	errIncompleteFrame  = errors.New("a frame was not completed in time")
 	errNotReading       = errors.New("the client does not read")
 	errPingTimeout      = errors.New("a ping was not answered within --keepalive-timeout")
 )
 
-// endedCounter returns what counts the connections that are ended for that reason.
+// endedCounter returns the counter of a reason.
 func endedCounter(ended *telemetry.Ended, why error) prometheus.Counter {
 	switch {
 	case errors.Is(why, errMemory):

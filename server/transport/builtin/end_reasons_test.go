@@ -149,7 +149,7 @@ func wantEnded(t *testing.T, r *running, s *answer.Service, reason string) {
 	}
 	n := 0
 	for _, e := range r.logs.All() {
-		if strings.HasPrefix(e.Message, "grpc connection closed") {
+		if strings.HasPrefix(e.Message, "gRPC connection closed") {
 			n++
 		}
 	}

@@ -11,25 +11,25 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// maxTraceHeader is the longest header of a trace that is kept. W3C requires 512 bytes of
-// tracestate and 8192 of baggage.
+// maxTraceHeader is the size of the largest tracing header that is kept. W3C requires 512 bytes of tracestate
+// and 8192 of baggage.
 const maxTraceHeader = 16 << 10
 
-// maxTraceHeaderBytes is how much is kept of a call's headers of traces. Each of a thousand open calls may have
-// some of each, again and again.
+// maxTraceHeaderBytes limits the tracing headers that a call keeps. There may be a thousand calls, and a header
+// may be repeated.
 const maxTraceHeaderBytes = 2 * maxTraceHeader
 
-// shouldKeepHeader reports whether a header with the given number of bytes is kept while its call is open, because tracing
-// reads the headers traces.
+// shouldKeepHeader reports whether a header of the given size is kept while its call is open: it is one of the
+// tracing headers.
 func shouldKeepHeader(traces []string, name []byte, size int) bool {
 	return size <= maxTraceHeader && slices.ContainsFunc(traces, func(k string) bool { return k == string(name) })
 }
 
-// headersTooLargeError counts and logs a call of a client that is rejected for its headers, and returns its error.
+// headersTooLargeError counts and logs a call that is rejected because of its headers, and returns the error.
 func headersTooLargeError(c *transport.Config, size int, client net.Addr) error {
-	most := int(c.Limits.MaxHeaderBytes)
+	limit := int(c.Limits.MaxHeaderBytes)
 	c.Handler.Metrics.Rejected.Headers.Inc()
 	c.Handler.Metrics.ClientErrors.BeyondBounds.Report(c.Handler.Rare, client, zap.String("bound", "headers"),
-		zap.Int("bytes", size), zap.Int("max", most), zap.String("remedy", "set --max-header-size above what your proxies forward"))
-	return status.Errorf(codes.ResourceExhausted, "the headers take %d bytes: --max-header-size allows %d", size, most)
+		zap.Int("bytes", size), zap.Int("max", limit), zap.String("remedy", "set --max-header-size above what your proxies forward"))
+	return status.Errorf(codes.ResourceExhausted, "headers of %d bytes exceed --max-header-size (%d)", size, limit)
 }

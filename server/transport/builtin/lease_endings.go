@@ -7,12 +7,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/leases"
 )
 
-// maxCloseDelay is how long after its last call a connection ends at most whose client makes only so many calls on one:
-// it does so as soon as it has the reply.
+// maxCloseDelay is the longest time between the last reply and the close, for a client that makes a fixed
+// number of calls on each connection and then closes it.
 const maxCloseDelay = 250 * time.Millisecond
 
-// clientName names the client at an address: connections from one address are taken to be those of one Envoy. All
-// clients at a Unix socket have one name.
+// clientName returns a name of the client: all connections from one IP address are taken for those of one
+// Envoy, and so are all connections of Unix sockets.
 func clientName(addr net.Addr) string {
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap().String()
@@ -20,7 +20,7 @@ func clientName(addr net.Addr) string {
 	return addr.Network()
 }
 
-// endingLocked says how the connection has ended, once its client or we have closed it. Envoy never sends a GOAWAY.
+// endingLocked returns how the connection has ended, once it is closed. Envoy never sends a GOAWAY.
 func (c *connection) endingLocked() leases.Ending {
 	switch {
 	case c.pingTimedOut.Load():

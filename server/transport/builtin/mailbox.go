@@ -4,66 +4,66 @@ import (
 	"sync"
 )
 
-// mailbox is what others want to be done in a connection's next turn. Its lock is never held over I/O.
+// mailbox queues completions and commands for a connection's next batch. Its mutex is never locked during I/O.
 type mailbox struct {
 	sync.Mutex
 	completions []completion
 	commands    commands
-	flushing    bool   // a flusher runs, which will look again
-	runFlusher  func() // is the flusher
+	flushing    bool   // a flusher runs, and will check again
+	runFlusher  func() // is started for the first entry
 }
 
-// completion is something that another goroutine has done for a call. In the next turn it goes out, or it is
-// dropped, as the connection ends.
+// completion is the result of work that another goroutine did for a call. The next batch sends it, or drops it
+// if the connection ends.
 type completion interface {
 	sendLocked()
 	dropLocked()
 }
 
-// commands are what the watch and a drain want to be done.
+// commands is a set of actions that the monitor, a drain or the listener request.
 type commands byte
 
 const (
-	commandDrainStop commands = 1 << iota // drain, because the server does
-	commandDrainIdle                      // drain
-	commandDrainAge                       // drain
+	commandDrainStop commands = 1 << iota // GOAWAY: the server stops
+	commandDrainIdle                      // GOAWAY: MaxConnectionIdle
+	commandDrainAge                       // GOAWAY: MaxConnectionAge
 	commandPing
 	commandResetOverdue
-	commandRetire // drain, because the listener is full
+	commandRetire // GOAWAY: the listener is full
 )
 
-// drainReasons is what a client is told, in grpc-go's words.
+// drainReasons has the debug data of GOAWAY, with grpc-go's texts.
 var drainReasons = [...]struct {
-	order commands
-	told  string
+	command commands
+	reason  string
 }{{commandDrainStop, "graceful_stop"}, {commandDrainAge, "max_age"}, {commandDrainIdle, "max_idle"}, {commandRetire, "too_many_connections"}}
 
-// post puts something into the inbox. Whoever finds it empty starts the flusher.
-func (i *mailbox) post(put func()) {
-	i.Lock()
-	defer i.Unlock()
-	put()
-	if !i.flushing {
-		i.flushing = true
-		go i.runFlusher()
+// post updates the mailbox, and starts the flusher if none runs.
+func (m *mailbox) post(update func()) {
+	m.Lock()
+	defer m.Unlock()
+	update()
+	if !m.flushing {
+		m.flushing = true
+		go m.runFlusher()
 	}
 }
 
-// takeAll takes out what is in the inbox.
-func (i *mailbox) takeAll() ([]completion, commands) {
-	i.Lock()
-	defer i.Unlock()
-	finished, todo := i.completions, i.commands
-	i.completions, i.commands = nil, 0
-	return finished, todo
+// takeAll empties the mailbox and returns its content.
+func (m *mailbox) takeAll() ([]completion, commands) {
+	m.Lock()
+	defer m.Unlock()
+	completions, cmds := m.completions, m.commands
+	m.completions, m.commands = nil, 0
+	return completions, cmds
 }
 
-// stopIfEmpty reports whether the inbox is empty, which ends the flusher.
-func (i *mailbox) stopIfEmpty() bool {
-	i.Lock()
-	defer i.Unlock()
-	if i.completions == nil && i.commands == 0 {
-		i.flushing = false
+// stopIfEmpty reports whether the mailbox is empty. If so, the flusher must return.
+func (m *mailbox) stopIfEmpty() bool {
+	m.Lock()
+	defer m.Unlock()
+	if m.completions == nil && m.commands == 0 {
+		m.flushing = false
 	}
-	return !i.flushing
+	return !m.flushing
 }

@@ -5,54 +5,54 @@ import (
 	"sync/atomic"
 )
 
-// maxBuffered is how many bytes unfinished requests and the quota service may hold in all.
+// maxBuffered limits the bytes of incomplete requests, pending replies and the quota service, on all
+// connections.
 const maxBuffered = 96 << 20
 
-// memoryBudget counts the bytes that all connections hold of what is on its way. If they are more than they may be,
-// the connections that hold the most are closed. No call is answered with an error for it: Envoy would let
-// it pass.
+// memoryBudget counts the bytes that all connections buffer. Beyond the limit, the connections that buffer the
+// most are closed. No call fails for lack of memory, because Envoy would let its request pass.
 type memoryBudget struct {
 	bytes    atomic.Int64
-	reserved func() int64 // bytes of mostParked that the quota service holds
+	reserved func() int64 // bytes of maxBuffered that the quota service uses
 	shares   func() []*memoryShare
 	shedding sync.Mutex
 }
 
-// memoryShare is what one connection holds.
+// memoryShare counts the bytes that one connection buffers.
 type memoryShare struct {
 	bytes          atomic.Int64
-	closeWithError func(why error) // closes the connection
+	closeWithError func(why error)
 }
 
-// set says how many bytes a connection holds.
-func (p *memoryBudget) set(s *memoryShare, bytes int64) {
+// set updates the bytes of a connection.
+func (b *memoryBudget) set(s *memoryShare, bytes int64) {
 	grown := bytes - s.bytes.Swap(bytes)
-	if grown == 0 || p.bytes.Add(grown) <= maxBuffered-p.reserved() || grown < 0 {
+	if grown == 0 || b.bytes.Add(grown) <= maxBuffered-b.reserved() || grown < 0 {
 		return
 	}
-	p.shed()
+	b.shed()
 }
 
-// shed closes connections until the others hold no more than they may.
-func (p *memoryBudget) shed() {
-	if p.bytes.Load() <= maxBuffered-p.reserved() {
+// shed closes connections until the others are within the limit.
+func (b *memoryBudget) shed() {
+	if b.bytes.Load() <= maxBuffered-b.reserved() {
 		return
 	}
-	// Of two goroutines, the second must see what the first has freed. Otherwise it would close
-	// one connection more than is needed.
-	p.shedding.Lock()
-	defer p.shedding.Unlock()
-	for p.bytes.Load() > maxBuffered-p.reserved() {
-		var worst *memoryShare
-		for _, s := range p.shares() {
-			if worst == nil || s.bytes.Load() > worst.bytes.Load() {
-				worst = s
+	// A concurrent call must see the bytes that this one frees. Otherwise it would close one connection too
+	// many.
+	b.shedding.Lock()
+	defer b.shedding.Unlock()
+	for b.bytes.Load() > maxBuffered-b.reserved() {
+		var largest *memoryShare
+		for _, s := range b.shares() {
+			if largest == nil || s.bytes.Load() > largest.bytes.Load() {
+				largest = s
 			}
 		}
-		if worst == nil {
+		if largest == nil {
 			return
 		}
-		p.bytes.Add(-worst.bytes.Swap(0))
-		worst.closeWithError(errMemory)
+		b.bytes.Add(-largest.bytes.Swap(0))
+		largest.closeWithError(errMemory)
 	}
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// messagePrefix is what comes before each message: a flag and a length.
+// messagePrefix is the size of a message's prefix: a flag and a length.
 const messagePrefix = 5
 
-// binarySuffix is that of headers whose values are base64 on the wire.
+// binarySuffix marks headers whose values are base64 on the wire.
 const binarySuffix = "-bin"
 
-// reservedHeaders belong to gRPC. They are no metadata, neither of a request nor of a reply.
+// reservedHeaders are reserved by gRPC. They are not metadata.
 var reservedHeaders = []string{"te", "grpc-encoding", "grpc-message", "grpc-message-type", "grpc-status", "grpc-timeout"}
 
-// metadataOf returns the metadata of a request, as grpc-go reads it.
+// metadataOf returns the metadata of a request, decoded as in grpc-go.
 func metadataOf(fields []h2.Field) (metadata.MD, error) {
 	md := make(metadata.MD, len(fields))
 	for _, f := range fields {
@@ -32,7 +32,7 @@ func metadataOf(fields []h2.Field) (metadata.MD, error) {
 			continue
 		case strings.HasSuffix(f.Name, binarySuffix):
 			code := base64.RawStdEncoding
-			if len(value)%4 == 0 { // it is padded, or need not be
+			if len(value)%4 == 0 { // it is padded, or needs no padding
 				code = base64.StdEncoding
 			}
 			bytes, err := code.DecodeString(value)
@@ -63,7 +63,7 @@ func fieldsOf(md metadata.MD) []h2.Field {
 	return fields
 }
 
-// validateMetadata returns an error if metadata has bytes that headers may not have.
+// validateMetadata returns an error if metadata contains characters that are invalid in headers.
 func validateMetadata(md metadata.MD) error {
 	for name, values := range md {
 		for _, b := range []byte(name) {
@@ -80,7 +80,7 @@ func validateMetadata(md metadata.MD) error {
 	return nil
 }
 
-// statusOf is an error's status as h2 has it.
+// statusOf converts an error to a status.
 func statusOf(err error) h2.Status {
 	if err == nil {
 		return h2.Status{}

@@ -9,7 +9,7 @@ import (
 
 const canTry = true
 
-// tryRead reads without waiting. It returns 0 and no error if there is nothing to read.
+// tryRead reads without blocking. It returns 0 and no error if there is nothing to read.
 func tryRead(fd uintptr, p []byte) (n int, err error) {
 	for {
 		n, err := syscall.Read(int(fd), p)
@@ -25,7 +25,7 @@ func tryRead(fd uintptr, p []byte) (n int, err error) {
 	}
 }
 
-// tryWrite writes what it can without waiting.
+// tryWrite writes as much as it can without blocking.
 func tryWrite(fd uintptr, p []byte) (n int, err error) {
 	for n < len(p) {
 		more, err := syscall.Write(int(fd), p[n:])

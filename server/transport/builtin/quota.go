@@ -19,23 +19,23 @@ var quotaServiceDesc = grpc.ServiceDesc{
 	Streams: []grpc.StreamDesc{{StreamName: rlqs.MethodName, ClientStreams: true, ServerStreams: true}},
 }
 
-// methodQuotas is the number of the method that is registered second.
+// methodQuotas is the index of the method that is registered second.
 const methodQuotas = 1
 
-// quotaStream is a stream of the rate limit quota service, without a goroutine: reports come in the connection's turns,
-// piece by piece, and one message at a time goes out, followed by a mark. The acknowledgement of the mark says that
-// the client has it.
+// quotaStream is a stream of the rate limit quota service. It has no goroutine: reports are decoded in the
+// connection's batches, chunk by chunk. One message at a time is sent, followed by a mark, whose
+// acknowledgement confirms that the client has received the message.
 type quotaStream struct {
 	conn   *connection
 	stream uint32
 	quota  *rlqs.Stream
-	queued atomic.Bool // it is in the connection's inbox
+	queued atomic.Bool // it is in the mailbox
 
-	// What follows is guarded by conn.turnMu.
-	unsent  int // bytes of messages that have not left
+	// The following fields are guarded by conn.mu.
+	unsent  int // bytes of messages that wait for a window
 	pending bool
-	seq     uint64     // of the newest message
-	status  *h2.Status // with which the stream is to end
+	seq     uint64     // sequence number of the newest message
+	status  *h2.Status // status with which the stream is to end, or nil
 	closed  bool
 }
 
@@ -45,7 +45,7 @@ var (
 	_ completion     = (*quotaStream)(nil)
 )
 
-// openQuotas begins a stream.
+// openQuotas opens a stream.
 func (c *calls) openQuotas(call *h2.Call) (h2.StreamingCall, h2.Status) {
 	if c.h2.Draining() {
 		return nil, statusOf(errDraining)
@@ -64,7 +64,7 @@ func (c *calls) openQuotas(call *h2.Call) (h2.StreamingCall, h2.Status) {
 	return q, h2.Status{}
 }
 
-// queue has the stream look in the connection's next turn whether there is something to send.
+// queue queues the stream in the mailbox, to send what is pending.
 func (q *quotaStream) queue() {
 	if !q.queued.Swap(true) {
 		q.conn.postCompletion(q)
@@ -78,15 +78,15 @@ func (q *quotaStream) ReceiveChunk(p []byte, follow int) {
 	if err := q.quota.Report(p, follow == 0); err != nil {
 		q.endWith(statusOf(err))
 	}
-	q.conn.shared.buffered.shed() // the service may hold more now
+	q.conn.shared.buffered.shed() // the service may use more memory now
 }
 
-// Receive implements [h2.Conversation]. It is never called.
+// Receive implements [h2.StreamingCall]. It is never called.
 func (q *quotaStream) Receive([]byte, bool) {}
 
 func (q *quotaStream) RequestEnded(s h2.Status) { q.endWith(s) }
 
-// endWith has the stream end in the next turn.
+// endWith ends the stream in the next batch.
 func (q *quotaStream) endWith(s h2.Status) {
 	if q.status == nil {
 		q.status = &s
@@ -100,7 +100,8 @@ func (q *quotaStream) Sent(n int) {
 	}
 }
 
-// MarkAcknowledged implements [h2.Marker]. The mark is the end of the number of a message; marks are acknowledged in their order.
+// MarkAcknowledged implements [h2.MarkHandler]. A mark has the low 24 bits of a sequence number. Marks are
+// acknowledged in their order.
 func (q *quotaStream) MarkAcknowledged(mark uint32) {
 	const bits = 1<<24 - 1
 	behind := (uint32(q.seq) - mark) & bits //nolint:gosec // the end of it
@@ -109,10 +110,10 @@ func (q *quotaStream) MarkAcknowledged(mark uint32) {
 	}
 }
 
-// Cancel implements [h2.Later]: the client went away.
+// Cancel implements [h2.PendingCall].
 func (q *quotaStream) Cancel() { q.close() }
 
-// close says that the stream is over. It is called in a turn.
+// close closes the stream. It is called in a batch.
 func (q *quotaStream) close() {
 	q.closed = true
 	delete(q.conn.quotaStreams, q)
@@ -129,14 +130,14 @@ func (q *quotaStream) sendLocked() {
 	switch {
 	case q.closed:
 		return
-	case q.status != nil && q.unsent > 0: // the client does not read, so it could take long to end the stream in order
+	case q.status != nil && q.unsent > 0: // trailers would have to wait for the client to read
 		c.out.bytes = c.h2.Abort(c.out.bytes, q.stream)
 		return
 	case q.status != nil:
 		q.close()
 		c.out.bytes = c.h2.Finish(c.out.bytes, q.stream, *q.status, nil)
 		return
-	case q.unsent > 0: // Sent posts it again
+	case q.unsent > 0: // Sent queues it again
 		q.pending = true
 		return
 	}
@@ -151,11 +152,11 @@ func (q *quotaStream) sendLocked() {
 	c.out.bytes = c.h2.Mark(c.out.bytes, q.stream, uint32(seq)) //nolint:gosec // the end of it
 }
 
-// dropLocked implements [finisher]. Cancel comes, too.
+// dropLocked implements [completion]. Cancel is called as well.
 func (q *quotaStream) dropLocked() { q.queued.Store(false) }
 
-// endQuotaStreamsLocked ends all streams of the quota service: Envoy opens another within five seconds, elsewhere, and what
-// it was told acts until then.
+// endQuotaStreamsLocked ends all streams of the quota service. Envoy opens a new one, on another connection,
+// within five seconds, and applies the last assignments until then.
 func (c *connection) endQuotaStreamsLocked() {
 	for q := range c.quotaStreams {
 		q.endWith(statusOf(errDraining))

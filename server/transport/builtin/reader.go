@@ -8,29 +8,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// readBytes is what a read takes at once. A frame fits.
+// readBytes is the size of a read buffer.
 const readBytes = 32 << 10
 
 var readBuffers = sync.Pool{New: func() any { return new([readBytes]byte) }}
 
-var _ [readBytes - h2.MaxFrame]struct{} // a frame fits
+var _ [readBytes - h2.MaxFrame]struct{} // a frame fits into the buffer
 
-// reader reads a connection. While it waits it holds no buffer, only what has come of a frame: a
-// connection that is idle costs little.
+// reader reads from a connection. While it waits it has no buffer, only the bytes of an incomplete frame, so
+// that an idle connection costs little.
 type reader struct {
 	conn    net.Conn
-	raw     syscall.RawConn // nil: conn is no file
+	raw     syscall.RawConn // nil if conn is not a file
 	tryFunc func(fd uintptr) bool
 
-	buffer   *[readBytes]byte // nil while it waits
-	rest     []byte           // the beginning of a frame, while there is no buffer
-	buffered int              // bytes in buffer
-	got      int              // bytes that the last read brought
+	buffer   *[readBytes]byte // nil while waiting
+	rest     []byte           // an incomplete frame, while there is no buffer
+	buffered int              // number of bytes in buffer
 	err      error
 }
 
-// newReader returns a reader of conn, which is raw, or TLS over it. What is over TLS must be read
-// through it, though it has the file of what is below.
+// newReader returns a reader of conn, which is raw, or TLS over raw. With TLS, conn must not be read through
+// raw's file.
 func newReader(conn, raw net.Conn) *reader {
 	r := &reader{conn: conn}
 	if file, ok := raw.(syscall.Conn); ok && conn == raw && canTry {
@@ -41,7 +40,8 @@ func newReader(conn, raw net.Conn) *reader {
 	return r
 }
 
-// read returns what has come and not been used, with more of it than before. It is valid until keep.
+// read waits for input, and returns it together with the bytes that keepRest stored. The result is valid until
+// keepRest is called.
 func (r *reader) read() ([]byte, error) {
 	if r.raw != nil {
 		if err := r.raw.Read(r.tryFunc); err != nil {
@@ -54,16 +54,15 @@ func (r *reader) read() ([]byte, error) {
 	}
 	r.acquireBuffer()
 	n, err := r.conn.Read(r.buffer[r.buffered:])
-	r.got = n
 	if r.buffered += n; n == 0 {
-		return nil, err // conn never returns 0 without one
+		return nil, err // conn never returns 0 without an error
 	}
 	return r.buffer[:r.buffered], nil
 }
 
-// tryRead reads without waiting. It returns false if there is nothing to read, after which the caller
-// waits until there is, with no buffer taken. It must try each time it is called: the poller forgets
-// what it knew when a RawConn's Read begins.
+// tryRead reads without blocking. It returns false if there is nothing to read; then RawConn.Read waits for
+// input, while no buffer is allocated. It must call read(2) each time, since RawConn.Read resets the poller's
+// readiness at its beginning.
 func (r *reader) tryRead(fd uintptr) bool {
 	r.acquireBuffer()
 	n, err := tryRead(fd, r.buffer[r.buffered:])
@@ -75,8 +74,8 @@ func (r *reader) tryRead(fd uintptr) bool {
 	return true
 }
 
-// keepRest keeps the rest of what read returned until the next read. It reports whether the last read
-// filled the buffer, so that more is to be expected.
+// keepRest stores the rest of read's result until the next read, and releases the buffer. It reports whether
+// the last read filled the buffer, in which case more input is likely.
 func (r *reader) keepRest(rest []byte) (full bool) {
 	full = r.buffered == readBytes
 	r.rest = append(r.rest[:0], rest...)
@@ -87,13 +86,13 @@ func (r *reader) keepRest(rest []byte) (full bool) {
 	return full
 }
 
-// acquireBuffer takes a buffer and puts the rest into it.
+// acquireBuffer gets a buffer and copies the rest into it.
 func (r *reader) acquireBuffer() {
 	r.buffer, _ = readBuffers.Get().(*[readBytes]byte)
 	r.buffered = copy(r.buffer[:], r.rest)
 }
 
-// releaseBuffer gives the buffer back.
+// releaseBuffer returns the buffer to the pool.
 func (r *reader) releaseBuffer() {
 	if r.buffer != nil {
 		readBuffers.Put(r.buffer)

@@ -7,16 +7,15 @@ import (
 	"syscall"
 )
 
-// socket is a client's socket, below TLS if there is TLS. It tells when a write has to wait for
-// the client.
+// socket is a client's socket, below TLS if there is TLS. It reports when a write has to wait for the client.
 type socket struct {
 	net.Conn
-	raw syscall.RawConn // nil: it cannot tell
-	// stalls is called when a write begins to wait, at most once for each write, and flows at the end
-	// of such a write.
+	raw syscall.RawConn // nil if it cannot report that
+	// onStall is called when a write begins to wait, at most once per write, and onResume at the end of such a
+	// write.
 	onStall, onResume func()
 
-	// Of the write that goes on; and tryWrite, bound once.
+	// The state of the current write. tryFunc is tryWrite, bound once.
 	rest    []byte
 	stalled bool
 	err     error
@@ -33,7 +32,7 @@ func newSocket(conn net.Conn, stalls, flows func()) *socket {
 	return s
 }
 
-// SyscallConn lets a connection read without a buffer of its own.
+// SyscallConn lets reader wait without a buffer.
 func (s *socket) SyscallConn() (syscall.RawConn, error) {
 	if s.raw == nil {
 		return nil, errors.ErrUnsupported
@@ -41,7 +40,7 @@ func (s *socket) SyscallConn() (syscall.RawConn, error) {
 	return s.raw, nil
 }
 
-// CloseWrite is that of the socket.
+// CloseWrite closes the sending side.
 func (s *socket) CloseWrite() error {
 	if half, ok := s.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -49,8 +48,8 @@ func (s *socket) CloseWrite() error {
 	return net.ErrClosed
 }
 
-// Write implements [net.Conn]. It is called by one goroutine at a time: in a turn, or by TLS, which has
-// a lock. By TLS a reader writes too, to answer what is TLS's own, and that may be beside a turn.
+// Write implements [net.Conn]. It is called by one goroutine at a time: in a batch, or by TLS, which has a
+// lock. With TLS, a reader also writes, concurrently with a batch, to answer messages of the TLS protocol.
 func (s *socket) Write(p []byte) (n int, err error) {
 	if s.raw == nil {
 		return s.Conn.Write(p)
@@ -68,7 +67,7 @@ func (s *socket) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// tryWrite writes what it can without waiting, and reports whether that is all.
+// tryWrite writes without blocking, and reports whether it is done.
 func (s *socket) tryWrite(fd uintptr) (done bool) {
 	n, err := tryWrite(fd, s.rest)
 	s.rest, s.err = s.rest[n:], err
@@ -82,31 +81,31 @@ func (s *socket) tryWrite(fd uintptr) (done bool) {
 	return false
 }
 
-// maxStalled is how many connections may wait for their clients to read. Each holds what it writes,
-// and what it has read meanwhile.
+// maxStalled is how many connections may wait for their clients to read. Each has output, and input received
+// meanwhile, in memory.
 const maxStalled = 256
 
-// stalledWriters are the connections that wait for their clients to read, in the order in which they began to.
-// A client that reads nothing costs memory until it is closed, after mostWriteTime. So if there are too
-// many, the one that has waited for longest is closed now.
+// stalledWriters lists the connections that wait for their clients to read, the oldest-waiting first. A client
+// that does not read costs memory until its connection is closed after maxWriteTime. If there are too many, the
+// first is closed at once.
 type stalledWriters struct {
 	mu    sync.Mutex
 	conns []errorCloser
 }
 
-// errorCloser is a connection that can be closed because of what its client did.
-type errorCloser interface{ closeWithError(why error) }
+// errorCloser is a connection.
+type errorCloser interface{ closeWithError(err error) }
 
 func (s *stalledWriters) add(c errorCloser) {
-	var longest errorCloser
+	var oldest errorCloser
 	s.mu.Lock()
 	if s.conns = append(s.conns, c); len(s.conns) > maxStalled {
-		longest = s.conns[0]
+		oldest = s.conns[0]
 		s.conns = append(s.conns[:0], s.conns[1:]...)
 	}
 	s.mu.Unlock()
-	if longest != nil {
-		longest.closeWithError(errNotReading)
+	if oldest != nil {
+		oldest.closeWithError(errNotReading)
 	}
 }
 

@@ -6,24 +6,24 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of the memory of the calls that stores decide. A connection whose own calls take more than busyBytes
-// stops reading at mostOfBusy, so that connections with few calls go on.
+// Limits of the memory of calls that are pending in a store. A connection whose calls take more than
+// heavyConnBytes stops reading at maxHeavyBytes, so that connections with few calls can continue.
 const (
 	maxStoreBytes  = maxBuffered / 2
 	maxHeavyBytes  = maxBuffered / 4
 	heavyConnBytes = 64 << 10
 )
 
-// storeMemory is the memory of the calls of all connections that stores decide. Closing a connection does not free it,
-// since the store has the calls until it has decided them. So connections stop reading at a bound.
+// storeMemory is the memory of all calls that are pending in a store. Closing a connection does not free it,
+// because the store uses the calls until it has decided them. Therefore, connections stop reading at a limit.
 type storeMemory struct {
 	bytes atomic.Int64
 	heavy waitQueue
 	light waitQueue
 }
 
-// queueFor returns where a connection waits whose calls take the given number of bytes.
-func (s *storeMemory) queueFor(bytes int64) (q *waitQueue, most int64) {
+// queueFor returns the queue, and the limit, of a connection whose calls take the given number of bytes.
+func (s *storeMemory) queueFor(bytes int64) (q *waitQueue, limit int64) {
 	if bytes > heavyConnBytes {
 		return &s.heavy, maxHeavyBytes
 	}
@@ -32,12 +32,12 @@ func (s *storeMemory) queueFor(bytes int64) (q *waitQueue, most int64) {
 
 // isFull reports whether such a connection has to wait.
 func (s *storeMemory) isFull(bytes int64) bool {
-	_, most := s.queueFor(bytes)
-	return s.bytes.Load() >= most
+	_, limit := s.queueFor(bytes)
+	return s.bytes.Load() >= limit
 }
 
-// wakeNext lets the first connection of each queue go on, if there is room. The connection calls it again at the end of
-// its next turn: the others go on one after another.
+// wakeNext wakes the first connection of each queue, if there is memory. At the end of its next batch, that
+// connection calls wakeNext again, which wakes the second one, and so on.
 func (s *storeMemory) wakeNext() {
 	if s.bytes.Load() < maxHeavyBytes {
 		s.heavy.wakeFirst()
@@ -47,7 +47,7 @@ func (s *storeMemory) wakeNext() {
 	}
 }
 
-// waitQueue are connections that wait for room, in the order in which they began to.
+// waitQueue is a FIFO queue of connections that wait for memory.
 type waitQueue struct {
 	length atomic.Int32
 	mu     sync.Mutex
@@ -61,7 +61,7 @@ func (q *waitQueue) push(c *connection) *list.Element {
 	return q.conns.PushBack(c)
 }
 
-// remove removes a connection, unless wake has.
+// remove removes a connection, unless wakeFirst has.
 func (q *waitQueue) remove(e *list.Element) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,32 +82,32 @@ func (q *waitQueue) wakeFirst() {
 	}
 }
 
-// waitForStore waits while stores decide too many calls: as many of the connection as it may have streams, since
-// a client that resets its calls at once would otherwise have more, or too many of all connections. A connection that
-// is closed does not wait.
+// waitForStore waits while too many calls are pending in a store, on this connection or in total. A connection
+// may have as many as it may have streams: a client that resets its calls at once could otherwise have more. A
+// closed connection does not wait.
 func (c *connection) waitForStore() {
 	s := &c.shared.storeMemory
 	for {
 		bytes := c.countedStoreBytes.Load()
-		own := c.storeCalls.Load() >= int64(c.Limits.MaxStreams)
-		if !own && !s.isFull(bytes) || c.closed.Load() {
+		tooMany := c.storeCalls.Load() >= int64(c.Limits.MaxStreams)
+		if !tooMany && !s.isFull(bytes) || c.closed.Load() {
 			return
 		}
 		c.activity.waitsForStore.Store(true)
-		if own {
+		if tooMany {
 			<-c.storeWake
 			continue
 		}
 		q, _ := s.queueFor(bytes)
-		place := q.push(c)
+		element := q.push(c)
 		if s.isFull(bytes) {
 			<-c.storeWake
 		}
-		q.remove(place)
+		q.remove(element)
 	}
 }
 
-// addToStoreLocked counts a call that a store decides.
+// addToStoreLocked counts a call that is now pending in a store.
 func (x *rateLimitCall) addToStoreLocked() {
 	x.awaited = true
 	x.countedBytes = x.Bytes()
@@ -115,28 +115,29 @@ func (x *rateLimitCall) addToStoreLocked() {
 	x.conn.storeCalls.Add(1)
 }
 
-// removeFromStoreLocked counts a call that a store has decided.
+// removeFromStoreLocked counts a call that has returned from a store.
 func (x *rateLimitCall) removeFromStoreLocked() {
 	x.conn.storeBytes -= x.countedBytes
 	x.conn.storeCalls.Add(-1)
 	x.conn.storeReturned = true
 }
 
-// publishStoreBytesLocked is called at the end of each turn.
+// publishStoreBytesLocked updates shared.storeMemory at the end of a batch.
 func (c *connection) publishStoreBytesLocked() {
 	grown := int64(c.storeBytes) - c.countedStoreBytes.Swap(int64(c.storeBytes))
 	if grown != 0 {
 		c.shared.storeMemory.bytes.Add(grown)
 	}
-	if c.storeReturned { // which is not what grown says: the calls may not have been counted
+	if c.storeReturned { // grown does not show it if the calls were not counted
 		c.storeReturned = false
 		wake(c.storeWake)
 	}
 	c.shared.storeMemory.wakeNext()
 }
 
-// discountStoreBytes has others not wait for what the connection cannot take back, since its client does not read. The
-// next turn counts it again.
+// discountStoreBytes subtracts the connection's calls from shared.storeMemory while its client does not read,
+// since their memory cannot be freed soon and other connections need not wait for it. The next batch adds them
+// again.
 func (c *connection) discountStoreBytes() {
 	if n := c.countedStoreBytes.Swap(0); n != 0 {
 		c.shared.storeMemory.bytes.Add(-n)

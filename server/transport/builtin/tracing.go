@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// callTrace tells tracing of a rate-limit request: the events that grpc-go would have, in their order.
-// All methods may be called on nil, which is a call that is not traced.
+// callTrace reports a rate-limit request to the tracer: the same events as grpc-go, in the same order. A nil
+// callTrace reports nothing.
 type callTrace struct {
 	handler   stats.Handler
 	context   context.Context //nolint:containedctx // the span is in it
@@ -20,9 +20,9 @@ type callTrace struct {
 	in        stats.InPayload
 }
 
-// newCallTrace begins the trace of a call to a path.
+// newCallTrace starts the trace of a call to a path.
 func newCallTrace(to stats.Handler, path string, from *peer.Peer, call *h2.Call) *callTrace {
-	md, _ := metadataOf(call.Fields) // h2 has rejected what cannot be read
+	md, _ := metadataOf(call.Fields) // h2 has rejected invalid metadata
 	ctx := metadata.NewIncomingContext(peer.NewContext(context.Background(), from), md)
 	t := &callTrace{handler: to, startedAt: time.Now()} //nolint:forbidigo // a span has times of the wall clock
 	t.context = to.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: path})
@@ -42,7 +42,7 @@ func (t *callTrace) contextOf() context.Context {
 	return t.context
 }
 
-// received tells of the request.
+// received reports the request.
 func (t *callTrace) received(message []byte) {
 	if t == nil {
 		return
@@ -51,7 +51,7 @@ func (t *callTrace) received(message []byte) {
 	t.report(&t.in)
 }
 
-// answered tells of the reply, or of the error in its place, and ends the trace.
+// answered reports the reply, or the error, and ends the trace.
 func (t *callTrace) answered(reply []byte, err error) {
 	if t == nil {
 		return
@@ -67,7 +67,7 @@ func (t *callTrace) answered(reply []byte, err error) {
 	t.end(err)
 }
 
-// end ends the trace of a call that nobody waits for, or that answered has told of.
+// end ends the trace of a call, after its reply or without one.
 func (t *callTrace) end(err error) {
 	if t != nil {
 		t.report(&stats.End{BeginTime: t.startedAt, EndTime: time.Now(), Error: err}) //nolint:forbidigo // as above

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// Transport answers gRPC by package h2: each connection has a goroutine that reads, answers and writes.
+// Transport is a gRPC server on top of package h2. Each connection has one goroutine, which reads, answers and
+// writes.
 type Transport struct {
 	shared
 
@@ -22,15 +23,15 @@ type Transport struct {
 	listener net.Listener
 	conns    map[*connection]struct{}
 	stage    stage
-	stopped  chan struct{} // closed when it stops to accept
+	stopped  chan struct{} // closed when it no longer accepts
 
-	connections sync.WaitGroup // of the connections
-	done        chan struct{}  // closed when they have ended
+	connections sync.WaitGroup
+	done        chan struct{} // closed when all connections have ended
 	doneOnce    sync.Once
 	monitoring  sync.WaitGroup
 }
 
-// stage only grows.
+// stage is the state of a Transport. It only increases.
 type stage byte
 
 const (
@@ -39,7 +40,7 @@ const (
 	stageStopped
 )
 
-// New returns a transport.
+// New returns a Transport that is not serving yet.
 func New(c transport.Config) *Transport {
 	b := newBridge(&c)
 	t := &Transport{
@@ -81,16 +82,15 @@ func newConnection(t *Transport, raw net.Conn) *connection {
 	return c
 }
 
-// Serve implements [Transport].
 func (t *Transport) Serve(l net.Listener) error {
 	t.mu.Lock()
 	if t.stage != stageServing {
 		t.mu.Unlock()
-		_ = l.Close() // as grpc-go does: the file of a socket would stay
+		_ = l.Close() // as grpc-go does; otherwise the file of a unix socket remains
 		return grpc.ErrServerStopped
 	}
 	t.listener = l
-	t.monitoring.Go(t.monitor) // below the lock: a stop that comes now waits for it
+	t.monitoring.Go(t.monitor) // with the mutex locked, so that a concurrent stop waits for it
 	t.mu.Unlock()
 	for pause := time.Duration(0); ; {
 		raw, err := l.Accept()
@@ -102,9 +102,9 @@ func (t *Transport) Serve(l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		}
-		// Too many open files, for example. Others end in time.
+		// For example, too many open files. Other connections end in time.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		t.Handler.Rare.Warn("accept a grpc connection; more within ten seconds are not logged", zap.Error(err))
+		t.Handler.Rare.Warn("failed to accept a gRPC connection; more within ten seconds are not logged", zap.Error(err))
 		select {
 		case <-time.After(pause):
 		case <-t.stopped:
@@ -119,7 +119,7 @@ func (t *Transport) accept(raw net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stage != stageServing {
-		_ = raw.Close() // it came while the listener was closed
+		_ = raw.Close() // it was accepted while the listener was being closed
 		return
 	}
 	t.conns[c] = struct{}{}
@@ -134,7 +134,7 @@ func (t *Transport) accept(raw net.Conn) {
 	})
 }
 
-// snapshotConns returns the connections there are.
+// snapshotConns returns the current connections.
 func (t *Transport) snapshotConns() []*connection {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,20 +145,20 @@ func (t *Transport) snapshotConns() []*connection {
 	return all
 }
 
-// advanceTo goes to a later stage, and closes the listener.
+// advanceTo advances to a later stage, and closes the listener.
 func (t *Transport) advanceTo(s stage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stage == stageServing {
 		close(t.stopped)
 		if t.listener != nil {
-			_ = t.listener.Close() // nothing more is accepted in either case
+			_ = t.listener.Close() // in either case nothing more is accepted
 		}
 	}
 	t.stage = max(t.stage, s)
 }
 
-// GracefulStop implements [Transport].
+// GracefulStop implements [transport.Transport].
 func (t *Transport) GracefulStop() {
 	t.advanceTo(stageDraining)
 	for _, c := range t.snapshotConns() {
@@ -167,7 +167,7 @@ func (t *Transport) GracefulStop() {
 	t.wait()
 }
 
-// Stop implements [Transport].
+// Stop implements [transport.Transport].
 func (t *Transport) Stop() {
 	t.advanceTo(stageStopped)
 	for _, c := range t.snapshotConns() {
@@ -177,19 +177,19 @@ func (t *Transport) Stop() {
 	t.wait()
 }
 
-// wait waits for the connections' ends.
+// wait waits until all connections have ended.
 func (t *Transport) wait() {
 	t.connections.Wait()
 	t.doneOnce.Do(func() { close(t.done) })
 	t.monitoring.Wait()
 }
 
-// checksPerYield is how many connections the watch looks at before others may run. An order takes a
-// goroutine for a moment. Connections that began together are pinged together, and the memory of as many
-// goroutines would stay.
+// checksPerYield is how many connections the monitor checks before it yields. A command starts a goroutine for
+// a moment. Connections that began together get PINGs together, and without yields as many goroutines would run
+// at once, whose stacks would remain allocated.
 const checksPerYield = 64
 
-// monitor looks at all connections now and then.
+// monitor checks all connections periodically.
 func (t *Transport) monitor() {
 	tick := time.NewTicker(monitorInterval(&t.Limits))
 	defer tick.Stop()

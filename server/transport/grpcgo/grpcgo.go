@@ -15,7 +15,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// server is a [transport.Transport].
 type server struct {
 	*grpc.Server
 	calls      inFlight
@@ -27,7 +26,7 @@ func New(c transport.Config) transport.Transport {
 	s, others := new(server), transport.NewInterceptors(&c)
 	begin := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		defer s.calls.begin()()
-		if info.FullMethod == quotaMethod { // it counts its streams itself
+		if info.FullMethod == quotaMethod { // the service counts its streams itself
 			return handle(srv, stream)
 		}
 		if err := others.BeginStream(info.FullMethod, info.IsClientStream); err != nil {
@@ -57,12 +56,12 @@ func New(c transport.Config) transport.Transport {
 
 func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l, &s.handshakes}) }
 
-// drainTimeout is how long clients have at the end to finish the beginning of a connection, and, once all calls have ended, to read the
-// replies that are on their way.
+// drainTimeout is how long a shutdown waits for unfinished handshakes, and, after the last call has ended, for
+// clients to read their replies.
 const drainTimeout = 2 * time.Second
 
-// GracefulStop implements [transport.Transport]. For grpc-go, a call lasts until its client has read the reply. So
-// connections are closed if no call has begun and no handler has run for patience.
+// GracefulStop implements [transport.Transport]. To grpc-go, a call is open until its client has read the
+// reply. Therefore the connections are closed if, for drainTimeout, no call began and no handler was running.
 func (s *server) GracefulStop() {
 	s.handshakes.setDeadline(time.Now().Add(drainTimeout)) //nolint:forbidigo // of sockets
 	stopped := make(chan struct{})
@@ -99,7 +98,7 @@ func (s *server) Stop() {
 // inFlight counts calls. Its methods may be called concurrently.
 type inFlight struct{ begun, open atomic.Int64 }
 
-// begin counts a call, whose handler calls end when it returns.
+// begin counts a call. end must be called when its handler returns.
 func (f *inFlight) begin() (end func()) {
 	f.open.Add(1)
 	f.begun.Add(1)
@@ -108,19 +107,20 @@ func (f *inFlight) begin() (end func()) {
 
 func (f *inFlight) end() { f.open.Add(-1) }
 
-// messageSizeFactor is the ratio of the messages that grpc-go accepts to --max-message. So a request that is somewhat
-// too large reaches the handler, which rejects it with the name of the flag, counts it and logs it.
+// messageSizeFactor is the factor by which grpc-go's message limit exceeds --max-message. So requests that are
+// slightly too large reach the handler, which rejects them with an error that names the flag, counts them and
+// logs them.
 const messageSizeFactor = 2
 
-// grpcOptions returns the options that follow from the limits.
+// grpcOptions returns the server options for the limits.
 func grpcOptions(l transport.Limits) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		// A new goroutine for each call would have to grow its stack; these keep theirs.
+		// Goroutines that are reused do not have to grow their stacks for each call.
 		grpc.NumStreamWorkers(32),
-		// Each connection has a buffer to read into, 32 KiB by default. A request has about 200 bytes.
+		// The read buffer of each connection has 32 KiB by default. A request has about 200 bytes.
 		grpc.ReadBufferSize(8 << 10),
-		// By default a client can grow the window of each of its streams to 16 MiB.
+		// By default a client can grow the window of each stream to 16 MiB.
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(1 << 20),
 		grpc.MaxConcurrentStreams(l.MaxStreams),
@@ -141,7 +141,7 @@ func grpcOptions(l transport.Limits) []grpc.ServerOption {
 	}
 }
 
-// rateLimits is the implementation of RateLimitService.
+// rateLimits implements RateLimitService.
 type rateLimits struct {
 	*answer.Handler
 	calls *inFlight

@@ -2,36 +2,36 @@ package h2
 
 import "encoding/binary"
 
-// ChunkedCall is a [Conversation] whose messages come in pieces, as they are read. The connection keeps none of
-// them, so a message may have any size, and nobody has to ask for it by [Conn.Want].
+// ChunkedCall is a [StreamingCall] whose messages are passed on in chunks, as they are received, without
+// [Conn.RequestMessage]. The connection buffers none of them, so a message may have any size.
 type ChunkedCall interface {
 	StreamingCall
-	// ReceiveChunk brings the next bytes of a message, and says how many follow. They are valid until Piece
-	// returns. Receive is never called.
+	// ReceiveChunk receives the next bytes of a message, of which follow more will come. They are valid until
+	// ReceiveChunk returns. Receive is never called.
 	ReceiveChunk(p []byte, follow int)
 }
 
-// MarkHandler is a [Conversation] that [Conn.Mark] marks.
+// MarkHandler is a [StreamingCall] for which [Conn.Mark] can be used.
 type MarkHandler interface {
-	// MarkAcknowledged says that the client has got what was sent before the mark.
+	// MarkAcknowledged is called when the client has received everything that was sent before the mark.
 	MarkAcknowledged(mark uint32)
 }
 
-// chunkedWindow is what a client may send on a stream of [Pieces] before it is read.
+// chunkedWindow is the window of the stream of a [ChunkedCall].
 const chunkedWindow = 64 << 10
 
-// chunks is how far the messages have come that come in pieces.
+// chunks is the state of the messages of a ChunkedCall.
 type chunks struct {
 	ChunkedCall
 	prefix     [prefixBytes]byte
 	prefixRead uint8  // bytes of the prefix
-	remaining  uint32 // of the message
+	remaining  uint32 // bytes of the message
 }
 
-// Compressed messages are refused: whoever inflates piece by piece has to keep a window of 32 KiB a stream.
+// Compressed messages are rejected, because decompressing chunks needs a window of 32 KiB per stream.
 var errCompressedChunks = Status{statusUnimplemented, "the messages of this method must not be compressed"}
 
-// receiveChunks hands over a part of a client's messages.
+// receiveChunks passes on data of a ChunkedCall.
 func (c *Conn) receiveChunks(s *stream, p []byte) {
 	t := &s.streaming.chunks
 	for len(p) > 0 && !s.streaming.requestDone {
@@ -45,7 +45,7 @@ func (c *Conn) receiveChunks(s *stream, p []byte) {
 				c.endMessages(s, errCompressedChunks)
 				return
 			}
-			c.glitches.add(glitchesPerCall) // a message is as good as a call
+			c.glitches.add(glitchesPerCall) // a message earns as much as a call
 			t.remaining = binary.BigEndian.Uint32(t.prefix[1:])
 			if t.remaining == 0 {
 				t.prefixRead = 0
@@ -58,7 +58,7 @@ func (c *Conn) receiveChunks(s *stream, p []byte) {
 		if t.remaining == 0 {
 			t.prefixRead = 0
 		}
-		c.outputLimit -= n // what is done with a piece takes as long as to answer with as much
+		c.outputLimit -= n // processing a chunk costs about as much as sending it
 		t.ReceiveChunk(p[:n], int(t.remaining))
 		p = p[n:]
 	}
@@ -73,7 +73,7 @@ func (c *Conn) receiveChunks(s *stream, p []byte) {
 	}
 }
 
-// extendChunkedWindow opens the window of a stream, once half of it is used up.
+// extendChunkedWindow restores the window of a stream, once half of it is used.
 func (c *Conn) extendChunkedWindow(s *stream) {
 	if s.receiveWindow < chunkedWindow/2 {
 		c.out = appendWindowUpdate(c.out, s.id, uint32(chunkedWindow-s.receiveWindow)) //nolint:gosec // at most two windows
@@ -81,12 +81,13 @@ func (c *Conn) extendChunkedWindow(s *stream) {
 	}
 }
 
-// A mark's PING has this beside the mark and the stream's number, as none of our other PINGs does.
+// markPing is the first byte of a mark's PING, and distinguishes it from our other PINGs. The mark and the
+// stream's number follow.
 const markPing = 'm'
 
-// Mark sends a PING behind all that [Conn.Send] was given so far, and has the conversation, which is a [Marker],
-// told of its acknowledgement. If what was given has to wait for a window, so does the PING, and a later
-// mark takes its place. A mark has 24 bits.
+// Mark sends a PING after everything that was passed to [Conn.Send], and reports its acknowledgement to the
+// call, which must be a [MarkHandler]. If data is unsent, the PING waits for it; a later mark replaces a
+// waiting one. A mark has 24 bits.
 func (c *Conn) Mark(out []byte, id, mark uint32) []byte {
 	return c.withStream(out, c.conversation(id), func(s *stream) {
 		s.streaming.mark, s.streaming.markPending = mark, true
@@ -107,7 +108,7 @@ func (c *Conn) sendMark(s *stream) {
 	c.out = c.ping(c.out, data[:])
 }
 
-// receiveMark takes in the acknowledgement of a mark.
+// receiveMark handles the acknowledgement of a mark's PING.
 func (c *Conn) receiveMark(data []byte) {
 	s := c.conversation(binary.BigEndian.Uint32(data[4:]))
 	if s == nil {

@@ -2,14 +2,15 @@ package h2
 
 import "time"
 
-// drainPingTimeout is how long a client has to answer the PING behind a GOAWAY, as with grpc-go. Until it has, it may begin
-// streams, which would fail if the last stream were named; a client that has little time for its processors needs seconds.
+// drainPingTimeout is how long a client has to answer the PING behind a GOAWAY, as in grpc-go. Before that it
+// may open streams, which would fail if the last stream were named. A client with little CPU time needs
+// seconds.
 const drainPingTimeout = 5 * time.Second
 
 // drainPing is the data of that PING.
 const drainPing = "sluice\x00\x01"
 
-// Drain begins the end of the connection: calls are answered until the client knows.
+// Drain starts a graceful close. Calls are answered until the client has processed the GOAWAY.
 func (c *Conn) Drain(out []byte, now time.Duration, reason string) []byte {
 	if c.drain.step != drainNone {
 		return out
@@ -19,29 +20,29 @@ func (c *Conn) Drain(out []byte, now time.Duration, reason string) []byte {
 	return c.ping(out, []byte(drainPing))
 }
 
-// maxStreamNumber is the number of a stream after which a connection drains: three quarters of those
-// there are. A client that has none left could only close the connection, with all calls on it.
+// maxStreamNumber is the stream number after which a connection drains: three quarters of the range. A client
+// that runs out of numbers could only close the connection, with all calls on it.
 const maxStreamNumber = 3 << 29
 
-// Draining reports whether the connection drains or has drained.
+// Draining reports whether a graceful close has started.
 func (c *Conn) Draining() bool { return c.drain.step != drainNone }
 
-// GotGoAway reports whether the client has said that it ends the connection.
+// GotGoAway reports whether the client has sent GOAWAY.
 func (c *Conn) GotGoAway() bool { return c.gotGoAway }
 
-// Drained reports whether the connection has drained: it can be closed.
+// Drained reports whether a graceful close is complete: the connection can be closed.
 func (c *Conn) Drained() bool { return c.drain.step == drainFinal && c.OpenStreams() == 0 }
 
-// endDrain tells the client which stream was the last.
+// endDrain sends the second GOAWAY, which names the last stream.
 func (c *Conn) endDrain() {
 	c.drain.step, c.drain.last = drainFinal, c.lastStream
 	c.out = appendGoAway(c.out, c.lastStream, CodeNo, c.drain.reason)
 }
 
-// ignores reports whether a new stream comes too late. Its client knows that it is not answered.
+// ignores reports whether a stream was opened too late. Its client knows that it is not answered.
 func (d *draining) ignores(id uint32) bool { return d.step == drainFinal && id > d.last }
 
-// receivePong takes in the answer of a PING of ours.
+// receivePong handles the acknowledgement of our PING.
 func (c *Conn) receivePong(data []byte) {
 	switch {
 	case data[0] == markPing:

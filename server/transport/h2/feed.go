@@ -4,11 +4,12 @@ import (
 	"time"
 )
 
-// Feed takes in what the client sent, and appends what it is to get. It takes used bytes of in. The
-// rest must come again, before more: more says that whole frames are among it, otherwise it is the
-// beginning of one. After an error, the connection must end; what was appended is still to be sent.
+// Feed processes input and appends output. It processes the first used bytes of in; the rest must be passed
+// again. If more is true, the rest has complete frames, otherwise it is an incomplete frame, which must be
+// passed again together with further input. After an error the connection must be closed, after sending the
+// output.
 //
-// Times must not go backwards.
+// Times must not decrease.
 func (c *Conn) Feed(out, in []byte, now time.Duration) (appended []byte, used int, more bool, err error) {
 	c.out, c.now = out, now
 	used, more, err = c.feed(in)
@@ -55,7 +56,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 	return used, false, nil
 }
 
-// receiveFrame takes in a frame. An error ends the connection.
+// receiveFrame processes a frame. An error closes the connection.
 func (c *Conn) receiveFrame(f *frame) error {
 	if c.stage == awaitsSettings {
 		if f.frameType != frameSettings || f.has(flagAck) {
@@ -86,7 +87,7 @@ func (c *Conn) receiveFrame(f *frame) error {
 		return c.receivePing(f)
 	case frameGoAway:
 		c.glitches.left--
-		c.gotGoAway = true // which changes nothing: a client begins streams as it likes
+		c.gotGoAway = true // has no effect: a client may still open streams
 		return checkGoAway(f)
 	case framePriority:
 		c.glitches.left--
@@ -107,12 +108,12 @@ func checkGoAway(f *frame) error {
 	return nil
 }
 
-// receivePriority ignores a deprecated frame (5.3.2, 6.3).
+// receivePriority checks a deprecated frame, which has no effect (5.3.2, 6.3).
 func (c *Conn) receivePriority(f *frame) error {
 	switch {
 	case f.stream == 0:
 		return &ConnError{CodeProtocol, "PRIORITY on no stream"}
-	// A stream that has not begun must not be reset (5.1).
+	// An idle stream must not be reset (5.1).
 	case len(f.payload) != priorityBytes && c.idle(f.stream):
 		return &ConnError{CodeFrameSize, "a PRIORITY that has not 5 bytes"}
 	case len(f.payload) != priorityBytes:
@@ -125,17 +126,17 @@ func (c *Conn) receivePriority(f *frame) error {
 	return nil
 }
 
-// GoAway appends the end of a connection, for the error of a call of Feed.
+// GoAway appends the GOAWAY for an error that Feed returned.
 func (c *Conn) GoAway(out []byte, err *ConnError) []byte {
 	last := c.lastStream
 	if c.drain.ignores(last) {
-		last = c.drain.last // it must not grow (6.8)
+		last = c.drain.last // it must not increase (6.8)
 	}
 	return appendGoAway(out, last, err.Code, err.Reason)
 }
 
-// Close cancels the calls that were to be answered later. Nothing else may be called after it, except that
-// it may be called again if a [Later] panicked, for the others.
+// Close cancels the pending calls. No other method may be called afterwards. If a [PendingCall] panicked, Close
+// may be called again, for the remaining calls.
 func (c *Conn) Close() {
 	c.send.queue = nil
 	for id, s := range c.streams {
@@ -148,12 +149,12 @@ func (c *Conn) Close() {
 	}
 }
 
-// GotSettings reports whether the client's first SETTINGS have come.
+// GotSettings reports whether the client's first SETTINGS were received.
 func (c *Conn) GotSettings() bool { return c.stage == awaitsFrames }
 
-// A call of Feed returns after framesAtOnce frames, blocksAtOnce bytes of header blocks, each of which
-// may be a field, or once it has appended outputAtOnce bytes: others wait for the processor, and what was
-// appended should go out. Two bytes that messages were decompressed to count as one that was appended.
+// Feed returns after maxBatchFrames frames, after maxBatchBlockBytes bytes of header blocks, each byte of which
+// may be a field, or when it has appended maxBatchOutput bytes: other connections need CPU time, and the output
+// should be sent. Two bytes of decompressed messages count as one byte of output.
 const (
 	maxBatchFrames     = 256
 	maxBatchBlockBytes = 8 << 10

@@ -2,16 +2,16 @@ package h2
 
 import "time"
 
-// A connection has a budget of odd acts: frames that ask for nothing, and streams that were reset by
-// the client's fault. Time, each call begun and each call answered refill it. nghttp2 has the same
-// first two numbers for resets. Envoy counts the frames of a kind against the streams opened.
+// A connection has a budget of glitches: frames that are valid but useless, and streams that had to be reset
+// because of the client. The budget is refilled by time, by each new call, and by each answer. nghttp2 uses the
+// same first two values for resets. Envoy compares the number of frames of a kind with that of opened streams.
 //
-// A call gives credit when it begins, not only when it is answered. gRPC's C core, under Python,
-// C++, Ruby and PHP, sends two WINDOW_UPDATEs with every call, so a burst of 500 calls would
-// otherwise end the connection.
+// A call adds to the budget when it begins, not only when it is answered: gRPC's C core, which Python, C++,
+// Ruby and PHP use, sends two WINDOW_UPDATEs with every call, so a burst of 500 calls would otherwise close the
+// connection.
 //
-// A client's own resets are no odd acts, up to one for each stream: a service that stalls for a moment
-// gets one from Envoy for every call.
+// Resets by the client are no glitches, up to one per stream: if a service stalls for a moment, Envoy resets
+// every call.
 const (
 	maxGlitches       = 1000
 	glitchesPerSecond = 33
@@ -19,27 +19,27 @@ const (
 	glitchesPerAnswer = 10
 )
 
-// smallFrame is the size below which a DATA or CONTINUATION frame that ends nothing is an odd act:
-// each takes more work than it brings.
+// smallFrame is the size below which a DATA or CONTINUATION frame that ends nothing is a glitch: it costs more
+// work than its content is worth.
 const smallFrame = 1024
 
-// maxFreeRefusals is how many streams a client may open in vain before it has acknowledged our SETTINGS,
-// and so knows how many it may open. An Envoy older than 1.36 opens thousands if so many calls wait
-// when a connection begins.
+// maxFreeRefusals is how many streams may be refused, without being glitches, before the client has
+// acknowledged our SETTINGS, which limit their number. Envoy before 1.36 opens thousands if that many calls
+// wait for a new connection.
 const maxFreeRefusals = 10_000
 
-// glitchBudget is how many odd acts a connection has left.
+// glitchBudget counts the glitches that a connection may still cause.
 type glitchBudget struct {
 	left         int
-	refilled     time.Duration // when time last gave credit
+	refilled     time.Duration // last refill by time
 	freeRefusals int
-	opened       uint64 // streams
-	resets       uint64 // of the client
+	opened       uint64 // number of opened streams
+	resets       uint64 // number of the client's resets
 }
 
 func (b *glitchBudget) add(n int) { b.left = min(maxGlitches, b.left+n) }
 
-// chargeRefusal counts a call for which there is no room.
+// chargeRefusal charges a refused call.
 func (b *glitchBudget) chargeRefusal(aware bool) {
 	if aware || b.freeRefusals == 0 {
 		b.left -= 1 + glitchesPerCall
@@ -48,7 +48,7 @@ func (b *glitchBudget) chargeRefusal(aware bool) {
 	}
 }
 
-// exceeded reports whether more was spent than there was.
+// exceeded reports whether the budget is exhausted, after refilling it.
 func (b *glitchBudget) exceeded(now time.Duration) bool {
 	if b.left >= 0 {
 		return false

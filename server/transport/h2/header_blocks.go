@@ -2,7 +2,7 @@ package h2
 
 import "time"
 
-// receiveHeaders begins a header block (6.2).
+// receiveHeaders handles HEADERS (6.2).
 func (c *Conn) receiveHeaders(f *frame) error {
 	b := &c.block
 	if f.stream&1 == 0 {
@@ -19,7 +19,7 @@ func (c *Conn) receiveHeaders(f *frame) error {
 			b.kind = blockTrailers
 		case found && client:
 			return &ConnError{CodeStreamClosed, "HEADERS on a stream that has ended"} // 5.1
-		case found, c.closedStreams.openByClient > 0: // of those that have ended, only the last are remembered
+		case found, c.closedStreams.openByClient > 0: // older streams are not remembered
 			b.kind = blockClosedStream
 		default:
 			return &ConnError{CodeProtocol, "HEADERS on a stream with a lower number than the last"} // 5.1.1
@@ -48,13 +48,13 @@ func (c *Conn) receiveHeaders(f *frame) error {
 	return c.receiveFragment(fragment, f.has(flagEndHeaders))
 }
 
-// IncompleteHeaderBlock returns when the header block began that has not ended, if there is one. Nothing else may
-// come before its end, so a connection whose client does not send it is to be closed.
-func (c *Conn) IncompleteHeaderBlock() (since time.Duration, unfinished bool) {
+// IncompleteHeaderBlock returns when the current header block began, if there is one. No other frame may come
+// before its end, so a client that does not finish it in time must be disconnected.
+func (c *Conn) IncompleteHeaderBlock() (start time.Duration, incomplete bool) {
 	return c.block.since, c.block.stream != 0
 }
 
-// receiveContinuation takes in more of a header block (6.10).
+// receiveContinuation handles CONTINUATION (6.10).
 func (c *Conn) receiveContinuation(f *frame) error {
 	end := f.has(flagEndHeaders)
 	switch {
@@ -68,13 +68,13 @@ func (c *Conn) receiveContinuation(f *frame) error {
 	return c.receiveFragment(f.payload, end)
 }
 
-// maxBlockBytes is the largest header block. It is decoded as it comes, so it takes no memory, only time.
-// Envoys send at most 8 MiB (max_request_headers_kb), if so configured. With a smaller bound, one end
-// client could end the connection and with it the calls of all others.
+// maxBlockBytes is the size of the largest header block. A block is decoded while it arrives, so it costs time
+// but no memory. Envoy can be configured to send up to 8 MiB (max_request_headers_kb). With a smaller limit, an
+// end client could close the connection and with it the calls of all others.
 const maxBlockBytes = 16 << 20
 
-// receiveFragment decodes what has come of a block. All of it is decoded, even of a call that is
-// rejected, and none of it is kept but for one field that is not whole.
+// receiveFragment decodes a fragment of a block. Everything is decoded, even if the call is rejected, and only
+// an incomplete field is buffered.
 func (c *Conn) receiveFragment(p []byte, end bool) error {
 	b := &c.block
 	if b.length += len(p); b.length > maxBlockBytes {
@@ -133,26 +133,26 @@ func (c *Conn) finishBlock() error {
 	id := c.block.stream
 	c.block.stream = 0
 	c.processBlock(id)
-	c.block.headers.kept = nil // it is the stream's
+	c.block.headers.kept = nil // owned by the stream
 	return nil
 }
 
 // maxScratchBytes is how much memory for strings a connection keeps between frames.
 const maxScratchBytes = 1 << 10
 
-// keepPartialField keeps p for the next frame of the block. The memory is counted as parked.
+// keepPartialField buffers an incomplete field until the next frame of the block.
 func (c *Conn) keepPartialField(p []byte) {
 	b := &c.block
 	if len(p) == 0 {
 		b.partialField = nil
 	} else {
-		b.partialField = append(b.partialField[:0], p...) // p may be a view of it, further on
+		b.partialField = append(b.partialField[:0], p...) // p may be a part of partialField
 	}
 	c.receive.buffered += cap(b.partialField) - b.counted
 	b.counted = cap(b.partialField)
 }
 
-// processBlock takes in a header block that is whole.
+// processBlock handles a complete header block.
 func (c *Conn) processBlock(id uint32) {
 	h := &c.block.headers
 	malformed := h.validate()
@@ -163,7 +163,7 @@ func (c *Conn) processBlock(id uint32) {
 	case blockTrailers:
 		s := c.find(id)
 		switch {
-		case s == nil: // we have ended it since the block began
+		case s == nil: // we have closed it since the block began
 			c.receiveClosedEnd()
 		case s.state != streamOpen:
 			c.resetForError(id, CodeStreamClosed) // 5.1, half-closed (remote)
@@ -192,7 +192,7 @@ func (c *Conn) processBlock(id uint32) {
 	c.startRequest(id)
 }
 
-// refuseStream resets a stream that has not begun.
+// refuseStream resets a stream that was not opened.
 func (c *Conn) refuseStream(id uint32, code Code) {
 	c.closedStreams.add(id, c.block.end)
 	c.out = appendRSTStream(c.out, id, code)

@@ -6,43 +6,43 @@ import (
 	"time"
 )
 
-// requestHeaders is what the header fields of a request say, and whether they may be there.
+// requestHeaders are the decoded header fields of a request, and their errors.
 type requestHeaders struct {
-	kinds [nameConnection]byte // the meaning of each header that came
-	seen  uint16               // one bit for each header that came
+	kinds [nameConnection]byte // the meaning of each known header
+	seen  uint16               // one bit for each known header
 
-	size       int    // of the list (6.5.2)
-	path       []byte // an unknown one; it is kept as long as the call
-	encoding   []byte // grpc-encoding; likewise
+	size       int    // of the header list (6.5.2)
+	path       []byte // if it is unknown; the memory is reused
+	encoding   []byte // grpc-encoding; the memory is reused
 	timeout    time.Duration
-	badRequest string // why the call is answered with 400, or ""
+	badRequest string // reason for an HTTP status of 400, or ""
 	hosts      int
-	length     int64  // content-length, -1 without
-	malformed  string // why (8.1.1), or ""
-	regular    bool   // a header that is no pseudo-header has come
-	trailers   bool   // these are a request's trailers
+	length     int64  // content-length, or -1
+	malformed  string // reason (8.1.1), or ""
+	regular    bool   // a header other than a pseudo-header was received
+	trailers   bool   // these are trailers
 
-	kept *kept // nil if none is
+	kept *kept // nil if none
 }
 
-// kept are the headers of a call that its method wants.
+// kept are the headers that the method keeps.
 type kept struct {
 	fields []Field
-	size   int // as they count in the list of headers
+	size   int // in the header list
 	bytes  int // of memory
 }
 
-// reset forgets all but the memory.
+// reset clears h, but keeps its memory.
 func (h *requestHeaders) reset(trailers bool) {
 	*h = requestHeaders{path: h.path[:0], encoding: h.encoding[:0], length: -1, trailers: trailers}
 }
 
 func (h *requestHeaders) has(name headerName) bool { return h.seen>>name&1 == 1 }
 
-// maxKeptText is how much is kept of a path or an encoding: enough for an error.
+// maxKeptText limits a path or encoding that is kept for an error message.
 const maxKeptText = 1 << 10
 
-// add takes in a field.
+// add adds a field.
 func (h *requestHeaders) add(f *field) {
 	h.size += f.size
 	if f.tooLong || f.size == 0 || h.malformed != "" {
@@ -73,14 +73,14 @@ func (h *requestHeaders) add(f *field) {
 		h.regular = true
 	}
 	if f.headerName == nameContentType && h.has(nameContentType) {
-		f.meaning = min(f.meaning, h.kinds[nameContentType]) // as grpc-go: one that is valid is enough
+		f.meaning = min(f.meaning, h.kinds[nameContentType]) // as grpc-go: one valid value is enough
 	}
 	h.seen |= 1 << f.headerName
 	h.kinds[f.headerName] = f.meaning
 	h.readValue(f)
 }
 
-// readValue takes in the value of a header that its meaning does not say all of.
+// readValue handles values that are not completely represented by their meaning.
 func (h *requestHeaders) readValue(f *field) {
 	switch f.headerName { //nolint:exhaustive // of the others the meaning says all
 	case namePath:
@@ -112,11 +112,11 @@ func (h *requestHeaders) readValue(f *field) {
 	}
 }
 
-// keepField keeps a field that has been added, if the method wants it. Pseudo-headers come first, so the
-// method is known.
+// keepField keeps an added field, if the method wants it. The method is known because pseudo-headers come
+// first.
 //
-// A call with more headers than it may have keeps none, since it is not answered: a byte of a block
-// may stand for a field as large as the table.
+// A call whose headers are too large keeps none, since it will be rejected: with the header table, one byte of
+// a block can stand for a field of 4 KiB.
 func (h *requestHeaders) keepField(f *field, known *knownHeaders, path byte, most int) {
 	switch {
 	case h.size > most:
@@ -150,10 +150,9 @@ func (h *requestHeaders) validate() string {
 	return h.malformed
 }
 
-// invalidTimeout is a grpc-timeout that cannot be read.
 const invalidTimeout time.Duration = -1
 
-// parseTimeout reads a grpc-timeout: at most 8 digits, and a unit.
+// parseTimeout parses a grpc-timeout: at most 8 digits, and a unit.
 func parseTimeout(value []byte) time.Duration {
 	if len(value) < 2 || len(value) > 9 {
 		return invalidTimeout
@@ -171,7 +170,7 @@ func parseTimeout(value []byte) time.Duration {
 	return time.Duration(n) * unit
 }
 
-// parseLength reads a content-length.
+// parseLength parses a content-length.
 func parseLength(value []byte) (n int64, ok bool) {
 	length, err := strconv.ParseUint(string(value), 10, 53)
 	return int64(length), err == nil

@@ -2,18 +2,18 @@ package h2
 
 import "bytes"
 
-// lastBlock is the last header block that a client may send again: Envoy's calls differ in nothing. One
-// that is equal, with the same table, says the same, and costs a comparison instead of decoding.
+// lastBlock caches the last decoded header block: Envoy's calls usually have equal ones. An equal block,
+// decoded with the same table, has the same result, so comparing it replaces decoding.
 type lastBlock struct {
 	bytes   []byte
-	table   uint64 // its version
+	table   uint64 // version of the header table
 	headers requestHeaders
 }
 
-// maxLastBlock is how long such a block may be. Envoy's have some 60 bytes.
+// maxLastBlock is the size of the largest cached block. Envoy's have some 60 bytes.
 const maxLastBlock = 256
 
-// lookup reports whether p is the last block again. If so, h is what it says.
+// lookup reports whether p is the cached block, and if so sets h to its headers.
 func (s *lastBlock) lookup(p []byte, t *headerTable, h *requestHeaders) bool {
 	if len(s.bytes) == 0 || s.table != t.version || !bytes.Equal(p, s.bytes) {
 		return false
@@ -24,8 +24,8 @@ func (s *lastBlock) lookup(p []byte, t *headerTable, h *requestHeaders) bool {
 	return true
 }
 
-// store keeps the block p, which a table of the version from has decoded to h, if it says the same again.
-// One that changes the table does not, and one of which bytes are kept is left out.
+// store caches the block p. from is the table's version before p was decoded. A block that changes the table is
+// not cached, nor one of which headers are kept.
 func (s *lastBlock) store(p []byte, from uint64, t *headerTable, h *requestHeaders) {
 	if from != t.version || len(p) > maxLastBlock || h.malformed != "" || h.trailers || h.kept != nil || len(h.path)+len(h.encoding) > 0 {
 		return

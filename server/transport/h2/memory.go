@@ -4,23 +4,21 @@ import (
 	"unsafe"
 )
 
-// What a connection holds is one number, [Conn.Held], with one bound, [Server.MostHeld]. Nothing a
-// client sends makes it hold more: its windows bound requests, and calls are refused while too many
-// replies wait.
+// All memory of a connection is counted by [Conn.MemoryBytes] and bounded by [Server.MaxMemoryBytes]. No input
+// can exceed the bound: windows limit requests, and calls are refused while too many replies are queued.
 
-// The sizes of what is counted.
+// The sizes of the counted parts.
 const (
 	connBytes   = int(unsafe.Sizeof(Conn{}))
 	streamBytes = int(unsafe.Sizeof(stream{}) + unsafe.Sizeof(streaming{}) + unsafe.Sizeof(kept{}))
 	entryBytes  = int(unsafe.Sizeof(tableEntry{}))
 	fieldBytes  = int(unsafe.Sizeof(Field{}))
 	wordBytes   = int(unsafe.Sizeof(uintptr(0)))
-	// mapEntryBytes is what a map takes for a stream: its key and value, and as many free places.
+	// mapEntryBytes is the size of a map entry of streams, including the same amount of unused entries.
 	mapEntryBytes = 2 * (2*wordBytes + 1)
 )
 
-// MemoryBytes returns the bytes that the connection holds. What handlers hold of calls is not among them, nor
-// are the bytes given to Feed and appended by it.
+// MemoryBytes returns the bytes that the connection uses, without those of handlers and the arguments of Feed.
 func (c *Conn) MemoryBytes() int {
 	held := connBytes + c.Buffered()
 	d, h := &c.decoder, &c.block.headers

@@ -2,11 +2,10 @@ package h2
 
 const maxStrikes = 2
 
-// TooManyPings is the reason of a [ConnError]. Clients of gRPC know it, and ping less often from then
-// on.
+// TooManyPings is the reason of a [ConnError]. gRPC clients that receive it send fewer PINGs from then on.
 const TooManyPings = "too_many_pings"
 
-// receivePing answers (6.7).
+// receivePing handles PING (6.7).
 func (c *Conn) receivePing(f *frame) error {
 	switch {
 	case len(f.payload) != pingBytes:
@@ -38,10 +37,11 @@ func (c *Conn) receivePing(f *frame) error {
 	return nil
 }
 
-// Ping appends a PING. Whatever comes then shows that the client is there.
+// Ping appends a PING. Any input that follows shows that the client is alive.
 func (c *Conn) Ping(out []byte) []byte { return c.ping(out, make([]byte, pingBytes)) }
 
-// ping appends a PING of our own. Its acknowledgement is not an odd act, however many come at once from a client that stood still.
+// ping appends a PING. Its acknowledgement is not a glitch, even if a client that was suspended sends many at
+// once.
 func (c *Conn) ping(out, data []byte) []byte {
 	c.pings.unacked++
 	return appendPing(out, 0, data)

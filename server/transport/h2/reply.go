@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Header blocks of replies are constant bytes: static table and literals without indexing (RFC 7541,
-// section 6.2.2). Indexing them would have state, and measured no gain at Envoy or here.
+// Header blocks of replies are constants: entries of the static table, and literals without indexing (RFC 7541,
+// section 6.2.2). Indexing would need state, and showed no gain in Envoy or here.
 const (
 	status200   = "\x88"
 	status400   = "\x8c"
@@ -18,19 +18,17 @@ const (
 	replyTrailers = grpcStatus + "\x010"
 )
 
-// Reply appends the reply of a call that was to be answered later. It does nothing if nobody waits for
-// it any more.
+// Reply appends the reply of a pending call. It does nothing if the call was reset.
 func (c *Conn) Reply(out []byte, id uint32, message []byte) []byte {
 	return c.withStream(out, c.takePending(id), func(s *stream) { c.sendReply(s, message) })
 }
 
-// Fail appends the error of a call that was to be answered later. It does nothing if nobody waits for
-// it any more.
+// Fail appends the error of a pending call. It does nothing if the call was reset.
 func (c *Conn) Fail(out []byte, id uint32, status Status) []byte {
 	return c.withStream(out, c.takePending(id), func(s *stream) { c.sendError(s, status) })
 }
 
-// withStream has act append to out, for a stream that is not nil.
+// withStream calls act, whose output is appended to out, unless s is nil.
 func (c *Conn) withStream(out []byte, s *stream, act func(s *stream)) []byte {
 	if s == nil {
 		return out
@@ -41,7 +39,7 @@ func (c *Conn) withStream(out []byte, s *stream, act func(s *stream)) []byte {
 	return out
 }
 
-// takePending returns a stream that is to be answered later, for its answer, or nil.
+// takePending returns the stream of a pending call, which is no longer pending, or nil.
 func (c *Conn) takePending(id uint32) *stream {
 	s := c.streams[id]
 	if s == nil || s.pending == nil {
@@ -51,11 +49,11 @@ func (c *Conn) takePending(id uint32) *stream {
 	return s
 }
 
-// sendReply answers a call: headers, message, trailers.
+// sendReply answers a call: headers, message and trailers.
 func (c *Conn) sendReply(s *stream, message []byte) {
 	c.out = appendFrameHeader(c.out, len(replyHeaders), frameHeaders, flagEndHeaders, s.id)
 	c.out = append(c.out, replyHeaders...)
-	var prefix [prefixBytes]byte                                 // the flag says that it is not compressed
+	var prefix [prefixBytes]byte                                 // not compressed
 	binary.BigEndian.PutUint32(prefix[1:], uint32(len(message))) //nolint:gosec // a reply has no 4 GiB
 	if n := prefixBytes + len(message); n <= maxFrameBytes && int64(n) <= min(c.send.window, s.sendWindow) && len(c.send.queue) == 0 {
 		c.send.window -= int64(n)
@@ -67,7 +65,7 @@ func (c *Conn) sendReply(s *stream, message []byte) {
 	c.queueReply(s, append(append(make([]byte, 0, prefixBytes+len(message)), prefix[:]...), message...))
 }
 
-// queueReply sends the body of a reply as its windows allow.
+// queueReply sends the body of a reply as far as its windows allow, and queues the rest.
 func (c *Conn) queueReply(s *stream, body []byte) {
 	s = c.storeStream(s)
 	s.unsent, s.unsentSince = body, c.now
@@ -76,14 +74,14 @@ func (c *Conn) queueReply(s *stream, body []byte) {
 	c.sendQueued()
 }
 
-// sendQueued sends what the windows allow of replies that wait, the oldest first.
+// sendQueued sends queued replies as far as the windows allow, the oldest first.
 func (c *Conn) sendQueued() {
 	for i := 0; i < len(c.send.queue) && c.send.window > 0; {
 		s := c.send.queue[i]
 		for s.sent < len(s.unsent) {
 			n := int(min(int64(len(s.unsent)-s.sent), c.send.window, s.sendWindow, maxFrameBytes))
 			if n <= 0 {
-				break // an empty frame would count against us
+				break // clients count empty frames
 			}
 			flags := byte(0)
 			if s.httpStatus != 0 && s.sent+n == len(s.unsent) {
@@ -91,7 +89,7 @@ func (c *Conn) sendQueued() {
 			}
 			c.send.window -= int64(n)
 			s.sendWindow -= int64(n)
-			c.pings.strikes = 0 // gRPC's clients measure the bandwidth with pings
+			c.pings.strikes = 0 // gRPC clients send PINGs to measure the bandwidth
 			c.out = appendFrameHeader(c.out, n, frameData, flags, s.id)
 			c.out = append(c.out, s.unsent[s.sent:s.sent+n]...)
 			s.sent += n
@@ -115,7 +113,7 @@ func (c *Conn) sendQueued() {
 	}
 }
 
-// sendTrailers appends the trailers of a reply.
+// sendTrailers sends the trailers of a reply, and closes the stream.
 func (c *Conn) sendTrailers(s *stream) {
 	if s.streaming != nil {
 		c.appendBlock(s.id, s.streaming.trailers, true)
@@ -127,10 +125,10 @@ func (c *Conn) sendTrailers(s *stream) {
 	c.finishReply(s)
 }
 
-// finishReply ends a stream whose answer is whole. A client that has not ended its request is told to
-// (8.1).
+// finishReply closes the stream of a complete reply. If the client has not ended its request, RST_STREAM with
+// NO_ERROR asks it to stop (8.1).
 func (c *Conn) finishReply(s *stream) {
-	// Not before: a call whose reply waits may still be reset by the client's fault.
+	// Not earlier: a call whose reply is queued can still be reset because of the client's error.
 	c.glitches.add(glitchesPerAnswer)
 	c.pings.answered = true
 	clientEnded := s.state != streamOpen
@@ -140,10 +138,10 @@ func (c *Conn) finishReply(s *stream) {
 	c.closeStream(s, clientEnded)
 }
 
-// sendError answers a call with an error, in headers alone: gRPC over HTTP2, "Trailers-Only".
+// sendError answers a call with an error, as headers only: gRPC over HTTP2, "Trailers-Only".
 func (c *Conn) sendError(s *stream, status Status) { c.sendErrorWith(s, status, status200, "") }
 
-// sendErrorWith is fail with a field of the HTTP status, and with a grpc-accept-encoding unless that is
+// sendErrorWith is sendError with the encoded HTTP status, and with grpc-accept-encoding if accepts is not
 // empty.
 func (c *Conn) sendErrorWith(s *stream, status Status, http, accepts string) {
 	c.out = appendFrameHeader(c.out, 0, frameHeaders, flagEndHeaders|flagEndStream, s.id)
@@ -157,7 +155,7 @@ func (c *Conn) sendErrorWith(s *stream, status Status, http, accepts string) {
 	c.finishReply(s)
 }
 
-// appendStatus appends the fields of a status.
+// appendStatus appends the header fields of a status.
 func appendStatus(b []byte, status Status) []byte {
 	b = appendString(append(b, grpcStatus...), strconv.Itoa(int(status.Code)))
 	if status.Message != "" {
@@ -167,8 +165,8 @@ func appendStatus(b []byte, status Status) []byte {
 	return b
 }
 
-// sendHTTPError answers a request that is no gRPC, once. The answer may wait for a window, and more of the
-// request come meanwhile.
+// sendHTTPError answers a request that is not gRPC, once: while the answer waits for a window, more of the
+// request may be received.
 func (c *Conn) sendHTTPError(s *stream) {
 	if s.unsent != nil {
 		return
@@ -184,19 +182,18 @@ func (c *Conn) sendHTTPError(s *stream) {
 	c.queueReply(s, []byte(text))
 }
 
-// appendString appends a string literal: RFC 7541, section 5.2. It must be shorter than 127 bytes.
+// appendString appends a string literal (RFC 7541, section 5.2) of less than 127 bytes.
 func appendString(b []byte, s string) []byte {
 	return append(append(b, byte(len(s))), s...) //nolint:gosec // as above
 }
 
-// maxMessageText is the longest grpc-message, percent-encoded. It fits a frame.
+// maxMessageText is the length of the longest grpc-message, percent-encoded. It fits into a frame.
 const maxMessageText = 8 << 10
 
-// appendMessage appends a grpc-message, percent-encoded as gRPC over HTTP2 says, and cut if it is
-// long.
+// appendMessage appends a grpc-message, percent-encoded (gRPC over HTTP2) and truncated if it is long.
 func appendMessage(b []byte, s string) []byte {
 	encoded := make([]byte, 0, len(s)+16)
-	for _, r := range s { // what is no UTF-8 becomes U+FFFD, since clients want text
+	for _, r := range s { // invalid UTF-8 becomes U+FFFD
 		if len(encoded) >= maxMessageText {
 			break
 		}
@@ -213,7 +210,7 @@ func appendMessage(b []byte, s string) []byte {
 	return append(b, encoded...)
 }
 
-// appendInteger appends the length of a string: RFC 7541, section 5.1, with a prefix of 7 bits.
+// appendInteger appends an integer with a prefix of 7 bits: RFC 7541, section 5.1.
 func appendInteger(b []byte, n int) []byte {
 	const most = 1<<7 - 1
 	if n < most {
@@ -226,7 +223,7 @@ func appendInteger(b []byte, n int) []byte {
 	return append(b, byte(n))
 }
 
-// appendBlock appends a header block, in as many frames as it takes.
+// appendBlock appends a header block in one or more frames.
 func (c *Conn) appendBlock(stream uint32, block []byte, end bool) {
 	kind, flags := frameHeaders, byte(0)
 	if end {

@@ -5,13 +5,13 @@ import (
 	"strconv"
 )
 
-// What is wrong with a host: gRPC's proposal A41.
+// Invalid authorities: see gRPC proposal A41.
 var (
 	errManyHosts   = Status{statusInternal, "more than one host header"}
 	errNoAuthority = Status{statusInternal, "no host or :authority header present"}
 )
 
-// startRequest begins the stream of the block.
+// startRequest opens the stream of the block.
 func (c *Conn) startRequest(id uint32) {
 	h := &c.block.headers
 	c.newest = stream{
@@ -25,7 +25,7 @@ func (c *Conn) startRequest(id uint32) {
 		s.state = streamWorking
 	}
 	limits := &c.server.options.Limits
-	// In the order of grpc-go, since more than one may hold.
+	// The order is that of grpc-go, since several conditions may hold.
 	switch {
 	case h.hosts > 1:
 		c.sendErrorWith(s, errManyHosts, status400, "")
@@ -71,12 +71,12 @@ func (c *Conn) startRequest(id uint32) {
 	}
 }
 
-// supportsEncoding reports whether the server knows a grpc-encoding.
+// supportsEncoding reports whether the server supports a grpc-encoding.
 func (s *Server) supportsEncoding(encoding []byte) bool {
 	return len(encoding) == 0 || string(encoding) == identityEncoding || slices.Contains(s.options.Encodings, string(encoding))
 }
 
-// receiveData takes in a part of a request (6.1).
+// receiveData handles DATA (6.1).
 func (c *Conn) receiveData(f *frame) error {
 	if c.idle(f.stream) {
 		return &ConnError{CodeProtocol, "DATA on a stream that has not begun"}
@@ -100,7 +100,7 @@ func (c *Conn) receiveData(f *frame) error {
 		c.resetForError(s.id, CodeStreamClosed) // 5.1, half-closed (remote)
 		return nil
 	}
-	// What is thrown away needs no window: the connection's is enough.
+	// Data that is dropped needs no stream window; that of the connection is sufficient.
 	if s.receiveWindow -= int64(len(f.payload)); s.receiveWindow < 0 && len(f.payload) > 0 && s.httpStatus == 0 {
 		return &ConnError{CodeFlowControl, "more DATA than a stream's window allows"} // 6.9.1
 	}
@@ -118,7 +118,7 @@ func (c *Conn) receiveData(f *frame) error {
 	return nil
 }
 
-// receiveClosedData takes in DATA of a stream that has ended. If we ended it, the client did not know.
+// receiveClosedData handles DATA of a closed stream. If we closed it, the client may not have known that.
 func (c *Conn) receiveClosedData(id uint32, end bool) error {
 	if _, client := c.closedStreams.find(id); client {
 		return &ConnError{CodeStreamClosed, "DATA on a stream that the client has ended"} // 5.1
@@ -129,8 +129,8 @@ func (c *Conn) receiveClosedData(id uint32, end bool) error {
 	return nil
 }
 
-// receiveClosedEnd takes in the client's end of a stream that we have ended. Each may still end once: thousands do
-// at once if the client began them before it knew how many it may.
+// receiveClosedEnd handles END_STREAM on a stream that we have closed. Each such stream allows one; a client
+// that did not know our SETTINGS can end thousands at once.
 func (c *Conn) receiveClosedEnd() {
 	if c.closedStreams.openByClient > 0 {
 		c.closedStreams.openByClient--
@@ -139,11 +139,11 @@ func (c *Conn) receiveClosedEnd() {
 	}
 }
 
-// bufferData keeps a part of a request that has not ended.
+// bufferData buffers data of an incomplete request.
 func (c *Conn) bufferData(s *stream, p []byte) {
 	if s.httpStatus != 0 {
 		if s.received > streamWindow/2 {
-			c.sendHTTPError(s) // its client could wait for a window that it does not get
+			c.sendHTTPError(s) // the client may be waiting for a window
 		}
 		return
 	}
@@ -163,7 +163,7 @@ func (c *Conn) bufferData(s *stream, p []byte) {
 	}
 }
 
-// openStreaming has the handler begin a conversation.
+// openStreaming starts a StreamingCall.
 func (c *Conn) openStreaming(s *stream) {
 	var call Call
 	if s.fillCall(&call, c.now); s.timed && call.Timeout <= 0 {
@@ -188,7 +188,7 @@ func (c *Conn) openStreaming(s *stream) {
 	}
 }
 
-// finishRequest answers a stream whose request is whole. Its last part is p.
+// finishRequest handles the end of a request, whose last part is p.
 func (c *Conn) finishRequest(s *stream, p []byte) {
 	if s.length >= 0 && s.received != s.length {
 		c.resetForError(s.id, CodeProtocol) // 8.1.1
@@ -208,7 +208,7 @@ func (c *Conn) finishRequest(s *stream, p []byte) {
 		c.appendBody(s, p)
 		p = s.body
 	}
-	s.state = streamWorking // nothing more of it may come
+	s.state = streamWorking // no further data is allowed
 	fault, faulty := c.messageFault(s, p)
 	switch missing := prefixBytes + messageBytes(p) - len(p); {
 	case len(p) == 0:
@@ -239,7 +239,7 @@ func (c *Conn) finishRequest(s *stream, p []byte) {
 	c.callHandler(s)
 }
 
-// callHandler has the handler answer.
+// callHandler calls the handler, and sends the answer if there is one.
 func (c *Conn) callHandler(s *stream) {
 	call := &c.call
 	reply, status, later := c.handler.Call(call)

@@ -14,26 +14,26 @@ const (
 
 const settingBytes = 6
 
-// maxSettings is how many settings one frame may have. There are six, and a few extensions.
+// maxSettings limits the settings in one frame. There are six, and a few extensions.
 const maxSettings = 32
 
-// appendOurSettings appends our SETTINGS, and opens the connection's window.
+// appendOurSettings appends our SETTINGS, and a WINDOW_UPDATE for the connection.
 func appendOurSettings(b []byte, l *Limits) []byte {
-	// There is no SETTINGS_MAX_HEADER_LIST_SIZE: a client that keeps to it fails the call by
-	// itself, and nobody here would count or log it.
+	// SETTINGS_MAX_HEADER_LIST_SIZE is not sent: clients that respect it would fail calls themselves, which we
+	// could not count or log.
 	b = appendFrameHeader(b, 2*settingBytes, frameSettings, 0, 0)
 	b = binary.BigEndian.AppendUint16(b, settingMaxConcurrentStreams)
 	b = binary.BigEndian.AppendUint32(b, uint32(l.MaxStreams)) //nolint:gosec // a flag bounds it
 	b = binary.BigEndian.AppendUint16(b, settingInitialWindowSize)
 	b = binary.BigEndian.AppendUint32(b, streamWindow)
-	// Whoever knows of this window knows of the streams' smaller ones before.
+	// A client that knows this window also knows the smaller windows of streams, which it received before.
 	return appendWindowUpdate(b, 0, connWindow-defaultWindow)
 }
 
-// streamsPerGlitch is how many streams get another window for one odd act.
+// streamsPerGlitch is how many streams may get another window for one glitch.
 const streamsPerGlitch = 64
 
-// receiveSettings takes in the client's settings, or that it has ours (6.5).
+// receiveSettings handles SETTINGS (6.5).
 func (c *Conn) receiveSettings(f *frame) error {
 	switch {
 	case f.stream != 0:
@@ -44,7 +44,7 @@ func (c *Conn) receiveSettings(f *frame) error {
 		return &ConnError{CodeEnhanceYourCalm, "more than 32 settings in a frame"}
 	case f.has(flagAck):
 		if c.receive.settingsAcked {
-			c.glitches.left-- // an acknowledgement of nothing
+			c.glitches.left-- // nothing to acknowledge
 			return nil
 		}
 		c.applyOurSettings()
@@ -66,15 +66,15 @@ func (c *Conn) receiveSettings(f *frame) error {
 			return err
 		}
 	}
-	// The acknowledgement comes before what a new window lets go: a client may take frames of the
-	// old window for errors.
+	// The acknowledgement comes before the data that a larger window allows: a client might otherwise treat
+	// that data as a flow control error.
 	c.out = appendFrameHeader(c.out, 0, frameSettings, flagAck, 0)
 	c.sendQueued()
 	return nil
 }
 
-// checkSetting returns an error if a setting has an invalid value. The settings other than the initial window are
-// checked only: replies use no dynamic table, and nothing is pushed.
+// checkSetting returns an error if a setting is invalid. Except for the initial window, settings have no effect
+// here: replies use no dynamic table, and nothing is pushed.
 func checkSetting(id uint16, v uint32) error {
 	switch {
 	case id == settingEnablePush && v > 1:
@@ -87,8 +87,8 @@ func checkSetting(id uint16, v uint32) error {
 	return nil
 }
 
-// applyOurSettings is called when the client has acknowledged our SETTINGS: streams' windows are smaller
-// now (6.9.2).
+// applyOurSettings is called when the client has acknowledged our SETTINGS: the windows of streams become
+// smaller (6.9.2).
 func (c *Conn) applyOurSettings() {
 	r := &c.receive
 	r.settingsAcked = true
@@ -106,7 +106,7 @@ func (c *Conn) applyOurSettings() {
 	}
 }
 
-// receiveWindowUpdate lets replies go on (6.9).
+// receiveWindowUpdate handles WINDOW_UPDATE (6.9).
 func (c *Conn) receiveWindowUpdate(f *frame) error {
 	if len(f.payload) != 4 {
 		return &ConnError{CodeFrameSize, "a WINDOW_UPDATE that has not 4 bytes"}
@@ -127,7 +127,7 @@ func (c *Conn) receiveWindowUpdate(f *frame) error {
 	}
 	s := c.find(f.stream)
 	switch {
-	case s == nil: // 5.1: it was on its way
+	case s == nil: // closed (5.1)
 	case n == 0:
 		c.resetForError(s.id, CodeProtocol)
 	case s.sendWindow+n > maxWindow:
@@ -139,7 +139,7 @@ func (c *Conn) receiveWindowUpdate(f *frame) error {
 	return nil
 }
 
-// changeInitialWindow changes the window of all streams (6.9.2). They may become negative.
+// changeInitialWindow changes the windows of all streams, which can become negative (6.9.2).
 func (c *Conn) changeInitialWindow(to int64) error {
 	c.glitches.left -= len(c.streams) / streamsPerGlitch
 	by := to - c.send.initial

@@ -2,7 +2,7 @@ package h2
 
 import "encoding/binary"
 
-// receiveMessages takes in a part of a client's messages.
+// receiveMessages receives data of a StreamingCall.
 func (c *Conn) receiveMessages(s *stream, p []byte) {
 	if s.streaming.requestDone {
 		return
@@ -18,7 +18,7 @@ func (c *Conn) receiveMessages(s *stream, p []byte) {
 	c.deliver(s)
 }
 
-// deliver gives the handler the next message, if it wants one and it is whole.
+// deliver passes the next message to the handler, if it is complete and was requested.
 func (c *Conn) deliver(s *stream) {
 	t := s.streaming
 	if !t.wantsMessage || t.requestDone {
@@ -41,10 +41,10 @@ func (c *Conn) deliver(s *stream) {
 	}
 	size := s.messageBytes()
 	t.wantsMessage = false
-	c.glitches.add(glitchesPerCall) // a message is as good as a call
+	c.glitches.add(glitchesPerCall) // a message earns as much as a call
 	t.Receive(s.body[prefixBytes:prefixBytes+size], s.body[0] == 1)
 	rest := s.body[prefixBytes+size:]
-	c.dropBody(s) // the buffer of a large message is not kept for small ones
+	c.dropBody(s) // so that small messages do not keep the buffer of a large one
 	c.appendBody(s, rest)
 	c.releaseSlot(s)
 	if len(rest) == 0 && s.state != streamOpen {
@@ -52,7 +52,7 @@ func (c *Conn) deliver(s *stream) {
 	}
 }
 
-// endMessages ends what a client says. The rest is thrown away.
+// endMessages ends the client's messages. Further data is dropped.
 func (c *Conn) endMessages(s *stream, status Status) {
 	s.streaming.requestDone = true
 	c.dropBody(s)
@@ -60,8 +60,8 @@ func (c *Conn) endMessages(s *stream, status Status) {
 	s.streaming.RequestEnded(status)
 }
 
-// RequestMessage asks for the next message of a conversation. This and the following do nothing if nobody waits
-// for the answer any more.
+// RequestMessage requests the next message of a StreamingCall. This method and the following ones do nothing if
+// the call has ended.
 func (c *Conn) RequestMessage(out []byte, id uint32) []byte {
 	return c.withStream(out, c.conversation(id), func(s *stream) {
 		if !s.streaming.requestDone {
@@ -72,8 +72,8 @@ func (c *Conn) RequestMessage(out []byte, id uint32) []byte {
 	})
 }
 
-// SendHeader appends the headers of a conversation's reply, with fields of the caller's own. The names must
-// be in lower case. Only the first call counts, and none after a Send.
+// SendHeader appends the headers of a StreamingCall's reply, including the given fields, whose names must be in
+// lower case. It does nothing if the headers were sent, by this method or by Send.
 func (c *Conn) SendHeader(out []byte, id uint32, fields []Field) []byte {
 	return c.withStream(out, c.conversation(id), func(s *stream) { c.sendHeader(s, fields) })
 }
@@ -86,16 +86,16 @@ func (c *Conn) sendHeader(s *stream, fields []Field) {
 	}
 }
 
-// Send appends a message of a conversation's reply, as its windows allow.
+// Send appends a message of a StreamingCall's reply, or queues it until there is a window.
 func (c *Conn) Send(out []byte, id uint32, message []byte) []byte {
 	return c.withStream(out, c.conversation(id), func(s *stream) {
 		c.sendHeader(s, nil)
-		c.glitches.add(glitchesPerCall) // a client's windows and pings follow the messages that it gets
+		c.glitches.add(glitchesPerCall) // a client sends WINDOW_UPDATEs and PINGs for the messages that it receives
 		if s.unsent == nil {
 			c.send.queue = append(c.send.queue, s)
 		}
 		c.send.queuedBytes -= cap(s.unsent)
-		if s.sent > len(s.unsent)/2 { // the rest moves to the beginning
+		if s.sent > len(s.unsent)/2 { // move the unsent rest to the beginning
 			s.unsent, s.sent = append(s.unsent[:0], s.unsent[s.sent:]...), 0
 		}
 		s.unsent = binary.BigEndian.AppendUint32(append(s.unsent, 0), uint32(len(message))) //nolint:gosec // a reply has no 4 GiB
@@ -105,12 +105,12 @@ func (c *Conn) Send(out []byte, id uint32, message []byte) []byte {
 	})
 }
 
-// Finish appends the end of a conversation, once its messages have left.
+// Finish ends a StreamingCall, once its messages were sent.
 func (c *Conn) Finish(out []byte, id uint32, status Status, fields []Field) []byte {
 	return c.withStream(out, c.conversation(id), func(s *stream) { c.finishTalk(s, status, fields) })
 }
 
-// Abort resets a conversation at once, and cancels it: its messages that have not left never will.
+// Abort resets a StreamingCall at once, and cancels it. Unsent messages are dropped.
 func (c *Conn) Abort(out []byte, id uint32) []byte {
 	return c.withStream(out, c.conversation(id), func(s *stream) { c.reset(s, CodeCancel) })
 }
@@ -132,7 +132,7 @@ func (c *Conn) finishTalk(s *stream, status Status, fields []Field) {
 	c.send.queuedBytes += cap(t.trailers)
 }
 
-// conversation returns a stream with a conversation that has not finished, or nil.
+// conversation returns the stream of a StreamingCall that has not finished, or nil.
 func (c *Conn) conversation(id uint32) *stream {
 	s := c.streams[id]
 	if s == nil || s.streaming == nil || s.streaming.finished {

@@ -2,13 +2,14 @@ package h2
 
 import "time"
 
-// How long a stream may wait for its client.
+// Time limits of a stream's client.
 const (
 	maxRequestTime = 5 * time.Second  // for the end of a request
 	maxReplyTime   = 10 * time.Second // for a window
 )
 
-// ResetOverdue resets the streams whose clients have taken too long. A caller calls it once a second.
+// ResetOverdue resets the streams that have reached a time limit or their deadline, and continues a drain. It
+// should be called once a second.
 func (c *Conn) ResetOverdue(out []byte, now time.Duration) []byte {
 	c.out, c.now = out, now
 	if c.drain.step == drainNotified && now-c.drain.since >= drainPingTimeout {
@@ -35,7 +36,7 @@ func (s *stream) overdue(now time.Duration) bool {
 	case s.unsent != nil:
 		return now-s.unsentSince >= maxReplyTime
 	case s.state != streamOpen:
-		return false // it waits for us
+		return false // the handler has not answered yet
 	}
 	return now-s.requestStart >= maxRequestTime || s.timed && now >= s.deadline
 }
