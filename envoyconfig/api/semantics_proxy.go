@@ -120,8 +120,9 @@ func judgeHTTPFilter(j *Judge, n *tree.Node) {
 	typed, name := n.Field("typed_config"), n.Field("name")
 	typeName, _ := typed.Typed()
 	isRateLimit := slices.Contains([]string{"envoy.rate_limit", "envoy.filters.http.ratelimit"}, name.Text)
+	reported := typed.There() && (typed.Kind != tree.Object || len(typed.Nodes) > 0)
 	switch {
-	case n.Field("is_optional").Yes(false) || typeName == "" && (j.part || n.Field("config_discovery").There() || len(typed.Nodes) > 0):
+	case n.Field("is_optional").Yes(false) || typeName == "" && (j.part || n.Field("config_discovery").There() || reported):
 	case typeName == "" && isRateLimit:
 		j.Reject(n, `Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, RateLimit)
 	case typeName == "":
