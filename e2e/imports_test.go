@@ -52,6 +52,11 @@ var borders = []struct {
 		"limiter", "descriptors", "descriptors/rules", "descriptors/tables", "telemetry", "server/access", "server/answer", "server/live", "server/rlqs", "server/web",
 	}},
 	{folder: "server/client", own: []string{"descriptors", "server/access", "server/admin", "server/live", "server/web"}, wire: true},
+	{
+		folder: "server/ruleset",
+		own:    []string{"limiter", "descriptors", "descriptors/rules", "descriptors/source", "descriptors/tables", "telemetry", "server/access", "server/answer"},
+		others: []string{"go.uber.org/zap", "golang.org/x/sync"},
+	},
 	{folder: "server/web", own: nil, others: []string{}},
 	{folder: "server/live", own: []string{"limiter", "descriptors", "telemetry"}, others: []string{}},
 	{folder: "server/rlqs", own: []string{"limiter", "descriptors", "quota", "telemetry", "server/access"}, wire: true},
@@ -74,7 +79,7 @@ var borders = []struct {
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "internal/jsonview"}, others: []string{}},
 	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/admin", "server/answer", "server/client", "server/live", "store", "store/redis", "descriptors/tables", "xds", "envoyconfig", "simulate", "simulate/accesslog",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/admin", "server/answer", "server/client", "server/live", "server/ruleset", "store", "store/redis", "descriptors/tables", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
 	// It runs the binary and knows nothing of its insides.
 	{folder: "e2e", own: []string{"store/storetest"}},
@@ -148,6 +153,9 @@ func TestBordersForbid(t *testing.T) {
 		{"server/admin", "google.golang.org/grpc", true},
 		{"server/answer", module + "/server/leases", false},
 		{"server/leases", module + "/server/answer", true},
+		{"server/ruleset", module + "/server/answer", false},
+		{"server/ruleset", module + "/descriptors/rulefile", true},
+		{"server/answer", module + "/server/ruleset", true},
 		{"server/leases", "google.golang.org/grpc/codes", true},
 		{"server/transport", module + "/server/transport/own", true},
 		{"server/transport/own", module + "/server/transport/h2", false},
