@@ -154,7 +154,7 @@ func TestListenOpensAllOrNone(t *testing.T) {
 	}
 }
 
-// TestBoundedConnectionsShowTheirFile holds that the own transport can read from them without a buffer of
+// TestBoundedConnectionsShowTheirFile holds that the built-in transport can read from them without a buffer of
 // its own: a connection that is idle would cost as much more.
 func TestBoundedConnectionsShowTheirFile(t *testing.T) {
 	client, server := net.Pipe()
