@@ -242,7 +242,7 @@ test-cpus: | need-go ## concurrent code under the race detector, on one core and
 	@$(AS_BUILT) CGO_ENABLED=1; go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server/...
 
 .PHONY: test-386
-test-386: | need-go ## the code that decides and the own transport, as a 32-bit program: 64-bit words must be aligned, and int is short
+test-386: | need-go ## the code that decides and the built-in transport, as a 32-bit program: 64-bit words must be aligned, and int is short
 	@case "$$(go env GOHOSTOS)/$$(go env GOHOSTARCH)" in linux/amd64|linux/386) ;; *) \
 		echo 'make test-386: needs Linux on amd64, which runs programs for 386.' >&2; exit 1;; \
 	esac
@@ -254,7 +254,8 @@ reproducible: | need-go ## build a release from two directories, and fail unless
 	@tools/reproducible.sh $(MAKE) $(STAMPS)
 
 .PHONY: lint
-lint: $(BUILD)/golangci-lint | need-go ## linters, go vet among them, formatting and tidiness of every module
+lint: $(BUILD)/golangci-lint | need-go ## linters, go vet among them, formatting and tidiness of every module, subjects of commits
+	@tools/subjects.sh
 	@$(AS_BUILT); \
 	for module in $(MODULES); do \
 		echo "lint: $$module"; \

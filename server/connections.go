@@ -189,7 +189,7 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// SyscallConn lets the own transport read without a buffer of its own.
+// SyscallConn lets the built-in transport read without a buffer of its own.
 func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
 	if file, ok := c.Conn.(syscall.Conn); ok {
 		return file.SyscallConn()

@@ -12,7 +12,8 @@
 //	server/access         the handshake: TLS; whose certificate, so which domains
 //	  |
 //	  v
-//	server/transport/own  frames to a message, by package h2: within the bounds of server/transport
+//	server/transport/builtin
+//	  |                   frames to a message, by package h2: within the bounds of server/transport
 //	  |                   (or server/transport/grpcgo, a conventional server of grpc-go)
 //	  v
 //	server/answer         Handler.Begin: counted, the clock is read
@@ -22,7 +23,8 @@
 //	  |                   Service.Finish: statuses, metrics, the reply's bytes
 //	  |                   Handler.Finish: the error's status; spans and logs told
 //	  v
-//	server/transport/own  the reply, at once, or held until its turn: frames; one write for many replies
+//	server/transport/builtin
+//	  |                   the reply, at once, or held until its turn: frames; one write for many replies
 //	  |
 //	  v
 //	Envoy

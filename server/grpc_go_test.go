@@ -61,7 +61,7 @@ func TestGRPCGoAnswersAlike(t *testing.T) {
 		{"health of another service", healthPath, healthOf("other"), nil},
 	}
 	got := map[string][]string{}
-	for _, name := range []string{transportOwn, transportGRPC} {
+	for _, name := range []string{transportBuiltin, transportGRPC} {
 		s := service(t, answer.Settings{}, oneRule)
 		conn := serve(t, s, Options{Transport: name}).dial(t, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{})))
 		for _, call := range calls {
@@ -79,8 +79,8 @@ func TestGRPCGoAnswersAlike(t *testing.T) {
 			t.Errorf("over %s %v messages count as too large, want 1", name, n)
 		}
 	}
-	if diff := cmp.Diff(got[transportOwn], got[transportGRPC]); diff != "" {
-		t.Errorf("answers over the own transport (-) and over grpc-go (+):\n%s", diff)
+	if diff := cmp.Diff(got[transportBuiltin], got[transportGRPC]); diff != "" {
+		t.Errorf("answers over the built-in transport (-) and over grpc-go (+):\n%s", diff)
 	}
 }
 

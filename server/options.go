@@ -19,7 +19,7 @@ import (
 type Options struct {
 	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name."`
 	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file."`
-	Transport      string      `group:"listeners" name:"grpc-transport" enum:"own,grpc-go" default:"own" placeholder:"own|grpc-go" help:"What carries gRPC: sluice's own transport, or grpc-go, for clients that do not work with it, with fewer bounds (docs/threats.md)."`
+	Transport      string      `group:"listeners" name:"grpc-transport" enum:"builtin,grpc-go" default:"builtin" placeholder:"builtin|grpc-go" help:"gRPC server: builtin, or grpc-go as a fallback for incompatible clients, with fewer bounds (docs/threats.md)."`
 	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json."`
 	// JSON is off where /json must not be asked without identifying its client.
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`

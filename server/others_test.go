@@ -242,7 +242,7 @@ func TestUnknownMethods(t *testing.T) {
 
 // TestWatchesAreBounded opens as many watches as a connection may have, and one more.
 func TestWatchesAreBounded(t *testing.T) {
-	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: transportOwn})
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: transportBuiltin})
 	conn := r.dial(t)
 	watch := func() (context.CancelFunc, error) {
 		ctx, cancel := context.WithCancel(t.Context())

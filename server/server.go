@@ -26,8 +26,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/transport"
+	"github.com/sluice-ratelimit/sluice/server/transport/builtin"
 	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo"
-	"github.com/sluice-ratelimit/sluice/server/transport/own"
 	"github.com/sluice-ratelimit/sluice/server/web"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -35,8 +35,8 @@ import (
 // defaultSocketMode lets the socket's user and group connect.
 const defaultSocketMode fs.FileMode = 0o660
 
-// transportOwn is the default of [Options].Transport.
-const transportOwn = "own"
+// transportBuiltin is the default of [Options].Transport.
+const transportBuiltin = "builtin"
 
 // Server answers on all listeners.
 type Server struct {
@@ -61,7 +61,7 @@ type httpListener struct {
 
 // New returns a server that does not listen yet.
 func New(options Options, service *answer.Service, logger *zap.Logger) *Server {
-	options.Transport = cmp.Or(options.Transport, transportOwn)
+	options.Transport = cmp.Or(options.Transport, transportBuiltin)
 	s := &Server{
 		options: options, service: service, metrics: service.Metrics(), logger: logger,
 		draining: make(chan struct{}),
@@ -103,7 +103,8 @@ func (s *Server) Listen(ctx context.Context) error {
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
 		if err != nil {
-			return err // it is the first listener, so there is none to close
+			s.close()
+			return err
 		}
 		s.grpcConn = s.bound(l, s.options.Limits.MaxConnections, h, s.metrics.Carry(s.options.Transport))
 		s.grpc = s.transport(h, creds)
@@ -205,8 +206,8 @@ func (s *Server) transport(h *answer.Handler, creds credentials.TransportCredent
 	if s.options.Tracing != nil {
 		c.TraceHeaders = s.options.Tracing.Headers
 	}
-	if s.options.Transport == transportOwn {
-		return own.New(c)
+	if s.options.Transport == transportBuiltin {
+		return builtin.New(c)
 	}
 	return grpcgo.New(c)
 }

@@ -19,10 +19,10 @@ func TestTransportIsShown(t *testing.T) {
 			said = append(said, v)
 		}
 	}
-	if !slices.Equal(said, []string{transportOwn}) {
+	if !slices.Equal(said, []string{transportBuiltin}) {
 		t.Errorf("the log says that %q carries gRPC", said)
 	}
-	want := map[string]float64{transportOwn: 1}
+	want := map[string]float64{transportBuiltin: 1}
 	if diff := cmp.Diff(want, gathered(t, s, "sluice_grpc_transport_info")); diff != "" {
 		t.Errorf("sluice_grpc_transport_info: -want +got\n%s", diff)
 	}

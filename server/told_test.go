@@ -21,7 +21,7 @@ import (
 )
 
 // How many streams of a method there may be: conversations, and those on which only the server sends, on a
-// connection of the own transport.
+// connection of the built-in transport.
 const (
 	maxConversations = 16
 	maxWatches       = 64

@@ -75,10 +75,10 @@ func (r *recorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 }
 
 // TestTransportsTraceAlike makes the same calls over both transports: admitted, compressed, rejected, too large, held, and
-// given up while they are held. Tracing sees the same events, but that the own transport does not read what is too large.
+// given up while they are held. Tracing sees the same events, but that the built-in transport does not read what is too large.
 func TestTransportsTraceAlike(t *testing.T) {
 	events := map[string][]string{}
-	for _, name := range []string{transportGRPC, transportOwn} {
+	for _, name := range []string{transportGRPC, transportBuiltin} {
 		s := service(t, answer.Settings{}, oneRule+"\n---\n{domain: held, descriptors: [{key: k, rate_limit: {algorithm: leaky_bucket, unit: hour, requests_per_unit: 72000, slack: 0, max_wait: 1m, max_waiting: 1200}}]}")
 		r := New(Options{GRPCAddr: "127.0.0.1:0", Transport: name, Limits: fillLimits(transport.Limits{}), DrainTimeout: time.Minute}, s, zap.NewNop())
 		rec := &recorder{ended: make(chan struct{}, 1)}
@@ -134,7 +134,7 @@ func TestTransportsTraceAlike(t *testing.T) {
 	if len(events[transportGRPC]) == 0 {
 		t.Fatal("there are no events over grpc-go")
 	}
-	if diff := cmp.Diff(events[transportGRPC], events[transportOwn]); diff != "" {
-		t.Errorf("events over grpc-go (-) and over the own transport (+):\n%s", diff)
+	if diff := cmp.Diff(events[transportGRPC], events[transportBuiltin]); diff != "" {
+		t.Errorf("events over grpc-go (-) and over the built-in transport (+):\n%s", diff)
 	}
 }

@@ -35,7 +35,7 @@ type carriers struct{ info, connections *prometheus.GaugeVec }
 
 func newCarriers(r *registry) carriers {
 	return carriers{
-		info:        r.gauges("sluice_grpc_transport_info", "1, with what carries gRPC as label: grpc-go or own.", "transport"),
+		info:        r.gauges("sluice_grpc_transport_info", "Always 1; the label is the gRPC server: builtin or grpc-go.", "transport"),
 		connections: r.gauges("sluice_connections", "Open gRPC connections, by what carries them.", "transport"),
 	}
 }

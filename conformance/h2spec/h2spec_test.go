@@ -1,4 +1,4 @@
-// Package h2spec has h2spec, which knows the rules of HTTP/2 and HPACK, judge sluice's own transport.
+// Package h2spec has h2spec, which knows the rules of HTTP/2 and HPACK, judge the built-in transport.
 package h2spec
 
 import (
@@ -21,8 +21,8 @@ import (
 // cases is how many h2spec 2.2.1 has with what it calls strict.
 const cases = 146
 
-// TestOwnTransport runs all of h2spec against the binary. None may fail or be skipped.
-func TestOwnTransport(t *testing.T) {
+// TestBuiltinTransport runs all of h2spec against the binary. None may fail or be skipped.
+func TestBuiltinTransport(t *testing.T) {
 	host, port, err := net.SplitHostPort(start(t))
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func start(t *testing.T) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build sluice: %v:\n%s", err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "serve", "--config", t.TempDir(), "--allow-empty", "--grpc-transport", "own", "--log-format", "json",
+	cmd := exec.CommandContext(t.Context(), binary, "serve", "--config", t.TempDir(), "--allow-empty", "--grpc-transport", "builtin", "--log-format", "json",
 		"--grpc-addr", "127.0.0.1:0", "--http-addr", "", "--debug-addr", "", "--metrics-addr", "")
 	log, err := cmd.StderrPipe()
 	if err != nil {

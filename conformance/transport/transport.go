@@ -21,7 +21,7 @@ import (
 const grpcGo = "grpc-go"
 
 // Names are the transports, as --grpc-transport has them.
-var Names = []string{"own", grpcGo}
+var Names = []string{"builtin", grpcGo}
 
 // limits are the defaults of sluice's flags.
 var limits = transport.Limits{

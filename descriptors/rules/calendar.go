@@ -72,7 +72,7 @@ func (l *Limit) calendar() *limiter.Calendar {
 	if err != nil {
 		return nil
 	}
-	return c.By(unit)
+	return c.WithUnit(unit)
 }
 
 func (l *Limit) calendarMistakes() (all []Mistake) {
@@ -167,7 +167,7 @@ func Recalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool) {
 	case !ok || multiplier > 1, months && unit != Month && p.Calendar == utcMonths: // envoyproxy/ratelimit has no other units
 		p.Calendar = nil
 	case p.Calendar != nil:
-		p.Calendar = p.Calendar.By(by)
+		p.Calendar = p.Calendar.WithUnit(by)
 	case months && unit == Month && (p.Algorithm == limiter.FixedWindow || p.Algorithm == limiter.SlidingWindow):
 		p.Calendar = utcMonths
 	}
@@ -176,7 +176,7 @@ func Recalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool) {
 // utcMonths are the months of the calendar in UTC.
 var utcMonths = func() *limiter.Calendar {
 	c, _ := calendarOf("", 1) // which needs no file
-	return c.By(limiter.Months)
+	return c.WithUnit(limiter.Months)
 }()
 
 // IsUTCMonth reports whether windows are months of the calendar in UTC, as USE_CALENDAR_MONTH_RATE_LIMIT of

@@ -12,11 +12,11 @@ import (
 
 // TestProxyBetween has a proxy for HTTP stand between Envoys and sluice, which acknowledges PINGs by itself, before the
 // Envoy has what was sent. By grpc-go a share is confirmed by reports, which come from the Envoy: the bound holds. By
-// the own transport it may be exceeded for as long as a message takes from the proxy to the Envoy, which no test can
+// the built-in transport it may be exceeded for as long as a message takes from the proxy to the Envoy, which no test can
 // bound; each Envoy has no more than the limit all the same.
 func TestProxyBetween(t *testing.T) {
 	t.Parallel()
-	for transport, most := range map[string]float64{"grpc-go": 100, "own": 2 * 100} {
+	for transport, most := range map[string]float64{"grpc-go": 100, "builtin": 2 * 100} {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			s := play(t, hundredASecond, 0, "--grpc-transport", transport)

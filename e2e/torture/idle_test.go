@@ -19,7 +19,7 @@ import (
 // mostConnectionMemory is what an idle connection may take, in bytes resident.
 const mostConnectionMemory = 24 << 10
 
-// mostConnectionStack is what a connection of the own transport may take of stack, in bytes, once it
+// mostConnectionStack is what a connection of the built-in transport may take of stack, in bytes, once it
 // has made calls. A stack has 4 KiB or 8.
 const mostConnectionStack = 5 << 10
 

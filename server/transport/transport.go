@@ -34,7 +34,7 @@ type Config struct {
 	// Optional: by default nothing is traced.
 	Tracer       stats.Handler
 	TraceHeaders []string
-	// Hint is the answer to a client of HTTP/1, over the own transport.
+	// Hint is the answer to a client of HTTP/1, over the built-in transport.
 	Hint []byte
 	// Draining is closed when the streams of other services are to end.
 	Draining <-chan struct{}

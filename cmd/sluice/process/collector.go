@@ -9,7 +9,7 @@ import (
 
 // mostGCPercent lets the heap grow to five times what is live before it is collected. What
 // is live is a few megabytes, since the counters are not in the heap. Over grpc-go, to
-// collect at each doubling would cost a fifth of all CPU time; the own transport leaves hardly
+// collect at each doubling would cost a fifth of all CPU time; the built-in transport leaves hardly
 // any garbage. docs/sizing.md has what 100 to 800 cost and take.
 //
 // Five times what ten thousand connections take, or a hostile one, would be gigabytes.

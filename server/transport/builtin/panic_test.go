@@ -1,0 +1,110 @@
+package builtin
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
+)
+
+// panicking is a finisher, and a call to be answered later, whose methods panic.
+type panicking struct{}
+
+func (panicking) sendLocked() { panic("a bug in what was left for a turn") }
+func (panicking) dropLocked() {}
+func (panicking) Cancel()     { panic("a bug in what was to be cancelled") }
+
+// cancelling is a call to be answered later that counts its end.
+type cancelling struct{ cancelled *int }
+
+func (c cancelling) Cancel() { *c.cancelled++ }
+
+// TestPanicsInATurnCostTheConnection has something panic that was left for a turn: in the turn of a flusher,
+// and in one of the reader. The connection ends, with an error that says so, and the process lives.
+func TestPanicsInATurnCostTheConnection(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(c *connection, client *rawClient){
+		"a flusher's": func(c *connection, _ *rawClient) { c.finish(panicking{}) },
+		"the reader's": func(c *connection, client *rawClient) {
+			c.inbox.Lock()
+			c.inbox.flushing = true // so that nobody else takes a turn
+			c.inbox.Unlock()
+			c.finish(panicking{})
+			client.call(nil, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := service(t, answer.Settings{}, oneRule)
+			r := serve(t, s)
+			client := r.rawClient(t)
+			client.call(nil, 0)
+			client.ends(1)
+			_, c := r.only(t)
+			leave(c, client)
+			said, _ := io.ReadAll(client.conn)
+			if !bytes.Contains(said, []byte("internal error")) {
+				t.Errorf("the client gets %q, want a GOAWAY", said)
+			}
+			wantEnded(t, r, s, "bug")
+			if got := testutil.ToFloat64(s.Metrics().Panics); got != 1 {
+				t.Errorf("%v panics are counted, want 1", got)
+			}
+			next := r.rawClient(t)
+			next.call(nil, 0)
+			next.ends(1)
+		})
+	}
+}
+
+// TestPanicsAtTheEndOfAConnection has what is cancelled at the end of a connection panic. The other calls are
+// cancelled all the same, and the process lives.
+func TestPanicsAtTheEndOfAConnection(t *testing.T) {
+	s := service(t, answer.Settings{}, oneRule)
+	r := serve(t, s)
+	client := r.rawClient(t)
+	client.call(nil, 0)
+	client.ends(1)
+	w, c := r.only(t)
+	calls := newScript(t)
+	calls.begin()
+	for id := range uint32(20) {
+		calls.ask(2*id + 1)
+	}
+	cancelled := 0
+	c.turnMu.Lock()
+	c.h2 = w.h2.NewConn(laters{&cancelled}, time.Hour)
+	for _, step := range calls.steps {
+		if _, _, _, err := c.h2.Feed(nil, step.bytes, time.Hour); err != nil {
+			t.Error(err)
+		}
+	}
+	if c.h2.Open() != 20 {
+		t.Errorf("%d calls are open, want 20", c.h2.Open())
+	}
+	c.turnMu.Unlock()
+	_ = client.conn.Close()
+	await(t, "the connection has ended", func() bool { return len(w.all()) == 0 })
+	if got := testutil.ToFloat64(s.Metrics().Panics); got != 10 || cancelled != 10 {
+		t.Errorf("%v panics are counted and %d calls cancelled, want 10 and 10", got, cancelled)
+	}
+}
+
+// laters answers each call later, and every other one panics if it is cancelled.
+type laters struct{ cancelled *int }
+
+func (l laters) Call(c *h2.Call) ([]byte, h2.Status, h2.Later) {
+	if c.Stream%4 == 1 {
+		return nil, h2.Status{}, panicking{}
+	}
+	return nil, h2.Status{}, cancelling(l)
+}
+func (laters) Open(*h2.Call) (h2.Conversation, h2.Status) { return nil, h2.Status{} }
+func (laters) Unknown(string) h2.Status                   { return h2.Status{} }
+func (laters) Exceeded(*h2.Call, h2.Bound, int) h2.Status { return h2.Status{} }
+func (laters) Reset(uint32)                               {}

@@ -1,0 +1,304 @@
+package builtin
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"go.uber.org/zap"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/rlqs"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+const dividedRule = `
+domain: d
+descriptors:
+  - { key: k, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }
+`
+
+// quotasOf returns the quota service of a server that has run for long enough for a predecessor's assignments to have
+// expired. passed is added to the time of its clock.
+func quotasOf(t *testing.T, s *answer.Service, passed *atomic.Int64) *rlqs.Service {
+	t.Helper()
+	now := clock.New()
+	q := rlqs.New(rlqs.Options{
+		Elapsed: func() time.Duration { return now.Elapsed() + time.Duration(passed.Load()) },
+		Rules:   s.Rules, Count: s.CountQuota, Metrics: s.Metrics(), Panics: telemetry.NewPanics(s.Metrics().Panics, zap.NewNop()),
+	})
+	passed.Store(int64(time.Hour))
+	t.Cleanup(q.Close)
+	return q
+}
+
+// counted returns a metric without labels.
+func counted(t *testing.T, s *answer.Service, name string) float64 {
+	t.Helper()
+	families, err := s.Metrics().Registry.Gather()
+	must.OK(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			m := f.GetMetric()[0]
+			return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// reports is a report of so many requests of each bucket.
+func reports(requests uint64, buckets ...string) *rlqsv3.RateLimitQuotaUsageReports {
+	m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "d"}
+	for _, b := range buckets {
+		m.BucketQuotaUsages = append(m.BucketQuotaUsages, &rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{
+			BucketId:    &rlqsv3.BucketId{Bucket: map[string]string{"sluice": "k", "k": b}},
+			TimeElapsed: durationpb.New(5 * time.Second), NumRequestsAllowed: requests,
+		})
+	}
+	return m
+}
+
+type quotaClient = rlqsv3.RateLimitQuotaService_StreamRateLimitQuotasClient
+
+func openQuotas(t *testing.T, r *running) quotaClient {
+	t.Helper()
+	stream, err := rlqsv3.NewRateLimitQuotaServiceClient(r.dial(t)).StreamRateLimitQuotas(t.Context())
+	must.OK(t, err)
+	return stream
+}
+
+func send(t *testing.T, c quotaClient, m *rlqsv3.RateLimitQuotaUsageReports) {
+	t.Helper()
+	must.OK(t, c.Send(m))
+}
+
+// shareOf waits for a share of a bucket, and returns it in tokens an hour.
+func shareOf(t *testing.T, c quotaClient, bucket string) uint32 {
+	t.Helper()
+	for {
+		m, err := c.Recv()
+		must.OK(t, err)
+		for _, a := range m.GetBucketAction() {
+			if a.GetBucketId().GetBucket()["k"] == bucket {
+				return a.GetQuotaAssignmentAction().GetRateLimitStrategy().GetTokenBucket().GetTokensPerFill().GetValue()
+			}
+		}
+	}
+}
+
+// TestQuotas has Envoys share a limit, more of them than reflection has streams.
+func TestQuotas(t *testing.T) {
+	t.Parallel()
+	s := service(t, answer.Settings{}, dividedRule)
+	r := serve(t, s)
+	c := openQuotas(t, r)
+	send(t, c, reports(1000, "a"))
+	if got := shareOf(t, c, "a"); got != 360_000 {
+		t.Errorf("one Envoy gets %d an hour, want all", got)
+	}
+	for i := range 50 {
+		c, bucket := openQuotas(t, r), strconv.Itoa(i)
+		send(t, c, reports(1000, bucket))
+		if got := shareOf(t, c, bucket); got != 360_000 {
+			t.Fatalf("Envoy %d gets %d an hour, want all", i, got)
+		}
+	}
+}
+
+// TestReportsOfManyStreams has many streams of one connection each send more than their first window in small reports.
+func TestReportsOfManyStreams(t *testing.T) {
+	t.Parallel()
+	r := serve(t, service(t, answer.Settings{}, dividedRule))
+	conn := r.dial(t)
+	for stream := range 20 {
+		c, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
+		must.OK(t, err)
+		for i := range 100 {
+			send(t, c, reports(1000, fmt.Sprint(stream, " ", i), strings.Repeat("long", 100)))
+		}
+		shareOf(t, c, fmt.Sprint(stream, " 99"))
+	}
+}
+
+// TestQuotasMove has one Envoy have all of a limit, and another come: the first must have confirmed that it has less
+// before the other gets anything.
+func TestQuotasMove(t *testing.T) {
+	t.Parallel()
+	s := service(t, answer.Settings{}, dividedRule)
+	r := serve(t, s)
+	a, b := openQuotas(t, r), openQuotas(t, r)
+	send(t, a, reports(1000, "x"))
+	if got := shareOf(t, a, "x"); got != 360_000 {
+		t.Fatalf("one Envoy gets %d an hour, want all", got)
+	}
+	send(t, b, reports(1000, "x"))
+	less := shareOf(t, a, "x")
+	var got uint32
+	for got == 0 {
+		got = shareOf(t, b, "x")
+	}
+	if less == 0 || less+got > 360_000 {
+		t.Errorf("they get %d and %d", less, got)
+	}
+}
+
+// TestLargeReport has a report of 5 MB, with ids of all sorts of sizes: those that are not too large are answered, and
+// nothing of it is held.
+func TestLargeReport(t *testing.T) {
+	t.Parallel()
+	s := service(t, answer.Settings{}, dividedRule)
+	r := serve(t, s)
+	c := openQuotas(t, r)
+	ids := []string{"first"}
+	for i := range 100 {
+		ids = append(ids, strings.Repeat("x", 50_000)+strconv.Itoa(i))
+	}
+	m := reports(10, append(ids, "last")...)
+	if size := proto.Size(m); size < 5_000_000 {
+		t.Fatalf("the report has %d bytes", size)
+	}
+	send(t, c, m)
+	if got := shareOf(t, c, "last"); got != 360_000 {
+		t.Errorf("the last bucket gets %d", got)
+	}
+	if w, conn := r.only(t); w.parked.bytes.Load() > 100_000 || conn.h2.Held() > 200_000 {
+		t.Errorf("%d bytes are held", conn.h2.Held())
+	}
+}
+
+// quotaHeaders begin a stream of a hostile client.
+func (c *rawClient) quotas() {
+	c.t.Helper()
+	c.path = "/" + rlqs.ServiceName + "/" + rlqs.MethodName
+	c.begins(c.next, c.block(0))
+	c.next += 2
+}
+
+// report is a message with its prefix.
+func framed(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	must.OK(t, err)
+	return prefixed(0, b)
+}
+
+// manyBuckets are as many as a stream may have, and more.
+func manyBuckets(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprint("bucket-", i)
+	}
+	return all
+}
+
+// TestQuotaClientThatNeverReads reports many buckets again and again and gives no window for answers: what waits for it is
+// bounded, and others go on.
+func TestQuotaClientThatNeverReads(t *testing.T) {
+	t.Parallel()
+	s := service(t, answer.Settings{}, dividedRule)
+	r := serve(t, s)
+	c := r.rawClient(t)
+	c.goes(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	go func() { // its own frames come, or its writes would wait
+		for {
+			if _, err := c.fr.ReadFrame(); err != nil {
+				return
+			}
+		}
+	}()
+	c.quotas()
+	message := framed(t, reports(1, manyBuckets(500)...))
+	for range 200 {
+		for rest := message; len(rest) > 0; {
+			n := min(len(rest), 4000)
+			c.goes(c.fr.WriteData(1, false, rest[:n]))
+			rest = rest[n:]
+		}
+	}
+	_, conn := r.only(t)
+	await(t, "all reports are read", func() bool { return counted(t, s, "sluice_quota_reports_total") == 200 })
+	conn.turnMu.Lock()
+	held := conn.h2.Held()
+	conn.turnMu.Unlock()
+	if held > 400<<10 {
+		t.Errorf("%d bytes are held for it", held)
+	}
+	d := openQuotas(t, r)
+	send(t, d, reports(1, "another"))
+	shareOf(t, d, "another")
+}
+
+// TestQuotaStreamsEnd has streams end by their clients' doing and by ours.
+func TestQuotaStreamsEnd(t *testing.T) {
+	t.Parallel()
+	s := service(t, answer.Settings{}, dividedRule)
+	r := serve(t, s)
+	streams := func(want float64) func() bool {
+		return func() bool { return counted(t, s, "sluice_quota_streams") == want }
+	}
+	begun := 0
+	begin := func(ctx context.Context) quotaClient {
+		c, err := rlqsv3.NewRateLimitQuotaServiceClient(r.dial(t)).StreamRateLimitQuotas(ctx)
+		must.OK(t, err)
+		begun++ // what a stream held is not free as soon as it ends
+		send(t, c, reports(1, strconv.Itoa(begun)))
+		shareOf(t, c, strconv.Itoa(begun))
+		return c
+	}
+	c := begin(t.Context())
+	await(t, "one stream", streams(1))
+	must.OK(t, c.CloseSend())
+	if m, err := c.Recv(); err == nil {
+		t.Errorf("after its end a stream brings %v", m)
+	}
+	await(t, "the stream has ended", streams(0))
+	ctx, cancel := context.WithCancel(t.Context())
+	begin(ctx)
+	cancel()
+	await(t, "the stream was reset", streams(0))
+	c = begin(t.Context())
+	send(t, c, &rlqsv3.RateLimitQuotaUsageReports{Domain: "e"})
+	for err := error(nil); err == nil; {
+		if _, err = c.Recv(); err != nil && status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a stream that changes its domain ends with %v", err)
+		}
+	}
+	await(t, "the stream was ended", streams(0))
+	c = begin(t.Context())
+	stopped := make(chan struct{})
+	go func() { r.drain(); close(stopped) }()
+	for err := error(nil); err == nil; {
+		if _, err = c.Recv(); err != nil && status.Code(err) != codes.Unavailable {
+			t.Errorf("at the end of the server a stream ends with %v", err)
+		}
+	}
+	<-stopped
+	await(t, "the stream has ended", streams(0))
+}
+
+// TestHalfAMessage has a client go away in the middle of a report.
+func TestHalfAMessage(t *testing.T) {
+	t.Parallel()
+	s := service(t, answer.Settings{}, dividedRule)
+	r := serve(t, s)
+	c := r.rawClient(t)
+	c.quotas()
+	message := framed(t, reports(1, "a", "b"))
+	c.goes(c.fr.WriteData(1, false, message[:len(message)-3]))
+	await(t, "a stream", func() bool { return counted(t, s, "sluice_quota_usages_total") == 1 })
+	_ = c.conn.Close()
+	await(t, "no stream", func() bool { return counted(t, s, "sluice_quota_streams") == 0 })
+}

@@ -1,0 +1,136 @@
+package builtin
+
+import (
+	"bytes"
+	"net"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+)
+
+// rawClient calls ShouldRateLimit as no client library would: with headers beyond
+// what the server said that it takes.
+type rawClient struct {
+	t    *testing.T
+	conn net.Conn
+	fr   *http2.Framer
+	path string
+	next uint32
+	text bytes.Buffer
+	enc  *hpack.Encoder
+}
+
+func newRawClient(t *testing.T, conn net.Conn) *rawClient {
+	t.Helper()
+	c := &rawClient{t: t, conn: conn, fr: http2.NewFramer(conn, conn), path: "/" + answer.ServiceName + "/ShouldRateLimit", next: 1}
+	c.enc = hpack.NewEncoder(&c.text)
+	c.fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	c.goes(c.fr.WriteSettings())
+	return c
+}
+
+// tcp connects to the gRPC listener until the test ends.
+func (r *running) tcp(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr)
+	must.OK(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// rawClient connects and sends its SETTINGS.
+func (r *running) rawClient(t *testing.T) *rawClient {
+	t.Helper()
+	return newRawClient(t, r.tcp(t))
+}
+
+func (c *rawClient) goes(err error) {
+	c.t.Helper()
+	must.OK(c.t, err)
+}
+
+// call sends a call whose header x has extra bytes, and returns its stream.
+func (c *rawClient) call(message []byte, extra int) uint32 {
+	c.t.Helper()
+	stream := c.next
+	c.next += 2
+	c.begins(stream, c.block(extra))
+	c.goes(c.fr.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...)))
+	return stream
+}
+
+// zips sends a call whose message is compressed.
+func (c *rawClient) zips(message []byte) {
+	c.t.Helper()
+	stream := c.next
+	c.next += 2
+	c.block(0)
+	c.goes(c.enc.WriteField(hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}))
+	c.begins(stream, c.text.Bytes())
+	c.goes(c.fr.WriteData(stream, true, prefixed(1, zipped(message))))
+}
+
+// begins sends the headers of a call.
+func (c *rawClient) begins(stream uint32, block []byte) {
+	c.t.Helper()
+	first := block[:min(len(block), 16<<10)]
+	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: len(first) == len(block)}))
+	for block = block[len(first):]; len(block) > 0; {
+		part := block[:min(len(block), 16<<10)]
+		block = block[len(part):]
+		c.goes(c.fr.WriteContinuation(stream, len(block) == 0, part))
+	}
+}
+
+// block is the header block of a call.
+func (c *rawClient) block(extra int) []byte {
+	c.t.Helper()
+	c.text.Reset()
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: c.path},
+		{Name: ":authority", Value: "sluice"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
+		{Name: "x", Value: strings.Repeat("~", extra), Sensitive: true}, // in no table
+	} {
+		c.goes(c.enc.WriteField(f))
+	}
+	return c.text.Bytes()
+}
+
+// ends returns how n calls end: the grpc-status, or the code of their reset.
+func (c *rawClient) ends(n int) map[uint32]string {
+	c.t.Helper()
+	ends := map[uint32]string{}
+	for len(ends) < n {
+		f, err := c.fr.ReadFrame()
+		if err != nil {
+			c.t.Fatalf("after %d calls: %v", len(ends), err)
+		}
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			for _, h := range f.RegularFields() {
+				if h.Name == "grpc-status" {
+					ends[f.StreamID] = h.Value
+				}
+			}
+		case *http2.RSTStreamFrame:
+			if ends[f.StreamID] == "" {
+				ends[f.StreamID] = f.ErrCode.String()
+			}
+		case *http2.GoAwayFrame:
+			c.t.Fatalf("the connection ends: %v %s", f.ErrCode, f.DebugData())
+		}
+	}
+	return ends
+}

@@ -1,0 +1,109 @@
+package builtin
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
+)
+
+// besideItself is a TLS connection of which a reader writes, such as an answer to a KeyUpdate, while a turn
+// does.
+type besideItself struct {
+	net.Conn
+	beside func()
+}
+
+func (b besideItself) Write(p []byte) (int, error) {
+	b.beside()
+	return len(p), nil
+}
+
+// TestWhoWritesBesideATurnIsCounted has a reader's write wait for the client that began during a flusher's
+// turn. The connection counts as one that waits for as long as that write does, and no longer.
+func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
+	s := service(t, answer.Settings{}, oneRule)
+	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must.OK(t, err)
+	defer l.Close()
+	client, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+	must.OK(t, err)
+	defer client.Close()
+	conn, err := l.Accept()
+	must.OK(t, err)
+	c := newConnection(w, conn)
+	waiting := func() int {
+		w.stalled.mu.Lock()
+		defer w.stalled.mu.Unlock()
+		return len(w.stalled.conns)
+	}
+	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux lets a socket hold
+	wrote := make(chan error, 1)
+	c.turnMu.Lock()
+	c.conn = besideItself{c.raw, func() {
+		go func() {
+			_, err := c.raw.Write(sent)
+			wrote <- errors.Join(err, c.raw.Close())
+		}()
+		await(t, "the reader's write waits", func() bool { return waiting() == 1 })
+	}}
+	c.turnMu.Unlock()
+	c.order(orderPing)
+	await(t, "the flusher's turn is over", func() bool {
+		c.inbox.Lock()
+		defer c.inbox.Unlock()
+		return !c.inbox.flushing
+	})
+	if n := waiting(); n != 1 {
+		t.Errorf("%d connections wait for their clients, want 1", n)
+	}
+	got, err := io.ReadAll(client)
+	if err := errors.Join(err, <-wrote); err != nil || len(got) != len(sent) {
+		t.Errorf("%d bytes came, of %d: %v", len(got), len(sent), err)
+	}
+	if n := waiting(); n != 0 {
+		t.Errorf("%d connections wait for their clients in the end, want 0", n)
+	}
+}
+
+// TestWhoWaitsForATurnHoldsNoTicket has a flusher's turn wait for a client that does not read, while the
+// connection's reader is to take part in a crowd.
+func TestWhoWaitsForATurnHoldsNoTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := service(t, answer.Settings{}, oneRule)
+		w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
+		ours, theirs := net.Pipe()
+		c := newConnection(w, ours)
+		c.conn = c.raw
+		for range cap(w.crowd) {
+			w.crowd <- struct{}{}
+		}
+		c.turnMu.Lock()
+		over := make(chan struct{})
+		go func() {
+			c.takeTurn(nil, true)
+			close(over)
+		}()
+		synctest.Wait()
+		<-w.crowd             // the reader has it now
+		w.crowd <- struct{}{} // and has given it back
+		c.turnMu.Unlock()
+		for range cap(w.crowd) {
+			<-w.crowd
+		}
+		<-over
+		if len(w.crowd) != 0 {
+			t.Errorf("%d tickets are held in the end", len(w.crowd))
+		}
+		_, _ = ours.Close(), theirs.Close()
+	})
+}
