@@ -36,7 +36,7 @@ func (k *callCmd) Validate() error {
 }
 
 func (k *callCmd) Run(ctx context.Context, c console) error {
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := signalContext(ctx)
 	defer stop()
 	ds, err := k.descriptors()
 	if err != nil {

@@ -44,8 +44,8 @@ func (f *debugFlags) check() error {
 	return nil
 }
 
-// secure tells a server who may ask its debug listener. What follows the files runs in group until ctx ends.
-func (f *debugFlags) secure(ctx context.Context, group *errgroup.Group, o *server.Options, m *telemetry.Metrics, logger *zap.Logger) error {
+// configureTLS tells a server who may ask its debug listener. What follows the files runs in group until ctx ends.
+func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o *server.Options, m *telemetry.Metrics, logger *zap.Logger) error {
 	if f.Cert == "" {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (f *debugFlags) secure(ctx context.Context, group *errgroup.Group, o *serve
 	if err != nil {
 		return flagError(err, "--debug-tls-cert", f.Cert, "--debug-tls-key", f.Key, "--debug-client-ca", f.ClientCA)
 	}
-	group.Go(until(ctx, o.DebugTLS.Run))
+	group.Go(task(ctx, o.DebugTLS.Run))
 	o.DebugRights.Clients = f.clients
 	if f.TokenFile == "" {
 		return nil
@@ -66,6 +66,6 @@ func (f *debugFlags) secure(ctx context.Context, group *errgroup.Group, o *serve
 	if err != nil {
 		return fmt.Errorf("--debug-token-file: %w", err)
 	}
-	group.Go(until(ctx, o.DebugRights.Tokens.Run))
+	group.Go(task(ctx, o.DebugRights.Tokens.Run))
 	return nil
 }

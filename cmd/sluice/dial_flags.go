@@ -38,15 +38,15 @@ func (f *dialFlags) tls() (*access.TLS, error) {
 	return secure, nil
 }
 
-// askFlags say how to ask a debug listener.
-type askFlags struct {
+// debugClientFlags say how to ask a debug listener.
+type debugClientFlags struct {
 	dialFlags `embed:""`
 
 	TokenFile string `type:"existingfile" placeholder:"FILE" help:"File with a token of the service's --debug-token-file, and nothing else."`
 }
 
-// asker returns what asks the debug listener at addr.
-func (f *askFlags) asker(addr string) (*client.Debug, error) {
+// debugClient returns what asks the debug listener at addr.
+func (f *debugClientFlags) debugClient(addr string) (*client.Debug, error) {
 	secure, err := f.tls()
 	if err != nil {
 		return nil, err

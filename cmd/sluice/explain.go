@@ -29,7 +29,7 @@ type explainCmd struct {
 	Metadata map[string]string `mapsep:"none" placeholder:"NS:KEY=VALUE" help:"With --envoy: what other filters put into the dynamic metadata NS; may be repeated. KEY.KEY goes down; no value says that there is none."`
 	Listener string            `placeholder:"NAME" help:"With --envoy: the listener, if several ask."`
 
-	askFlags `embed:""`
+	debugClientFlags `embed:""`
 
 	request envoyconfig.Request
 }
@@ -45,7 +45,7 @@ func (e *explainCmd) Validate() error {
 		return errors.New("nothing to explain: give --domain and --descriptor, or --envoy and a request")
 	case e.Addr == "" && (e.Limit != "" || e.Reset):
 		return errors.New("--limit and --reset need --addr: they are about the counters of a running sluice")
-	case e.Addr == "" && e.askFlags != (askFlags{}):
+	case e.Addr == "" && e.debugClientFlags != (debugClientFlags{}):
 		return errors.New("--tls, --ca-cert, --cert, --key, --server-name and --token-file need --addr: they are about asking a running sluice")
 	case e.Addr == "":
 		return nil
@@ -69,7 +69,7 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if e.Addr != "" {
-		return e.ask(ctx, c)
+		return e.explainRunning(ctx, c)
 	}
 	set, err := e.loadGood(c, e.Config)
 	if err != nil {
@@ -79,11 +79,11 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// ask explains one descriptor as a running sluice sees it.
-func (e *explainCmd) ask(ctx context.Context, c console) error {
+// explainRunning explains one descriptor as a running sluice sees it.
+func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	running, err := e.asker(e.Addr)
+	running, err := e.debugClient(e.Addr)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (e *explainCmd) ask(ctx context.Context, c console) error {
 		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
 	}
 	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s a second in force of %s, %s wanted, %s\n", number(b.InForce), number(b.LimitRate), number(b.DemandRate), quotaText(b, live.MostQuotaShares))
+		fmt.Fprintf(c.out, "divided: %s a second in force of %s, %s wanted, %s\n", formatRate(b.InForce), formatRate(b.LimitRate), formatRate(b.DemandRate), formatShares(b, live.MostQuotaShares))
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, c console) int {
 	name := filepath.Base(args[0])
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	printed := &output{to: c.out, end: end}
+	printed := &output{to: c.out, cancel: end}
 	c.out = printed
 	exit := -1
 	parser, err := newParser(new(cli), name, c,
@@ -56,17 +56,17 @@ func run(ctx context.Context, args []string, c console) int {
 		fmt.Fprintf(c.err, "%s: %v\n", name, err)
 		return 2
 	}
-	var dropped droppedArguments
-	given := helpFlag(args[1:])
-	if name == asRatelimit {
-		given, dropped = knownArguments(parser.Model, given)
+	var dropped ignoredArguments
+	given := rewriteHelpCommand(args[1:])
+	if name == ratelimitProgram {
+		given, dropped = splitArguments(parser.Model, given)
 	}
 	command, err := parser.Parse(given)
 	if exit >= 0 && printed.err == nil { // --help has printed
 		return exit
 	}
 	if err := cmp.Or(err, printed.err); err != nil {
-		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for what is accepted.\n", name, err, hint(err), invoked(args, name, err))
+		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for what is accepted.\n", name, err, suggestion(err), commandName(args, name, err))
 		return 2
 	}
 	err = command.Run(dropped)

@@ -68,37 +68,37 @@ func (s *serveCmd) BeforeResolve(ctx *kong.Context) (err error) {
 	return err
 }
 
-func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments) error {
+func (s *serveCmd) Run(ctx context.Context, c console, dropped ignoredArguments) error {
 	// The reader of the log may go away. Without this a write to its broken pipe would
 	// end the service.
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := signalContext(ctx)
 	defer stop()
-	return s.environment.Blame(s.run(ctx, c, dropped))
+	return s.environment.NameVariables(s.run(ctx, c, dropped))
 }
 
 // run logs through a queue, so that neither requests nor the end wait for the log's
 // reader.
-func (s *serveCmd) run(ctx context.Context, c console, dropped droppedArguments) error {
+func (s *serveCmd) run(ctx context.Context, c console, dropped ignoredArguments) error {
 	queue := telemetry.NewLogQueue(c.err)
 	go queue.Run()
 	err := s.serveAndLog(ctx, queue, dropped)
-	if !queue.Close(logPatience) && err != nil {
+	if !queue.Close(logFlushTimeout) && err != nil {
 		return errFailed // to tell more would wait as the log does
 	}
 	return err
 }
 
-func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dropped droppedArguments) error {
+func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dropped ignoredArguments) error {
 	logger, err := telemetry.NewLogger(log, s.LogLevel, s.LogFormat)
 	if err != nil {
 		return err
 	}
 	logger.Info("starting", zap.String("version", version()))
-	process.PaceCollector()
-	dropped.report(logger)
+	process.TuneGC()
+	dropped.log(logger)
 	s.environment.Report(logger)
-	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.Tags, Milliseconds: s.ResponseTimeMilliseconds, Build: thisBuild(), Started: time.Now().UTC()})
+	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.Tags, Milliseconds: s.ResponseTimeMilliseconds, Build: currentBuild(), Started: time.Now().UTC()})
 	if err != nil {
 		return err
 	}
@@ -114,9 +114,9 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		return s.serve(ctx, group, d)
 	})
 	if d.store != nil {
-		group.Go(until(needed, d.store.Run))
+		group.Go(task(needed, d.store.Run))
 	}
-	return endWithin(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+endingSlack, group.Wait)
+	return waitForShutdown(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+shutdownMargin, group.Wait)
 }
 
 // daemon is what serve builds from its flags before it loads rules.
@@ -137,10 +137,10 @@ func (s *serveCmd) build(d *daemon) (err error) {
 	if counters.Key, err = s.Store.identityKey(); err != nil {
 		return err
 	}
-	if d.table, d.state, err = s.State.open(counters, d.metrics, d.logger); err != nil {
+	if d.table, d.state, err = s.State.openTable(counters, d.metrics, d.logger); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
-	process.BoundMemory(d.table.Stats().Bytes, d.logger)
+	process.SetMemoryLimit(d.table.Stats().Bytes, d.logger)
 	d.metrics.WatchTable(func() telemetry.TableStats { return tableStats(d.table) })
 	if d.store, err = s.Store.open(d.table, d.metrics, d.logger); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (s *serveCmd) build(d *daemon) (err error) {
 		return err
 	}
 	settings.Tables, settings.TableMetrics = d.tables, ruleset.NewTableMetrics(d.metrics, d.tables)
-	if err := s.Store.use(d.store, &settings); err != nil {
+	if err := s.Store.configureDecider(d.store, &settings); err != nil {
 		return err
 	}
 	d.service = answer.NewService(settings, d.table, d.metrics)
@@ -194,13 +194,13 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) 
 	}
 	defer stopStatsd()
 	options := s.Server
-	options.Optional = s.environment.Unasked("http-addr", "debug-addr", "metrics-addr")
+	options.Optional = s.environment.DefaultAddrs("http-addr", "debug-addr", "metrics-addr")
 	limits := &options.Limits
-	limits.MaxConnections, limits.MaxHTTPConnections = process.Connections(limits.MaxConnections, limits.MaxHTTPConnections, d.logger)
-	if options.TLS, err = s.TLS.server(d.metrics, d.logger); err != nil {
+	limits.MaxConnections, limits.MaxHTTPConnections = process.ConnectionLimits(limits.MaxConnections, limits.MaxHTTPConnections, d.logger)
+	if options.TLS, err = s.TLS.serverTLS(d.metrics, d.logger); err != nil {
 		return err
 	}
-	if err := s.Debug.secure(ctx, group, &options, d.metrics, d.logger); err != nil {
+	if err := s.Debug.configureTLS(ctx, group, &options, d.metrics, d.logger); err != nil {
 		return err
 	}
 	tracing, stopTracing, err := s.Tracing.start(ctx, d.metrics, d.logger)
@@ -214,7 +214,7 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) 
 		options.Name, _ = os.Hostname() // it is for people
 	}
 	if d.store != nil {
-		if s.Store.await(ctx, group, d.store.Await, d.logger); ctx.Err() != nil {
+		if s.Store.awaitStore(ctx, group, d.store.Await, d.logger); ctx.Err() != nil {
 			return nil
 		}
 	}
@@ -223,7 +223,7 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) 
 		return err
 	}
 	if options.TLS != nil {
-		group.Go(until(ctx, options.TLS.Run))
+		group.Go(task(ctx, options.TLS.Run))
 	}
 	defer d.state.start(ctx)()
 	return srv.Run(ctx)
@@ -261,7 +261,7 @@ func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *d
 	if err := d.loader.Follow(ctx, group, nil); err != nil { // the files of tables
 		return err
 	}
-	x, err := s.XDS.newXDS(d, s.compileOptions(d))
+	x, err := s.XDS.newClient(d, s.compileOptions(d))
 	if err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *d
 	if s.XDS.StartWithout {
 		return nil
 	}
-	if err := x.await(ctx); err != nil && s.OnBadStart == "exit" {
+	if err := x.awaitFirst(ctx); err != nil && s.OnBadStart == "exit" {
 		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", err)
 	}
 	return nil

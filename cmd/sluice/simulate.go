@@ -43,7 +43,7 @@ type simulateCmd struct {
 }
 
 func (k *simulateCmd) Validate() (err error) {
-	if err := stdinOnce(k.Logs, k.Config, k.Against, k.Envoy); err != nil {
+	if err := checkStdinOnce(k.Logs, k.Config, k.Against, k.Envoy); err != nil {
 		return err
 	}
 	o := &k.options
@@ -105,10 +105,10 @@ func parseMoment(text string) (time.Time, error) {
 }
 
 func (k *simulateCmd) Run(ctx context.Context, c console) error {
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := signalContext(ctx)
 	defer stop()
 	m := newMeter(c.err, k.Logs, time.Now())
-	defer m.end()
+	defer m.stop()
 	ended := make(chan error, 1)
 	go func() { ended <- k.simulate(ctx, c, m) }()
 	select {
@@ -125,9 +125,9 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	if err != nil {
 		return err
 	}
-	var out page
+	var out reportFile
 	if k.Report != "" {
-		if out, err = newPage(k.Report, slices.Concat(k.Logs, k.Config, k.Against, k.Envoy)); err != nil {
+		if out, err = newReportFile(k.Report, slices.Concat(k.Logs, k.Config, k.Against, k.Envoy)); err != nil {
 			return fmt.Errorf("--report %s: %w", k.Report, err)
 		}
 	}
@@ -135,7 +135,7 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 		o.Progress = func(p simulate.Progress) { m.show(time.Now(), p) }
 	}
 	report, err := simulate.Run(ctx, o)
-	m.end()
+	m.stop()
 	if err != nil {
 		return err
 	}

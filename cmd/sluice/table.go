@@ -28,19 +28,19 @@ type tableCmd struct {
 	Import tableImportCmd `cmd:"" help:"Put all rows of a file. Other rows stay."`
 }
 
-// tableAddr says whom to ask.
-type tableAddr struct {
-	Addr     string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"The debug listener of a running sluice."`
-	askFlags `embed:""`
+// tableClientFlags says whom to ask.
+type tableClientFlags struct {
+	Addr             string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"The debug listener of a running sluice."`
+	debugClientFlags `embed:""`
 }
 
-// ask calls ask with what asks the debug listener.
-func (t *tableAddr) ask(ask func(*client.Debug) error) error {
-	client, err := t.asker(t.Addr)
+// withClient calls ask with what asks the debug listener.
+func (t *tableClientFlags) withClient(withClient func(*client.Debug) error) error {
+	client, err := t.debugClient(t.Addr)
 	if err != nil {
 		return err
 	}
-	if err := ask(client); err != nil {
+	if err := withClient(client); err != nil {
 		return fmt.Errorf("ask %s: %w", t.Addr, err)
 	}
 	return nil
@@ -53,16 +53,16 @@ type rowArguments struct {
 }
 
 type tableListCmd struct {
-	tableAddr `embed:""`
+	tableClientFlags `embed:""`
 
 	Name string `arg:"" optional:"" help:"The table."`
 }
 
 func (t *tableListCmd) Run(ctx context.Context, c console) error {
 	if t.Name != "" {
-		return t.rows(ctx, c)
+		return t.writeRows(ctx, c)
 	}
-	return t.ask(func(debug *client.Debug) error {
+	return t.withClient(func(debug *client.Debug) error {
 		report, err := debug.Tables(ctx)
 		if err != nil {
 			return err
@@ -75,10 +75,10 @@ func (t *tableListCmd) Run(ctx context.Context, c console) error {
 	})
 }
 
-// rows lists the rows of a table, sorted by their keys.
-func (t *tableListCmd) rows(ctx context.Context, c console) error {
+// writeRows lists the rows of a table, sorted by their keys.
+func (t *tableListCmd) writeRows(ctx context.Context, c console) error {
 	var text bytes.Buffer
-	err := t.ask(func(debug *client.Debug) error { return debug.Rows(ctx, t.Name, &text) })
+	err := t.withClient(func(debug *client.Debug) error { return debug.Rows(ctx, t.Name, &text) })
 	if err != nil || text.Len() == 0 {
 		return err
 	}
@@ -99,12 +99,12 @@ func (t *tableListCmd) rows(ctx context.Context, c console) error {
 }
 
 type tableGetCmd struct {
-	tableAddr    `embed:""`
-	rowArguments `embed:""`
+	tableClientFlags `embed:""`
+	rowArguments     `embed:""`
 }
 
 func (t *tableGetCmd) Run(ctx context.Context, c console) error {
-	return t.ask(func(debug *client.Debug) error {
+	return t.withClient(func(debug *client.Debug) error {
 		report, err := debug.Row(ctx, http.MethodGet, t.Name, t.Key)
 		if err == nil {
 			fmt.Fprintln(c.out, report.Row)
@@ -114,8 +114,8 @@ func (t *tableGetCmd) Run(ctx context.Context, c console) error {
 }
 
 type tableSetCmd struct {
-	tableAddr    `embed:""`
-	rowArguments `embed:""`
+	tableClientFlags `embed:""`
+	rowArguments     `embed:""`
 
 	Columns   string  `placeholder:"A,B" help:"For the first row of a table: which entries its key is. Default: the last entry of the rule that names the table."`
 	Limit     *uint32 `name:"requests-per-unit" short:"r" placeholder:"N" help:"Requests in a window; 0 denies all."`
@@ -139,7 +139,7 @@ func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 	if t.Unlimited {
 		row.Set("unlimited", "true")
 	}
-	return t.ask(func(debug *client.Debug) error {
+	return t.withClient(func(debug *client.Debug) error {
 		report, err := debug.PutRow(ctx, t.Name, t.Key, t.Columns, row)
 		if err != nil {
 			return err
@@ -154,12 +154,12 @@ func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 }
 
 type tableDeleteCmd struct {
-	tableAddr    `embed:""`
-	rowArguments `embed:""`
+	tableClientFlags `embed:""`
+	rowArguments     `embed:""`
 }
 
 func (t *tableDeleteCmd) Run(ctx context.Context, c console) error {
-	return t.ask(func(debug *client.Debug) error {
+	return t.withClient(func(debug *client.Debug) error {
 		report, err := debug.Row(ctx, http.MethodDelete, t.Name, t.Key)
 		if err == nil {
 			fmt.Fprintf(c.out, "%s %s: none, was %s\n", t.Name, strings.Join(t.Key, "/"), report.Was)
@@ -169,7 +169,7 @@ func (t *tableDeleteCmd) Run(ctx context.Context, c console) error {
 }
 
 type tableImportCmd struct {
-	tableAddr `embed:""`
+	tableClientFlags `embed:""`
 
 	Name string `arg:"" help:"The table."`
 	File string `arg:"" help:"CSV with a header, or JSON lines; - for standard input."`
@@ -197,7 +197,7 @@ func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 		fmt.Fprintln(c.err, d)
 	}
 	put := 0
-	err := t.ask(func(debug *client.Debug) error {
+	err := t.withClient(func(debug *client.Debug) error {
 		for part, n := range rows.Parts(importBytes) {
 			if err := debug.PostRows(ctx, t.Name, part); err != nil {
 				return fmt.Errorf("%w; %s were put before", err, rules.Count(put, "row"))

@@ -81,7 +81,7 @@ func (s *serveCmd) openJournals(loader *ruleset.Loader) (closeAll func(), err er
 		name := s.Tables.Table[without].name
 		return closeAll, fmt.Errorf("--table %s has no source: write --table %[1]s=PATH, or name a directory with --tables-dir", name)
 	}
-	outliveFileLimit()
+	ignoreFileSizeSignal()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return closeAll, fmt.Errorf("--tables-dir: %w", err)
 	}

@@ -45,8 +45,8 @@ func (f *tlsFlags) check(jsonAddr string) error {
 	return err
 }
 
-// server returns what secures the gRPC listener, nil for plain text.
-func (f *tlsFlags) server(m *telemetry.Metrics, logger *zap.Logger) (*access.TLS, error) {
+// serverTLS returns what secures the gRPC listener, nil for plain text.
+func (f *tlsFlags) serverTLS(m *telemetry.Metrics, logger *zap.Logger) (*access.TLS, error) {
 	if f.Cert == "" {
 		return nil, nil
 	}

@@ -36,7 +36,7 @@ func (c Completion) Write(w io.Writer) error {
 	if c.Files {
 		b.WriteString(":files\n")
 	}
-	if c.Open {
+	if c.NoSpace {
 		b.WriteString(":open\n")
 	}
 	_, err := io.WriteString(w, b.String())
