@@ -17,15 +17,15 @@ import (
 )
 
 type checkCmd struct {
-	Paths     []string `arg:"" name:"path" help:"Files or directories of rules, or of ConfigMaps with rules, loaded together as serve would; - is standard input."`
-	Strict    bool     `help:"Fail on warnings too."`
-	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
-	All       bool     `help:"Print each limit and each warning, however many there are. Default: if there are many, how many of each kind."`
-	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"text for people, json for programs, github for annotations of GitHub Actions, sarif for code scanners."`
-	Watch     bool     `short:"w" help:"Check again whenever the files change, until a signal comes."`
+	Paths     []string `arg:"" name:"path" help:"Rule files, directories of rule files, or ConfigMaps with rules, loaded together as by serve. - is standard input."`
+	Strict    bool     `help:"Exit with an error if there are warnings."`
+	Quiet     bool     `short:"q" help:"Print only errors and warnings."`
+	All       bool     `help:"Print every limit and every warning. Default: a summary if there are many."`
+	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"Output format: text, json, github (annotations of GitHub Actions) or sarif (code scanners)."`
+	Watch     bool     `short:"w" help:"Check again whenever the files change, until interrupted."`
 	ruleFlags `embed:""`
-	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Say which name counters have in a store with serve --store-names, and why."`
-	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name without a rule, or grant to nobody."`
+	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Print the name of each counter with serve --store-names, and the reason for it."`
+	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn about domains in serve --grpc-allow that have no rules, and about domains that it grants to no client."`
 
 	allow *access.AllowList
 }

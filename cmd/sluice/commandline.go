@@ -92,7 +92,7 @@ func completeHelp(k *kong.Kong) error {
 
 func appendDefault(v *kong.Value) {
 	if v.Default != "" && !v.IsBool() && !strings.Contains(v.Help, "Default") {
-		v.Help += " Default " + v.Default + "."
+		v.Help += " Default: " + v.Default + "."
 	}
 }
 
@@ -126,14 +126,14 @@ const ratelimitProgram = "ratelimit"
 var serveGroups = []kong.Group{
 	{Key: "rules", Title: "Rules:"},
 	{Key: "xds", Title: "Rules from a management server (xDS):"},
-	{Key: "listeners", Title: "Listeners, each off if empty; port 0 picks a free one:"},
-	{Key: "tls", Title: "TLS of the rate-limit service; changed files are taken without a restart:"},
-	{Key: "debug", Title: "The debug listener from other machines, over TLS; changed files are taken without a restart:"},
+	{Key: "listeners", Title: "Listeners (an empty address disables one, port 0 selects a free port):"},
+	{Key: "tls", Title: "TLS of the rate limit service (files are reloaded when they change):"},
+	{Key: "debug", Title: "Remote access to the debug listener (files are reloaded when they change):"},
 	{Key: "decisions", Title: "Decisions:"},
-	{Key: "store", Title: "Counters that replicas share:"},
-	{Key: "replies", Title: "Replies:"},
-	{Key: "bounds", Title: "Bounds:"},
-	{Key: "state", Title: "Counters over a restart:"},
+	{Key: "store", Title: "Shared store:"},
+	{Key: "replies", Title: "Responses:"},
+	{Key: "bounds", Title: "Resource limits:"},
+	{Key: "state", Title: "State file:"},
 	{Key: "statsd", Title: "StatsD:"},
 	{Key: "tracing", Title: "Tracing:"},
 	{Key: "process", Title: "Process:"},

@@ -12,8 +12,8 @@ import (
 )
 
 type completionCmd struct {
-	Shell string   `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
-	Words []string `arg:"" optional:"" passthrough:"" hidden:"" help:"Behind --, the words of a command line after the program's name; what may stand in place of the last one is printed."`
+	Shell string   `arg:"" enum:"bash,zsh,fish" help:"Shell: bash, zsh or fish."`
+	Words []string `arg:"" optional:"" passthrough:"" hidden:"" help:"Words of the command line to complete (after --). Prints candidates for the last word."`
 }
 
 func (k completionCmd) Run(c console, app *kong.Kong) error {

@@ -8,11 +8,11 @@ import (
 )
 
 type envoyCheckCmd struct {
-	Envoy     []string `arg:"" help:"Envoy's configuration: a bootstrap, xDS resources, the answer of /config_dump, or EnvoyFilters of Istio, whole or in parts. Several files are one configuration; - is standard input."`
-	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
-	Strict    bool     `help:"Fail on warnings too."`
-	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
-	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"text for people, json for programs, github for annotations of GitHub Actions, sarif for code scanners."`
+	Envoy     []string `arg:"" help:"Envoy configuration: a bootstrap, xDS resources, the response of /config_dump, or EnvoyFilters of Istio, complete or in parts. Several files form one configuration. - is standard input."`
+	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
+	Strict    bool     `help:"Exit with an error if there are warnings."`
+	Quiet     bool     `short:"q" help:"Print only errors and warnings."`
+	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"Output format: text, json, github (annotations of GitHub Actions) or sarif (code scanners)."`
 	ruleFlags `embed:""`
 }
 

@@ -12,9 +12,9 @@ import (
 )
 
 type resetCmd struct {
-	Addr           string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"The debug listener of a running sluice."`
+	Addr           string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listener of a running service."`
 	live.Selection `embed:""`
-	Yes            bool `short:"y" help:"Do not ask first."`
+	Yes            bool `short:"y" help:"Do not ask for confirmation."`
 
 	debugClientFlags `embed:""`
 }

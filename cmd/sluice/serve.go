@@ -31,20 +31,20 @@ import (
 type serveCmd struct {
 	environment *environment.Environment
 
-	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated."`
-	ConfigPrefix string   `group:"rules" name:"config-prefix" hidden:"" help:"Of the files of --config only those whose path there, with dots for slashes, begins so."`
-	AllowEmpty   bool     `group:"rules" help:"Accept that there is no rule file, at the start or at a reload. Default: an error; under the name ratelimit a warning at the start."`
-	StartEmpty   bool     `group:"rules" name:"start-empty" hidden:"" default:"${startEmpty}" help:"Accept it at the start only."`
-	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"If the rules are bad at the start: exit, or serve errors until they are good."`
-	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules without them."`
-	MergeDomains bool     `group:"rules" help:"Merge files of one domain. Default: two files of one domain are an error."`
+	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated."`
+	ConfigPrefix string   `group:"rules" name:"config-prefix" hidden:"" help:"Load only the files of --config whose path, with dots for slashes, starts with this prefix."`
+	AllowEmpty   bool     `group:"rules" help:"Allow a configuration without rule files, at startup and on reload. Default: an error; a warning at startup if the program is named ratelimit."`
+	StartEmpty   bool     `group:"rules" name:"start-empty" hidden:"" default:"${startEmpty}" help:"As --allow-empty, but at startup only."`
+	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"What to do if rules fail to load at startup: exit, or serve (answer every request with an error until they load)."`
+	Defaults     string   `group:"rules" placeholder:"FILE" help:"File with default values of rule fields such as algorithm and burst."`
+	MergeDomains bool     `group:"rules" help:"Merge files with the same domain. Default: an error."`
 
 	Tables           tableFlags `embed:"" group:"rules"`
-	AllowEmptyTables bool       `group:"rules" help:"Accept that the file of a table that has rows changes to one without any. Default: that is an error, and the rows stay."`
+	AllowEmptyTables bool       `group:"rules" help:"Allow the file of a table to lose all of its rows. Default: an error, and the rows stay active."`
 
-	CalendarMonths bool `group:"decisions" help:"Months of rules and requests are those of the calendar in UTC, where rules do not say otherwise. Default: 30 days from the epoch on."`
+	CalendarMonths bool `group:"decisions" help:"Use calendar months in UTC as the windows of monthly limits, unless a rule says otherwise. Default: 30-day windows since the Unix epoch."`
 
-	AllOrNothing bool `group:"decisions" help:"Set all_or_nothing for all domains: a denied request charges nothing."`
+	AllOrNothing bool `group:"decisions" help:"If any limit denies a request, charge none of its counters (all_or_nothing), in all domains."`
 
 	Server   server.Options  `embed:""`
 	Settings answer.Settings `embed:""`
@@ -56,10 +56,10 @@ type serveCmd struct {
 	Tracing  tracingFlags    `embed:"" group:"tracing"`
 	State    stateFlags      `embed:"" group:"state"`
 
-	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters."`
-	ResponseTimeMilliseconds bool   `group:"process" help:"Measure ratelimit_service_response_time_seconds in milliseconds, in spite of its name, for dashboards that expect them."`
-	LogLevel                 string `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error."`
-	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Write lines for people, or JSON for programs."`
+	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters, outside the Go heap."`
+	ResponseTimeMilliseconds bool   `group:"process" help:"Report ratelimit_service_response_time_seconds in milliseconds, despite its name, for dashboards that expect them."`
+	LogLevel                 string `group:"process" default:"info" placeholder:"LEVEL" help:"Minimum level of log lines: debug, info, warn or error."`
+	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Log format: text or json."`
 }
 
 // BeforeResolve has the environment set the flags that the command line does not give.

@@ -18,9 +18,9 @@ import (
 
 // stateFlags say whether counters outlive the process.
 type stateFlags struct {
-	File     string        `name:"state-file" placeholder:"PATH" help:"Keep counters over a restart in this file. Its directory needs room for it twice, and must be written to by nobody else. Default none: a restart forgets them."`
-	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"How often counters are saved to --state-file, beside the end: what a crash loses at most."`
-	Leases   bool          `name:"state-file-leases" help:"Restore from --state-file what requests held, their places of concurrency and their reservations. Those that ended while sluice was down, or since the last save before a crash, then hold it until the limit's window or the ttl of its reserve ends. Default: it is free after a restart, so up to N requests run beside those of before."`
+	File     string        `name:"state-file" placeholder:"PATH" help:"File to save counters to, so that they survive a restart. Its directory needs space for two copies, and no other process may write to it. Default: none."`
+	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"Interval at which counters are saved to --state-file, besides the save at exit. A crash loses at most the hits of one interval."`
+	Leases   bool          `name:"state-file-leases" help:"Also restore leases (concurrency slots and reservations) from --state-file. A lease whose request ended while sluice was down, or after the last save before a crash, stays until the window of its limit or the ttl of its reserve ends. Default: leases are released, so up to N requests can run in addition to those from before the restart."`
 }
 
 func (f *stateFlags) check() error {

@@ -24,20 +24,20 @@ import (
 
 // storeFlags say where counters are that replicas share.
 type storeFlags struct {
-	URL                       string `name:"store" placeholder:"URL" help:"Count in a Redis (6.2 or later) or Valkey, together with all sluices that do: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: in this process's memory."`
-	AuthFile                  string `name:"store-auth-file" placeholder:"FILE" help:"The store's password, or user:password. Each new connection reads it anew."`
-	Auth                      string `name:"store-auth" hidden:"" help:"The same itself, for REDIS_AUTH: others on the machine see a command line."`
-	SentinelAuthFile          string `name:"store-sentinel-auth-file" placeholder:"FILE" help:"Sentinel's password, or user:password. Each new connection reads it anew."`
-	SentinelAuth              string `name:"store-sentinel-auth" hidden:"" help:"The same itself, for REDIS_SENTINEL_AUTH."`
-	PerSecond                 string `name:"store-per-second" placeholder:"URL" help:"Another store, for limits of one second. Default: they are with the others."`
-	PerSecondAuthFile         string `name:"store-per-second-auth-file" placeholder:"FILE" help:"Its password, or user:password. Each new connection reads it anew."`
-	PerSecondAuth             string `name:"store-per-second-auth" hidden:"" help:"The same itself, for REDIS_PERSECOND_AUTH."`
-	PerSecondSentinelAuthFile string `name:"store-per-second-sentinel-auth-file" placeholder:"FILE" help:"The password of its Sentinel, or user:password. Each new connection reads it anew."`
-	PerSecondSentinelAuth     string `name:"store-per-second-sentinel-auth" hidden:"" help:"The same itself, for REDIS_PERSECOND_SENTINEL_AUTH."`
+	URL                       string `name:"store" placeholder:"URL" help:"Redis (6.2 or later) or Valkey that stores the counters, shared by all replicas: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: counters are in memory."`
+	AuthFile                  string `name:"store-auth-file" placeholder:"FILE" help:"File with the password of the store, or user:password. Read for each new connection."`
+	Auth                      string `name:"store-auth" hidden:"" help:"Password of the store, for REDIS_AUTH. Visible to other users in the process list."`
+	SentinelAuthFile          string `name:"store-sentinel-auth-file" placeholder:"FILE" help:"File with the password of Sentinel, or user:password. Read for each new connection."`
+	SentinelAuth              string `name:"store-sentinel-auth" hidden:"" help:"Password of Sentinel, for REDIS_SENTINEL_AUTH."`
+	PerSecond                 string `name:"store-per-second" placeholder:"URL" help:"Separate store for limits with a window of one second. Default: --store."`
+	PerSecondAuthFile         string `name:"store-per-second-auth-file" placeholder:"FILE" help:"File with the password of --store-per-second, or user:password. Read for each new connection."`
+	PerSecondAuth             string `name:"store-per-second-auth" hidden:"" help:"Password of --store-per-second, for REDIS_PERSECOND_AUTH."`
+	PerSecondSentinelAuthFile string `name:"store-per-second-sentinel-auth-file" placeholder:"FILE" help:"File with the password of the Sentinel of --store-per-second, or user:password. Read for each new connection."`
+	PerSecondSentinelAuth     string `name:"store-per-second-sentinel-auth" hidden:"" help:"Password of the Sentinel of --store-per-second, for REDIS_PERSECOND_SENTINEL_AUTH."`
 	redis.TLS                 `embed:""`
 	store.Options             `embed:""`
-	Names                     string `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters: exact, with no value of a client in them; or those of envoyproxy/ratelimit where they can mean one counter only, so that both count together. sluice check --store-names says where. Default exact, or ratelimit if REDIS_URL names the store."`
-	HashKeyFile               string `name:"hash-key-file" placeholder:"FILE" help:"A secret of 16 to 4096 bytes that counters' names in the store are hashed with, so that who reads the store cannot try values. All replicas must have the same. It is read at the start only. Default none."`
+	Names                     string `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters in the store: exact, which contain no client values, or ratelimit, those of envoyproxy/ratelimit where they are unambiguous, so that both programs share counters (see sluice check --store-names). Default: exact; ratelimit if REDIS_URL sets the store."`
+	HashKeyFile               string `name:"hash-key-file" placeholder:"FILE" help:"File with a secret of 16 to 4096 bytes for hashing the names of counters, so that someone with access to the store cannot guess client values. Must be the same on all replicas. Read at startup only. Default: none."`
 }
 
 // A storeURL is a flag that says where a store is, with its passwords and the flags that name their files.

@@ -21,16 +21,16 @@ import (
 
 // tableCmd shows and changes the tables of a running sluice.
 type tableCmd struct {
-	List   tableListCmd   `cmd:"" help:"All tables, or all rows of one as CSV."`
-	Get    tableGetCmd    `cmd:"" help:"One row."`
-	Set    tableSetCmd    `cmd:"" help:"Put a row, which is in force at once."`
-	Delete tableDeleteCmd `cmd:"" help:"Remove a row: the rule's own number holds."`
-	Import tableImportCmd `cmd:"" help:"Put all rows of a file. Other rows stay."`
+	List   tableListCmd   `cmd:"" help:"List the tables, or the rows of one as CSV."`
+	Get    tableGetCmd    `cmd:"" help:"Print a row."`
+	Set    tableSetCmd    `cmd:"" help:"Set a row. Takes effect immediately."`
+	Delete tableDeleteCmd `cmd:"" help:"Delete a row. The limit of the rule applies again."`
+	Import tableImportCmd `cmd:"" help:"Import rows from a file. Other rows are kept."`
 }
 
 // tableClientFlags says whom to ask.
 type tableClientFlags struct {
-	Addr             string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"The debug listener of a running sluice."`
+	Addr             string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listener of a running service."`
 	debugClientFlags `embed:""`
 }
 
@@ -48,14 +48,14 @@ func (t *tableClientFlags) withClient(withClient func(*client.Debug) error) erro
 
 // rowArguments name a row.
 type rowArguments struct {
-	Name string   `arg:"" help:"The table."`
-	Key  []string `arg:"" sep:"none" help:"The values of its key columns."`
+	Name string   `arg:"" help:"Name of the table."`
+	Key  []string `arg:"" sep:"none" help:"Values of the key columns."`
 }
 
 type tableListCmd struct {
 	tableClientFlags `embed:""`
 
-	Name string `arg:"" optional:"" help:"The table."`
+	Name string `arg:"" optional:"" help:"Name of the table."`
 }
 
 func (t *tableListCmd) Run(ctx context.Context, c console) error {
@@ -117,12 +117,12 @@ type tableSetCmd struct {
 	tableClientFlags `embed:""`
 	rowArguments     `embed:""`
 
-	Columns   string  `placeholder:"A,B" help:"For the first row of a table: which entries its key is. Default: the last entry of the rule that names the table."`
-	Limit     *uint32 `name:"requests-per-unit" short:"r" placeholder:"N" help:"Requests in a window; 0 denies all."`
-	Unit      string  `placeholder:"UNIT" help:"Another window than the rule's: second, minute, hour, day, week, month or year. It has a counter of its own."`
-	Burst     uint32  `placeholder:"N" help:"The burst of a token bucket. Default: in proportion to the rule's."`
-	Unlimited bool    `help:"No limit."`
-	As        string  `placeholder:"NAME" help:"The name of a series of metrics, which rows may share."`
+	Columns   string  `placeholder:"A,B" help:"Key columns of a new table. Default: the last entry of the rule that names the table."`
+	Limit     *uint32 `name:"requests-per-unit" short:"r" placeholder:"N" help:"Requests per window. 0 denies all."`
+	Unit      string  `placeholder:"UNIT" help:"Window, if not the rule's: second, minute, hour, day, week, month or year. It has a separate counter."`
+	Burst     uint32  `placeholder:"N" help:"Burst of a token bucket. Default: in proportion to the rule's."`
+	Unlimited bool    `help:"Do not limit this key."`
+	As        string  `placeholder:"NAME" help:"Name of the metrics series of the row. Rows can share one."`
 }
 
 func (t *tableSetCmd) Run(ctx context.Context, c console) error {
@@ -171,8 +171,8 @@ func (t *tableDeleteCmd) Run(ctx context.Context, c console) error {
 type tableImportCmd struct {
 	tableClientFlags `embed:""`
 
-	Name string `arg:"" help:"The table."`
-	File string `arg:"" help:"CSV with a header, or JSON lines; - for standard input."`
+	Name string `arg:"" help:"Name of the table."`
+	File string `arg:"" help:"CSV file with a header, or JSON Lines file. - is standard input."`
 }
 
 // importBytes is how much CSV is put at once, less than the debug listener takes.

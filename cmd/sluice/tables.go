@@ -17,8 +17,8 @@ import (
 
 // tableFlags name tables, whose rows have numbers of limits.
 type tableFlags struct {
-	Table     []tableFlag `placeholder:"NAME[=PATH]" sep:"none" help:"Numbers by key for rules that name this table: a file, CSV with a header or JSON lines, or without PATH one in --tables-dir that is changed row by row; may be repeated."`
-	TablesDir string      `placeholder:"DIR" help:"Directory of tables that are changed row by row; it is made if it is not there. It must be written to by nobody else."`
+	Table     []tableFlag `placeholder:"NAME[=PATH]" sep:"none" help:"Table of limits by key, for rules that name it: NAME=PATH for a CSV (with a header) or JSON Lines file, or NAME for a table in --tables-dir. May be repeated."`
+	TablesDir string      `placeholder:"DIR" help:"Directory of the tables that are changed row by row; created if it does not exist. No other process may write to it."`
 }
 
 // tableFlag is a table and its file, if it has one.

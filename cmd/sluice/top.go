@@ -13,10 +13,10 @@ import (
 )
 
 type topCmd struct {
-	Addr     []string      `default:"127.0.0.1:6070" placeholder:"ADDR,..." help:"The debug listener of a running sluice. Of several, what they say is added up."`
-	Once     bool          `help:"Print the state once and end. Default where standard output is no terminal."`
-	Output   string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs, once."`
-	Interval time.Duration `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Time between two looks."`
+	Addr     []string      `default:"127.0.0.1:6070" placeholder:"ADDR,..." help:"Debug listener of a running service. The figures of several are added up."`
+	Once     bool          `help:"Print the state once and exit. Default if standard output is not a terminal."`
+	Output   string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json. json prints the state once."`
+	Interval time.Duration `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Refresh interval."`
 
 	debugClientFlags `embed:""`
 }

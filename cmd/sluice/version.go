@@ -45,7 +45,7 @@ func buildOf(release, revision, commitDate string, info *debug.BuildInfo) teleme
 }
 
 type versionCmd struct {
-	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
+	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json."`
 }
 
 func (v versionCmd) Run(c console) error {

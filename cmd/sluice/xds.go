@@ -23,13 +23,13 @@ import (
 type xdsFlags struct {
 	xds.Options `embed:"" prefix:"xds-"`
 
-	StartWithout bool     `name:"start-without-rules" help:"Listen at once, and answer errors until the first rules come. Default: wait for them."`
-	Header       []string `name:"xds-header" sep:"none" placeholder:"NAME=VALUE" help:"Header of the call to the server; may be repeated."`
-	TLS          bool     `name:"xds-tls" help:"Speak TLS."`
-	CA           string   `name:"xds-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the server's certificate. Default: the system's."`
-	SAN          string   `name:"xds-san" placeholder:"NAME" help:"DNS name or IP address that the server's certificate must carry. Default: the host of --xds-addr."`
-	Cert         string   `name:"xds-cert" placeholder:"FILE" help:"Certificate to show to the server, in PEM."`
-	Key          string   `name:"xds-key" placeholder:"FILE" help:"Its key."`
+	StartWithout bool     `name:"start-without-rules" help:"Listen before the first rules arrive, and answer requests with an error until then. Default: wait for the rules."`
+	Header       []string `name:"xds-header" sep:"none" placeholder:"NAME=VALUE" help:"Header to send to the management server. May be repeated."`
+	TLS          bool     `name:"xds-tls" help:"Use TLS."`
+	CA           string   `name:"xds-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificate of the server. Default: those of the system."`
+	SAN          string   `name:"xds-san" placeholder:"NAME" help:"DNS name or IP address that the certificate of the server must contain. Default: the host of --xds-addr."`
+	Cert         string   `name:"xds-cert" placeholder:"FILE" help:"Client certificate (PEM)."`
+	Key          string   `name:"xds-key" placeholder:"FILE" help:"Private key of --xds-cert."`
 }
 
 func (f *xdsFlags) check(configGiven bool) (err error) {

@@ -37,7 +37,7 @@ func (c Completion) Write(w io.Writer) error {
 		b.WriteString(":files\n")
 	}
 	if c.NoSpace {
-		b.WriteString(":open\n")
+		b.WriteString(":nospace\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
