@@ -171,7 +171,7 @@ var Definitions = []Definition{
 		Remedy:   "point Envoy's cluster at port 8081, or at the port of --grpc-addr if that is another",
 	},
 	{
-		Code: Draining, Level: zapcore.InfoLevel, Docs: "docs/kubernetes.md#the-end-of-a-pod",
+		Code: Draining, Level: zapcore.InfoLevel, Docs: "docs/kubernetes.md#termination-of-a-pod",
 		Sentence: "draining",
 		Remedy:   "none is needed: the process ends by itself",
 	},
