@@ -76,7 +76,7 @@ var Definitions = []Definition{
 		Remedy:   "correct the lines of the file that the condition names",
 	},
 	{
-		Code: TableNotSaved, Level: zapcore.ErrorLevel, Docs: "docs/tables.md#one-by-one",
+		Code: TableNotSaved, Level: zapcore.ErrorLevel, Docs: "docs/tables.md#row-by-row",
 		Sentence: "a table cannot be saved: changes of its rows are refused until it can be",
 		Remedy:   "make room on the disk of --tables-dir, and check that this user can write there",
 	},
