@@ -47,9 +47,6 @@ func (k *checker) service(f *filter) {
 	if at := f.config.Field("timeout"); at.There() && f.timeout() > 0 && f.timeout() < leastTimeout {
 		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, which a pause of a node outlasts, and then %s: set timeout: 0.25s", f.timeout(), f.unanswered())
 	}
-	if (f.whole || len(k.config.clusters) > 0 && k.config.fragments == nil) && !f.config.Field("rate_limit_service").There() {
-		k.report(Cluster, rules.Error, f.node.Pos(), "the filter has no rate_limit_service, without which Envoy rejects it: add rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }")
-	}
 	if len(k.config.clusters) == 0 {
 		return // Envoy's configuration is not whole
 	}

@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -14,8 +15,6 @@ type filter struct {
 	name, typeName string
 	// disabled says that it acts only on routes that enable it.
 	disabled bool
-	// whole says that an EnvoyFilter adds the filter, so that all of it is known.
-	whole bool
 	// config is the typed_config.
 	config *tree.Node
 	// policies are the rate limit filter's own rate_limits.
@@ -40,6 +39,16 @@ func (f *filter) configure(typedConfig *tree.Node) {
 func (f *filter) domain() string { return f.config.Field("domain").Text }
 
 func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
+
+// comesLater reports whether the configuration of a rate limit filter is in no file, but comes by config_discovery.
+func (f *filter) comesLater() bool {
+	for n := range f.node.At("config_discovery", "type_urls").Elements() {
+		if f.typeName == "" && strings.HasSuffix(n.Text, "/"+api.RateLimit) {
+			return true
+		}
+	}
+	return false
+}
 
 // levels are where a filter's configuration for a route can stand, the most specific first.
 func levels(t *table, h *virtualHost, r *route) []*tree.Node {

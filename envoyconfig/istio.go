@@ -44,15 +44,6 @@ func (c *Config) patch(p *istio.Patch) {
 		c.judge.Wrong = append(c.judge.Wrong, fmt.Errorf("%v: "+format, append([]any{at.Pos()}, args...)...))
 	}
 	switch {
-	case p.ApplyTo == istio.HTTPFilter && p.Whole():
-		newFilter(p.Value).judge(&c.judge)
-	case p.ApplyTo == istio.VirtualHost:
-		if at := p.Value.Field("route"); at.There() {
-			wrong(at, "a virtual host has no field route, and istiod drops it: put its rate_limits into value, or write applyTo: HTTP_ROUTE")
-		}
-		c.judge.Expect(p.Value, api.Snippet)
-	case p.ApplyTo == istio.HTTPRoute:
-		c.judge.Expect(p.Value.Field("route"), api.Snippet)
 	case p.ApplyTo == istio.NetworkFilter:
 		typeName, config := p.Value.Field("typed_config").Typed()
 		if typeName == api.RateLimit || typeName == api.RateLimitQuota {
@@ -85,8 +76,7 @@ func (c *Config) applyPatches() {
 		m.table.hosts = append(m.table.hosts, parts.table.hosts...)
 		m.table.node = istio.Merge(parts.table.node, m.table.node)
 		for _, added := range chain.HTTPFilters() {
-			f := newFilter(added.Node)
-			f.whole = added.Whole
+			f := newFilter(added)
 			if f.name == istio.Router && f.typeName == "" {
 				f.typeName = api.Router
 			}

@@ -33,7 +33,6 @@ func Read(files []File) (*Config, error) {
 	c.sources = nil
 	c.judgeClusters()
 	c.judge.Conclude(c.release, c.allowsDeprecated, len(c.clusters) > 0)
-	c.judge.Wrong = distinct(c.judge.Wrong)
 	if len(c.judge.Wrong) > 0 {
 		return nil, errors.Join(c.judge.Wrong...)
 	}
@@ -44,16 +43,6 @@ func Read(files []File) (*Config, error) {
 	c.applyPatches()
 	c.others()
 	return c, nil
-}
-
-// distinct returns the errors without those that say the same again: parts of patches are judged twice.
-func distinct(all []error) []error {
-	seen := map[string]bool{}
-	return slices.DeleteFunc(all, func(err error) bool {
-		again := seen[err.Error()]
-		seen[err.Error()] = true
-		return again
-	})
 }
 
 // file takes in a file.

@@ -91,16 +91,6 @@ func (c *Config) listener(n *tree.Node) {
 func (c *Config) manager(n *tree.Node, listener string, connections []*filter) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
 		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, listener), connections: connections}
-		for _, f := range m.filters {
-			f.judge(&c.judge)
-		}
-		for _, u := range m.upgrades {
-			if u.own != nil {
-				for _, f := range u.own.filters {
-					f.judge(&c.judge)
-				}
-			}
-		}
 		c.managers = append(c.managers, m)
 	}
 }

@@ -198,7 +198,7 @@ func (f *fleet) settleLocked(what fate, a *ask) {
 	case a.foreign == "": // else its hits are given back
 		for _, d := range a.debts {
 			if a.call.Counted(d.Name) {
-				d.Less(d.Hits) // a debt of no hits, so that the key gets an expiry
+				d.Subtract(d.Hits) // a debt of no hits, so that the key gets an expiry
 			}
 		}
 	}

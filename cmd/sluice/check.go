@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/ruleset"
 )
 
 type checkCmd struct {
@@ -119,8 +120,8 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 	}
 	if set != nil {
 		diagnostics = append(diagnostics, descriptors.Advice(set, k.Names != "")...)
-		for _, odd := range adviseAllow(k.allow, set.Domains()) {
-			diagnostics = append(diagnostics, rules.Diagnostic{Severity: rules.Warning, Code: rules.GRPCAllow, Message: odd})
+		for _, advice := range ruleset.AllowListAdvice(k.allow, set.Domains()) {
+			diagnostics = append(diagnostics, rules.Diagnostic{Severity: rules.Warning, Code: rules.GRPCAllow, Message: advice})
 		}
 	}
 	wrong, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })

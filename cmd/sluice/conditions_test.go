@@ -9,10 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/ruleset"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -36,30 +43,25 @@ func expectActive(t *testing.T, m *telemetry.Metrics, when, want string) {
 	}
 }
 
-// TestConditionsOfRules has rules that do not load, at the start and later.
-func TestConditionsOfRules(t *testing.T) {
-	k := newKept(t)
-	take := func(when, rules, want string) {
-		t.Helper()
-		_ = k.takeRules(*k.rules(rules))
-		expectActive(t, k.metrics, when, want)
-	}
-	take("bad at the start", "bad", "rules_missing")
-	take("good", "user:a", "")
-	take("bad after good ones", "bad", "rules_rejected")
-	if lines := k.metrics.Conditions.Active(time.Now())[0].Lines; len(lines) != 1 || lines[0] != errBad.Error() {
-		t.Errorf("the lines are %q, want the error", lines)
-	}
-	take("other good ones", "path:b", "")
-	take("bad again", "bad", "rules_rejected")
-	_ = k.takeRules(source.Update{Set: k.service.Rules()})
-	expectActive(t, k.metrics, "the file is as before", "")
+// newTestDaemon returns a daemon that can load rules, and its log.
+func newTestDaemon(t *testing.T) (*daemon, *observer.ObservedLogs) {
+	t.Helper()
+	core, logs := observer.New(zap.InfoLevel)
+	metrics := servertest.Metrics(t)
+	d := &daemon{metrics: metrics, logger: metrics.Events.Watch(zap.New(core)), table: servertest.Table(t), tables: new(tables.Registry)}
+	d.service = answer.NewService(answer.Settings{Bounds: servertest.Bounds(answer.Bounds{})}, d.table, metrics)
+	d.loader = ruleset.New(ruleset.Options{Service: d.service, Tables: d.tables, Metrics: metrics, Logger: d.logger, Now: now})
+	return d, logs
 }
 
 // TestConditionsOfDefaults has a file of defaults that does not load, while the rules of the management server do.
 func TestConditionsOfDefaults(t *testing.T) {
-	k := newKept(t)
-	x, err := (&xdsFlags{Options: xds.Options{Target: "127.0.0.1:1"}}).newXDS(k.keeper, descriptors.Options{})
+	d, _ := newTestDaemon(t)
+	load := func(text string) {
+		t.Helper()
+		must.OK(t, d.loader.LoadRules(source.Update{Set: servertest.Compile(t, text)}))
+	}
+	x, err := (&xdsFlags{Options: xds.Options{Target: "127.0.0.1:1"}}).newXDS(d, descriptors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,68 +72,48 @@ func TestConditionsOfDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_ = k.takeRules(*k.rules("user:a"))
+	load("domain: a")
 	write("defalts: []\n")
 	group, ctx := errgroup.WithContext(t.Context())
 	t.Cleanup(func() { _ = group.Wait() })
 	good := make(chan struct{})
 	x.followDefaults(ctx, group, file, sync.OnceFunc(func() { close(good) }))
-	expectActive(t, k.metrics, "bad defaults", "rules_rejected")
-	_ = k.takeRules(*k.rules("path:b"))
-	expectActive(t, k.metrics, "good rules with the defaults before", "rules_rejected")
+	expectActive(t, d.metrics, "bad defaults", "rules_rejected")
+	load("domain: b")
+	expectActive(t, d.metrics, "good rules with the defaults before", "rules_rejected")
 	write("domain: d\nall_or_nothing: true\n")
 	<-good
-	expectActive(t, k.metrics, "good defaults", "")
-}
-
-// TestConditionsOfTables has a file of rows that does not load, and a journal that cannot be written.
-func TestConditionsOfTables(t *testing.T) {
-	k := newKept(t)
-	take := func(when, a, want string) {
-		t.Helper()
-		_ = k.take(source.Change{Tables: []source.TableUpdate{k.rows("a", a), k.rows("b", "path=1")}})
-		expectActive(t, k.metrics, when, want)
-	}
-	_ = k.takeRules(*k.rules("user:a path:b"))
-	take("a bad table and one that waits for it", "bad", "table_rejected table_rejected")
-	take("good", "user=1", "")
-
-	k.journalChanged("c", errors.New("no space"))
-	k.journalChanged("b", errors.New("no space"))
-	expectActive(t, k.metrics, "a full disk", "table_not_saved table_not_saved")
-	k.journalChanged("c", nil)
-	k.journalChanged("b", nil)
-	expectActive(t, k.metrics, "room on the disk", "")
+	expectActive(t, d.metrics, "good defaults", "")
 }
 
 // TestConditionsOfTheManagementServer has a server that cannot be reached for a while.
 func TestConditionsOfTheManagementServer(t *testing.T) {
-	k := newKept(t)
-	l := &xdsLog{logger: k.logger, metrics: k.metrics.XDS()}
+	d, logs := newTestDaemon(t)
+	l := &xdsLog{logger: d.logger, metrics: d.metrics.XDS()}
 	for range 2 {
 		for range 3 { // the log has the first of them
 			l.disconnected(errors.New("refused"), time.Second)
-			expectActive(t, k.metrics, "refused", "management_server_unavailable")
+			expectActive(t, d.metrics, "refused", "management_server_unavailable")
 		}
 		l.connected()
-		expectActive(t, k.metrics, "connected", "")
+		expectActive(t, d.metrics, "connected", "")
 	}
-	if n := k.logs.FilterMessage(telemetry.ManagementServerUnavailable.Define().Sentence).Len(); n != 2 {
+	if n := logs.FilterMessage(telemetry.ManagementServerUnavailable.Define().Sentence).Len(); n != 2 {
 		t.Errorf("the log has %d lines, want one for each absence", n)
 	}
 }
 
 // TestConditionsOfTheStore has two primaries, of which one comes back and one loses its slots to others.
 func TestConditionsOfTheStore(t *testing.T) {
-	k := newKept(t)
-	log := (&storeFlags{}).log(k.logger)
+	d, _ := newTestDaemon(t)
+	log := (&storeFlags{}).log(d.logger)
 	log.Away("a:1", redis.Kinds[0], errors.New("refused"), "")
 	log.Away("b:1", redis.Kinds[0], errors.New("refused"), "start it")
-	expectActive(t, k.metrics, "both", "store_unavailable store_unavailable")
+	expectActive(t, d.metrics, "both", "store_unavailable store_unavailable")
 	log.Back("a:1", time.Second, store.Repaid{})
-	if active := k.metrics.Conditions.Active(time.Now()); len(active) != 1 || active[0].Remedy != "start it" || active[0].Fields["store"] != "b:1" {
+	if active := d.metrics.Conditions.Active(time.Now()); len(active) != 1 || active[0].Remedy != "start it" || active[0].Fields["store"] != "b:1" {
 		t.Errorf("the conditions are %+v, want the second store", active)
 	}
 	log.Replaced("b:1")
-	expectActive(t, k.metrics, "replaced", "")
+	expectActive(t, d.metrics, "replaced", "")
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/server/ruleset"
 )
 
 // ruleFlags are flags that check and explain share with serve, and with its variables.
@@ -109,7 +108,7 @@ func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error
 	}
 	set, diagnostics, err := f.load(c, paths)
 	if err != nil {
-		return nil, loadError(err, f.Defaults)
+		return nil, ruleset.RulesError(err, f.Defaults)
 	}
 	for _, d := range diagnostics {
 		if d.Severity == rules.Warning && slices.ContainsFunc(f.Table, func(t tableFlag) bool { return t.path == d.Pos.File }) {
@@ -120,21 +119,6 @@ func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error
 		return nil, fmt.Errorf("these rules do not load:\n%w", err)
 	}
 	return set, nil
-}
-
-// loadError adds to the error of missing rules or defaults which flag names them.
-func loadError(err error, defaults string) error {
-	if errors.Is(err, source.ErrNoFile) {
-		return fmt.Errorf("%w: name another place with --config PATH, or accept it with --allow-empty", err)
-	}
-	var missing *fs.PathError
-	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) {
-		if missing.Path == defaults {
-			return fmt.Errorf("no defaults at %s: name a file with --defaults FILE", missing.Path)
-		}
-		return fmt.Errorf("no rules at %s: name a file or a directory with --config PATH", missing.Path)
-	}
-	return err
 }
 
 // isConfigured returns an error if --domain is none of those of the rules.

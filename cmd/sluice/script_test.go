@@ -302,7 +302,7 @@ const pollInterval = 30 * time.Millisecond
 // servers holds the server that a script runs, and what it
 // sends StatsD and spans to.
 type servers struct {
-	now    *daemon
+	now    *serveProcess
 	statsd net.PacketConn
 	ads    *adstest.Server
 	spans  chan string
@@ -310,15 +310,15 @@ type servers struct {
 	without string
 }
 
-// daemon is a running server and what it has logged so far.
-type daemon struct {
+// serveProcess is a running server and what it has logged so far.
+type serveProcess struct {
 	cmd    *exec.Cmd
 	stderr *os.File
 	lines  *bufio.Reader
 	log    strings.Builder
 }
 
-func running(ts *testscript.TestScript) *daemon {
+func running(ts *testscript.TestScript) *serveProcess {
 	s, _ := ts.Value(servers{}).(*servers)
 	if s.now == nil {
 		ts.Fatalf("no server runs")
@@ -391,7 +391,7 @@ func launch(ts *testscript.TestScript, args []string, wait int) {
 	ts.Check(cmd.Start())
 	ts.Check(stdin.Close())
 	ts.Check(w.Close())
-	p := &daemon{cmd: cmd, stderr: r, lines: bufio.NewReader(r)}
+	p := &serveProcess{cmd: cmd, stderr: r, lines: bufio.NewReader(r)}
 	ts.Defer(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
@@ -419,13 +419,13 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func (p *daemon) logged(ts *testscript.TestScript, pattern string) {
+func (p *serveProcess) logged(ts *testscript.TestScript, pattern string) {
 	re, err := regexp.Compile(pattern)
 	ts.Check(err)
 	p.next(ts, re)
 }
 
-func (p *daemon) says(ts *testscript.TestScript, pattern string) {
+func (p *serveProcess) says(ts *testscript.TestScript, pattern string) {
 	re, err := regexp.Compile(pattern)
 	ts.Check(err)
 	if !re.MatchString(p.log.String()) {
@@ -434,7 +434,7 @@ func (p *daemon) says(ts *testscript.TestScript, pattern string) {
 }
 
 // next returns the next line that matches.
-func (p *daemon) next(ts *testscript.TestScript, re *regexp.Regexp) string {
+func (p *serveProcess) next(ts *testscript.TestScript, re *regexp.Regexp) string {
 	for {
 		line, err := p.lines.ReadString('\n')
 		p.log.WriteString(line)
@@ -448,17 +448,17 @@ func (p *daemon) next(ts *testscript.TestScript, re *regexp.Regexp) string {
 }
 
 // unread ends the reading of the log.
-func (p *daemon) unread(ts *testscript.TestScript) {
+func (p *serveProcess) unread(ts *testscript.TestScript) {
 	ts.Check(p.stderr.Close())
 	p.lines = bufio.NewReader(strings.NewReader(""))
 }
 
-func (p *daemon) signal(ts *testscript.TestScript, name string) {
+func (p *serveProcess) signal(ts *testscript.TestScript, name string) {
 	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "KILL": syscall.SIGKILL}
 	ts.Check(p.cmd.Process.Signal(signals[name]))
 }
 
-func (p *daemon) ended(ts *testscript.TestScript, want string) {
+func (p *serveProcess) ended(ts *testscript.TestScript, want string) {
 	rest, err := io.ReadAll(p.lines)
 	p.log.Write(rest)
 	if err != nil {

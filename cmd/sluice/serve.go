@@ -16,10 +16,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/process"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/ruleset"
+	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -100,43 +103,63 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		return err
 	}
 	metrics.WatchLog(log)
-	logger = metrics.Events.Watch(logger)
-	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.Server.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow, grpcGo: s.Server.Transport == "grpc-go", waiting: parts{}}
-	var state *stateFile
-	counters := limiter.Options{Bytes: s.CounterMemory}
-	if counters.Key, err = s.Store.identityKey(); err != nil {
+	d := &daemon{metrics: metrics, logger: metrics.Events.Watch(logger)}
+	if err := s.build(d); err != nil {
 		return err
 	}
-	if r.table, state, err = s.State.open(counters, metrics, logger); err != nil {
-		return fmt.Errorf("--counter-memory: %w", err)
-	}
-	process.BoundMemory(r.table.Stats().Bytes, r.logger)
-	r.metrics.WatchTable(func() telemetry.TableStats { return tableStats(r.table) })
-	shared, err := s.Store.open(r.table, metrics, r.logger)
-	if err != nil {
-		return err
-	}
-	r.shared = shared
-	settings := s.settings()
-	if r.tables, err = s.Tables.registry(); err != nil {
-		return err
-	}
-	r.tables.OnRelease(r.retry)
-	settings.Tables, settings.TableMetrics = r.tables, r.measureTables()
-	if err := s.Store.use(shared, &settings); err != nil {
-		return err
-	}
-	r.service = answer.NewService(settings, r.table, r.metrics)
 	group, ctx := errgroup.WithContext(ctx)
 	needed, stop := context.WithCancel(context.WithoutCancel(ctx)) // the drain needs the store
 	group.Go(func() error {
 		defer stop()
-		return s.serve(ctx, group, r, state)
+		return s.serve(ctx, group, d)
 	})
-	if shared != nil {
-		group.Go(until(needed, shared.Run))
+	if d.store != nil {
+		group.Go(until(needed, d.store.Run))
 	}
 	return endWithin(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+endingSlack, group.Wait)
+}
+
+// daemon is what serve builds from its flags before it loads rules.
+type daemon struct {
+	metrics *telemetry.Metrics
+	logger  *zap.Logger
+	table   *limiter.Table
+	state   *stateFile // nil for none
+	tables  *tables.Registry
+	store   *store.Store // nil if the counters are in memory
+	service *answer.Service
+	loader  *ruleset.Loader
+}
+
+// build builds the parts of d that decide requests. It has the metrics and the logger already.
+func (s *serveCmd) build(d *daemon) (err error) {
+	counters := limiter.Options{Bytes: s.CounterMemory}
+	if counters.Key, err = s.Store.identityKey(); err != nil {
+		return err
+	}
+	if d.table, d.state, err = s.State.open(counters, d.metrics, d.logger); err != nil {
+		return fmt.Errorf("--counter-memory: %w", err)
+	}
+	process.BoundMemory(d.table.Stats().Bytes, d.logger)
+	d.metrics.WatchTable(func() telemetry.TableStats { return tableStats(d.table) })
+	if d.store, err = s.Store.open(d.table, d.metrics, d.logger); err != nil {
+		return err
+	}
+	settings := s.settings()
+	if d.tables, err = s.Tables.registry(); err != nil {
+		return err
+	}
+	settings.Tables, settings.TableMetrics = d.tables, ruleset.NewTableMetrics(d.metrics, d.tables)
+	if err := s.Store.use(d.store, &settings); err != nil {
+		return err
+	}
+	d.service = answer.NewService(settings, d.table, d.metrics)
+	d.loader = ruleset.New(ruleset.Options{
+		Service: d.service, Tables: d.tables, TableMetrics: settings.TableMetrics, Metrics: d.metrics, Logger: d.logger, Now: now,
+		DefaultsFile: s.Defaults, AllowEmptyTables: s.AllowEmptyTables, ExitOnBadStart: s.OnBadStart == "exit",
+		Allow: s.TLS.allow, DrainTimeout: s.Server.DrainTimeout, SharedStore: d.store != nil, GRPCGo: s.Server.Transport == "grpc-go",
+	})
+	return nil
 }
 
 func tableStats(table *limiter.Table) telemetry.TableStats {
@@ -151,9 +174,9 @@ func tableStats(table *limiter.Table) telemetry.TableStats {
 	return out
 }
 
-// serve answers from the rules that r gets. What runs beside it runs in group.
-func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, state *stateFile) error {
-	closeTables, err := s.openJournals(r)
+// serve loads rules and answers requests until ctx ends. Its other goroutines run in group.
+func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) error {
+	closeTables, err := s.openJournals(d.loader)
 	defer closeTables()
 	if err != nil {
 		return err
@@ -162,10 +185,10 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, 
 	if s.XDS.Target != "" {
 		follow = s.followServer
 	}
-	if err := follow(ctx, group, r); err != nil || ctx.Err() != nil {
+	if err := follow(ctx, group, d); err != nil || ctx.Err() != nil {
 		return err
 	}
-	stopStatsd, err := s.Statsd.start(ctx, r.metrics, r.logger)
+	stopStatsd, err := s.Statsd.start(ctx, d.metrics, d.logger)
 	if err != nil {
 		return err
 	}
@@ -173,72 +196,72 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, 
 	options := s.Server
 	options.Optional = s.environment.Unasked("http-addr", "debug-addr", "metrics-addr")
 	limits := &options.Limits
-	limits.MaxConnections, limits.MaxHTTPConnections = process.Connections(limits.MaxConnections, limits.MaxHTTPConnections, r.logger)
-	if options.TLS, err = s.TLS.server(r.metrics, r.logger); err != nil {
+	limits.MaxConnections, limits.MaxHTTPConnections = process.Connections(limits.MaxConnections, limits.MaxHTTPConnections, d.logger)
+	if options.TLS, err = s.TLS.server(d.metrics, d.logger); err != nil {
 		return err
 	}
-	if err := s.Debug.secure(ctx, group, &options, r.metrics, r.logger); err != nil {
+	if err := s.Debug.secure(ctx, group, &options, d.metrics, d.logger); err != nil {
 		return err
 	}
-	tracing, stopTracing, err := s.Tracing.start(ctx, r.metrics, r.logger)
+	tracing, stopTracing, err := s.Tracing.start(ctx, d.metrics, d.logger)
 	if err != nil {
 		return fmt.Errorf("tracing: %w", err)
 	}
 	defer stopTracing()
 	options.Tracing = tracing
-	if r.shared != nil {
-		options.Roles = r.shared
+	if d.store != nil {
+		options.Roles = d.store
 		options.Name, _ = os.Hostname() // it is for people
 	}
-	if r.shared != nil {
-		if s.Store.await(ctx, group, r.shared.Await, r.logger); ctx.Err() != nil {
+	if d.store != nil {
+		if s.Store.await(ctx, group, d.store.Await, d.logger); ctx.Err() != nil {
 			return nil
 		}
 	}
-	srv := server.New(options, r.service, r.logger)
+	srv := server.New(options, d.service, d.logger)
 	if err := srv.Listen(ctx); err != nil {
 		return err
 	}
 	if options.TLS != nil {
 		group.Go(until(ctx, options.TLS.Run))
 	}
-	defer state.start(ctx)()
+	defer d.state.start(ctx)()
 	return srv.Run(ctx)
 }
 
 // compileOptions say how rules compile, wherever they come from.
-func (s *serveCmd) compileOptions(r *keeper) descriptors.Options {
+func (s *serveCmd) compileOptions(d *daemon) descriptors.Options {
 	return descriptors.Options{
 		MergeDomains:   s.MergeDomains,
 		AllOrNothing:   s.AllOrNothing,
 		CalendarMonths: s.CalendarMonths,
-		HashKey:        r.table.Key(),
-		Tables:         r.tables,
+		HashKey:        d.table.Key(),
+		Tables:         d.tables,
 		TablesLater:    true,
 		RatelimitNames: s.Store.URL != "" && s.Store.Names == ratelimitNames,
 	}
 }
 
 // followFiles takes the rules from files, now and whenever they change.
-func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *keeper) error {
-	return s.follow(ctx, group, r, source.NewFiles(source.Options{
+func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, d *daemon) error {
+	return d.loader.Follow(ctx, group, source.NewFiles(source.Options{
 		Paths:       s.Config,
 		Prefix:      s.ConfigPrefix,
 		Defaults:    s.Defaults,
 		AllowEmpty:  s.AllowEmpty,
 		StartEmpty:  s.StartEmpty,
-		Options:     s.compileOptions(r),
-		OnUnwatched: r.unwatched,
+		Options:     s.compileOptions(d),
+		OnUnwatched: d.loader.WarnUnwatched,
 	}))
 }
 
 // followServer takes the rules from a management server. It returns at the end of
 // ctx, or when the first rules are there; before, with --start-without-rules.
-func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, r *keeper) error {
-	if err := s.follow(ctx, group, r, nil); err != nil { // the files of tables
+func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *daemon) error {
+	if err := d.loader.Follow(ctx, group, nil); err != nil { // the files of tables
 		return err
 	}
-	x, err := s.XDS.newXDS(r, s.compileOptions(r))
+	x, err := s.XDS.newXDS(d, s.compileOptions(d))
 	if err != nil {
 		return err
 	}
@@ -258,3 +281,6 @@ func (s *serveCmd) settings() answer.Settings {
 	settings.Allow, settings.Clock, settings.Bounds.MessageBytes = s.TLS.allow, clock.New(), s.Server.Limits.MaxMessageBytes
 	return settings
 }
+
+// now is the wall clock. A request's own time is read where it comes in.
+func now() limiter.Time { return limiter.Time(time.Now().UnixNano()) }

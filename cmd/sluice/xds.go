@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/ruleset"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 	"github.com/sluice-ratelimit/sluice/xds"
 )
@@ -64,20 +65,21 @@ func (f *xdsFlags) check(configGiven bool) (err error) {
 // xdsRules is the management server as a source of rules.
 type xdsRules struct {
 	addr   string
-	rules  *keeper
+	loader *ruleset.Loader
+	logger *zap.Logger
 	source *xds.Source
 	tls    *access.TLS // nil for plain text
 	// first gets whether the first rules are good, once the server knows.
 	first chan bool
 }
 
-// newXDS returns the source; its rules go to r.
-func (f *xdsFlags) newXDS(r *keeper, opt descriptors.Options) (_ *xdsRules, err error) {
-	x := &xdsRules{addr: f.Target, rules: r, first: make(chan bool, 1)}
-	metrics := r.metrics.XDS()
-	log := &xdsLog{logger: r.logger.With(zap.String("xds_addr", f.Target)), metrics: metrics}
+// newXDS returns the source, whose rules the loader of d activates.
+func (f *xdsFlags) newXDS(d *daemon, opt descriptors.Options) (_ *xdsRules, err error) {
+	x := &xdsRules{addr: f.Target, loader: d.loader, logger: d.logger, first: make(chan bool, 1)}
+	metrics := d.metrics.XDS()
+	log := &xdsLog{logger: d.logger.With(zap.String("xds_addr", f.Target)), metrics: metrics}
 	o := f.Options
-	o.Rules, o.OnLoad = opt, r.takeRules
+	o.Rules, o.OnLoad = opt, d.loader.LoadRules
 	o.OnConnected, o.OnDisconnected = log.connected, log.disconnected
 	o.OnAnswered = func(ack bool) {
 		if ack {
@@ -87,14 +89,14 @@ func (f *xdsFlags) newXDS(r *keeper, opt descriptors.Options) (_ *xdsRules, err 
 		}
 		x.outcome(ack)
 	}
-	rare := telemetry.Rare(r.logger)
+	rare := telemetry.Rare(d.logger)
 	o.OnIgnored = func(typeURL string) {
 		rare.Warn("the management server sent a type that sluice did not ask for", zap.String("type", typeURL))
 	}
 	if f.TLS {
 		x.tls, err = access.ClientTLS(access.TLSOptions{
 			Cert: f.Cert, Key: f.Key, CA: f.CA, PeerName: f.SAN,
-			Metrics: r.metrics.TLS("xds"), Logger: r.logger.With(zap.String("use", "xds")),
+			Metrics: d.metrics.TLS("xds"), Logger: d.logger.With(zap.String("use", "xds")),
 		})
 		if err != nil {
 			return nil, flagError(err, "--xds-cert", f.Cert, "--xds-key", f.Key, "--xds-ca", f.CA)
@@ -132,20 +134,20 @@ func (x *xdsRules) start(ctx context.Context, group *errgroup.Group, defaults st
 // changes. Good is called when it is good.
 func (x *xdsRules) followDefaults(ctx context.Context, group *errgroup.Group, file string, good func()) {
 	take := func(u source.Update) error {
-		x.rules.warn(u.Diagnostics)
+		x.loader.LogDiagnostics(u.Diagnostics)
 		if u.Err != nil {
-			x.rules.reject(file, u.Err)
+			x.loader.ReportRejected(file, u.Err)
 			x.outcome(false)
 			return u.Err
 		}
-		x.rules.logger.Info("defaults loaded", zap.String("file", file), telemetry.Clear(file, telemetry.RulesMissing, telemetry.RulesRejected))
+		x.logger.Info("defaults loaded", zap.String("file", file), telemetry.Clear(file, telemetry.RulesMissing, telemetry.RulesRejected))
 		again := *u.Defaults // a copy, so that the rules are loaded again also if bad defaults came between
 		x.source.SetDefaults(&again)
 		good()
 		return nil
 	}
 	files := source.NewFiles(source.Options{
-		Defaults: file, OnLoad: take, OnUnwatched: x.rules.unwatched,
+		Defaults: file, OnLoad: take, OnUnwatched: x.loader.WarnUnwatched,
 	})
 	_ = files.Load() // take tells of the error
 	group.Go(until(ctx, files.Run))
@@ -162,7 +164,7 @@ func (x *xdsRules) outcome(good bool) {
 // await waits for the first outcome, or the end of ctx. It returns an error if the
 // rules do not load, which was logged with the reasons.
 func (x *xdsRules) await(ctx context.Context) error {
-	x.rules.logger.Info("waiting for the first rules before listening (--start-without-rules does not wait)", zap.String("xds_addr", x.addr))
+	x.logger.Info("waiting for the first rules before listening (--start-without-rules does not wait)", zap.String("xds_addr", x.addr))
 	select {
 	case good := <-x.first:
 		if !good {

@@ -178,7 +178,9 @@ func (j *Judge) lack(n *tree.Node, m *message, f *field, label string) {
 	text := fmt.Sprintf("%sEnvoy rejects it without %s: add it", label, f.name)
 	if f.name == "rate_limit_service" {
 		text += ", such as rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }"
-		m = messages.get(Bootstrap)
+		if !j.Strict { // excerpts often leave it out, patches of Istio do not
+			m = messages.get(Bootstrap)
+		}
 	}
 	j.missing(n, m, text)
 }
@@ -230,6 +232,7 @@ func (j *Judge) noteStrange(n *tree.Node, m *message) {
 var misplaced = map[string]string{
 	Bootstrap + ".rate_limit_service": "into the rate limit filter: here it was of the v2 API",
 	RouteTable + ".rate_limits":       "into a virtual host or a route",
+	VirtualHost + ".route":            "into an element of routes; in an EnvoyFilter put its rate_limits into value, or write applyTo: HTTP_ROUTE",
 	Route + ".rate_limits":            "below route, beside cluster",
 	Cluster + ".hosts":                "into load_assignment, as endpoints: hosts was of the v2 API",
 }
@@ -244,6 +247,10 @@ func (j *Judge) field(n *tree.Node, f *field) {
 		}
 		j.deprecated = append(j.deprecated, fault(n, "Envoy %v rejects %s, which is deprecated%s", newest, n.Name, instead))
 	}
+	// Merging a part appends the elements of lists and replaces the values of maps, so these must be complete.
+	part := j.part
+	j.part = part && !f.list && !f.keyed
+	defer func() { j.part = part }()
 	switch {
 	case n.Kind == tree.Null:
 	case f.list:
@@ -366,6 +373,9 @@ func (j *Judge) unknownType(n *tree.Node, typeName string) {
 		if distance := rules.EditDistance(name, typeName); distance < least {
 			least, nearest = distance, name
 		}
+	}
+	if strings.HasPrefix(typeName, httpFilters+"ratelimit.") || strings.HasPrefix(typeName, httpFilters+"rate_limit.") {
+		nearest = RateLimit
 	}
 	switch {
 	case nearest != "":

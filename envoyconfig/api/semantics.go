@@ -44,6 +44,7 @@ var semantics = map[string]func(j *Judge, n *tree.Node){
 	},
 
 	ConnectionManager: judgeManager,
+	httpFilter:        judgeHTTPFilter,
 	Listener:          judgeListener,
 	"envoy.config.listener.v3.ListenerFilter":   extension("envoy.extensions.filters.listener."),
 	"envoy.config.listener.v3.Filter":           extension(networkFilters),

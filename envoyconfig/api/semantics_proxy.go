@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
@@ -84,27 +85,52 @@ func isTerminal(typeName string, config *tree.Node) bool {
 	}
 }
 
-// filters judges the types and the order of a list of HTTP filters: the last one is the router, or another one that is
-// terminal. Excerpts may leave it out.
+// filters judges the order of a list of HTTP filters: the last one is the router, or another one that is terminal.
+// Excerpts may leave it out.
 func (j *Judge) filters(list *tree.Node) {
 	for i := range list.Nodes {
 		n := &list.Nodes[i]
-		typed := n.Field("typed_config")
-		typeName, config := typed.Typed()
+		typeName, config := n.Field("typed_config").Typed()
 		last, terminal := i == len(list.Nodes)-1, isTerminal(typeName, config)
-		known := messages.get(typeName) != nil && strings.HasPrefix(typeName, "envoy.")
-		http := strings.HasPrefix(typeName, httpFilters) || strings.HasPrefix(typeName, "envoy.extensions.common.matching.")
 		switch {
 		case terminal && !last:
 			j.rejectWhole(n, "the router is not the last of http_filters, and Envoy rejects that: put it behind the others")
 			return
-		case (known && !http || slices.Contains(absentFilters, typeName)) && !n.Field("is_optional").Yes(false):
-			j.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it", typeName)
-		case known && http && last && !terminal:
+		case isEnvoys(typeName) && isHTTPFilter(typeName) && last && !terminal:
 			j.rejectWhole(n, "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
 		case last && n.Field("disabled").Yes(false):
 			j.Reject(n.Field("disabled"), "the filter is the last of http_filters, and Envoy rejects it disabled: leave that out")
 		}
+	}
+}
+
+// isEnvoys reports whether the message is in the schema, and not of another maker.
+func isEnvoys(typeName string) bool {
+	return strings.HasPrefix(typeName, "envoy.") && messages.get(typeName) != nil
+}
+
+// isHTTPFilter reports whether the package of a message is one of HTTP filters.
+func isHTTPFilter(typeName string) bool {
+	return strings.HasPrefix(typeName, httpFilters) || strings.HasPrefix(typeName, "envoy.extensions.common.matching.")
+}
+
+// judgeHTTPFilter rejects an HTTP filter without typed_config, whose @type selects the filter, and one whose @type is
+// not an HTTP filter. A filter that is_optional may lack typed_config, since Envoy ignores it then; a disabled one may not.
+func judgeHTTPFilter(j *Judge, n *tree.Node) {
+	typed, name := n.Field("typed_config"), n.Field("name")
+	typeName, _ := typed.Typed()
+	isRateLimit := slices.Contains([]string{"envoy.rate_limit", "envoy.filters.http.ratelimit"}, name.Text)
+	reported := typed.There() && (typed.Kind != tree.Object || len(typed.Nodes) > 0)
+	switch {
+	case n.Field("is_optional").Yes(false) || typeName == "" && (j.part || n.Field("config_discovery").There() || reported):
+	case typeName == "" && isRateLimit:
+		j.Reject(n, `Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, RateLimit)
+	case typeName == "":
+		j.Reject(n, `Envoy rejects the filter %s without typed_config, whose "@type" says which filter it is`, rules.Shorten(name.Text))
+	case typeName == RateLimitPerRoute || typeName == NetworkRateLimit && isRateLimit:
+		j.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it: write type.googleapis.com/%s", typeName, RateLimit)
+	case isEnvoys(typeName) && !isHTTPFilter(typeName) || slices.Contains(absentFilters, typeName):
+		j.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it", typeName)
 	}
 }
 

@@ -46,7 +46,7 @@ func added(chains []Chain) (all []string) {
 	for _, c := range chains {
 		var names []string
 		for _, f := range c.HTTPFilters() {
-			if name := f.Field("name").Text; f.Whole || name == Router {
+			if name := f.Field("name").Text; !slices.Contains(generated, name) || name == Router {
 				names = append(names, strings.TrimPrefix(name, "envoy.filters.http."))
 			}
 		}
@@ -73,7 +73,7 @@ func TestOrder(t *testing.T) {
 		"the root namespace":    {[]string{object("namespace: x", "", patch("ANY", "INSERT_BEFORE", Router, "name: a")), object("namespace: istio-system", "", patch("ANY", "INSERT_BEFORE", Router, "name: b"))}, "b a router"},
 		"nothing of that name":  {[]string{object("", "", patch("ANY", "INSERT_AFTER", "other", "name: a"))}, "a router"},
 		"merged into another":   {[]string{object("", "", patch("ANY", "MERGE", "a", "name: b, typed_config: { y: 1 }"), patch("ANY", "INSERT_BEFORE", Router, "name: a, typed_config: { x: 1 }"))}, "b router"},
-		"merged into an unseen": {[]string{object("", "", patch("ANY", "MERGE", "a", "name: b, typed_config: { y: 1 }"))}, "router"},
+		"merged into an unseen": {[]string{object("", "", patch("ANY", "MERGE", "a", "name: b, typed_config: { y: 1 }"))}, "b router"},
 	} {
 		chains := Chains(read(t, tt.objects...))
 		if got := added(chains); got[len(got)-1] != tt.want {

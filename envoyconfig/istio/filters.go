@@ -17,19 +17,12 @@ var generated = []string{
 	"envoy.filters.http.cors", "istio.stats", "envoy.filters.http.stateful_session", Router,
 }
 
-// Filter is an HTTP filter of a chain.
-type Filter struct {
-	*tree.Node
-	// Whole says that a patch adds the filter, so that all of it is known.
-	Whole bool
-}
-
 // HTTPFilters returns the filters of the chain after all patches. A filter that istiod adds has a name alone, and no
 // place. Where nothing in the files has the neighbour or the target that a patch names, its value is put before the
 // router, so that it is checked all the same.
-func (c Chain) HTTPFilters() (filters []Filter) {
+func (c Chain) HTTPFilters() (filters []*tree.Node) {
 	for _, name := range generated {
-		filters = append(filters, Filter{Node: &tree.Node{Kind: tree.Object, Nodes: []tree.Node{{Name: "name", Kind: tree.Text, Text: name}}}})
+		filters = append(filters, &tree.Node{Kind: tree.Object, Nodes: []tree.Node{{Name: "name", Kind: tree.Text, Text: name}}})
 	}
 	for _, merges := range []bool{false, true} { // istiod merges when all filters are there
 		for _, p := range c {
@@ -42,30 +35,30 @@ func (c Chain) HTTPFilters() (filters []Filter) {
 }
 
 // place returns the filters after a patch.
-func (p *Patch) place(filters []Filter) []Filter {
+func (p *Patch) place(filters []*tree.Node) []*tree.Node {
 	indexOf := func(name string) int {
-		return slices.IndexFunc(filters, func(f Filter) bool { return f.Field("name").Text == name })
+		return slices.IndexFunc(filters, func(f *tree.Node) bool { return f.Field("name").Text == name })
 	}
-	sub, value := p.subFilter().Text, Filter{p.Value, p.Whole()}
+	sub := p.subFilter().Text
 	at := indexOf(sub)
 	switch {
 	case p.Operation == remove:
-		return slices.DeleteFunc(filters, func(f Filter) bool { return sub != "" && f.Field("name").Text == sub })
+		return slices.DeleteFunc(filters, func(f *tree.Node) bool { return sub != "" && f.Field("name").Text == sub })
 	case !p.Value.There():
 	case p.Operation == insertFirst, p.Operation == insertBefore && sub == "":
-		return slices.Insert(filters, 0, value)
+		return slices.Insert(filters, 0, p.Value)
 	case p.Operation == add, p.Operation == insertAfter && sub == "":
-		return append(filters, value)
+		return append(filters, p.Value)
 	case at < 0, p.Merges() && !filters[at].Field("typed_config").There():
-		return slices.Insert(filters, max(indexOf(Router), 0), value)
+		return slices.Insert(filters, max(indexOf(Router), 0), p.Value)
 	case p.Operation == insertBefore:
-		return slices.Insert(filters, at, value)
+		return slices.Insert(filters, at, p.Value)
 	case p.Operation == insertAfter:
-		return slices.Insert(filters, at+1, value)
+		return slices.Insert(filters, at+1, p.Value)
 	case p.Merges():
-		filters[at].Node = Merge(filters[at].Node, p.Value)
+		filters[at] = Merge(filters[at], p.Value)
 	default:
-		filters[at] = value
+		filters[at] = p.Value
 	}
 	return filters
 }

@@ -297,7 +297,7 @@ func TestPenaltyIsExplained(t *testing.T) {
 	denied := func(at time.Duration, hits uint64) bool {
 		t.Helper()
 		x := &answer.Exchange{}
-		request := oneDescriptor("ip", "a")
+		request := servertest.OneDescriptor("ip", "a")
 		request.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
 		if _, _, err := s.Answer(noon+limiter.Time(at), 0, x, servertest.Marshal(t, request)); err != nil {
 			t.Fatal(err)

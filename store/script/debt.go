@@ -151,8 +151,8 @@ func (d *Debt) run(s stretch) {
 	}
 }
 
-// Less takes hits that were given back from d.
-func (d *Debt) Less(hits uint64) {
+// Subtract subtracts hits that were given back.
+func (d *Debt) Subtract(hits uint64) {
 	hits = min(hits, d.Hits)
 	d.Hits -= hits
 	d.Admitted -= min(d.Admitted, hits)

@@ -1,4 +1,4 @@
-package main
+package ruleset
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 // versions admit. The rules of a version deny all with the rows of the other version.
 func TestSwapsUnderLoad(t *testing.T) {
 	const swaps, others, askers = 20, 1000, 2
-	k := newKept(t)
+	l := newTestLoader(t)
 	dir := t.TempDir()
 	mount := func(version int) {
 		key := []string{"customer", "client"}[version%2]
@@ -41,12 +41,12 @@ func TestSwapsUnderLoad(t *testing.T) {
 	}
 	mount(0)
 	loaded := make(chan struct{}, 1)
-	e, _ := k.tables.Table("a")
+	e, _ := l.tables.Table("a")
 	group := source.NewGroup(
-		source.NewFiles(source.Options{Paths: []string{filepath.Join(dir, "rules.yaml")}, Options: k.options(), Settle: time.Millisecond}),
+		source.NewFiles(source.Options{Paths: []string{filepath.Join(dir, "rules.yaml")}, Options: l.options(), Settle: time.Millisecond}),
 		[]*source.TableFile{source.NewTableFile(source.TableOptions{Table: e.Table, Path: filepath.Join(dir, "a.csv")})},
 		func(c source.Change) error {
-			err := k.take(c)
+			err := l.Load(c)
 			if c.Rules == nil || c.Rules.Err != nil || err != nil {
 				t.Errorf("rules and rows are not loaded together: %+v, %v", c, err)
 			}
@@ -64,7 +64,7 @@ func TestSwapsUnderLoad(t *testing.T) {
 	for range askers {
 		running.Go(func() {
 			for x := new(answer.Exchange); ctx.Err() == nil; answered.Add(1) {
-				if _, _, err := k.service.Answer(limiter.Time(time.Hour), time.Minute, x, request); err != nil {
+				if _, _, err := l.service.Answer(limiter.Time(time.Hour), time.Minute, x, request); err != nil {
 					t.Error(err)
 				}
 				if x.OverLimit() {

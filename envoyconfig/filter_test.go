@@ -61,7 +61,7 @@ func TestFiltersWithoutConfiguration(t *testing.T) {
 func TestFiltersThatEnvoyLacks(t *testing.T) {
 	for _, message := range []string{"ratelimit.v3.GlobalRateLimit", "rate_limit.v3.GlobalRateLimit", "rate_limit.v3.RateLimit", "ratelimit.v3.Ratelimit"} {
 		_, err := Read([]File{{"f", []byte(strings.Replace(listenerText, "ratelimit.v3.RateLimit", message, 1))}})
-		if err == nil || !strings.Contains(err.Error(), "Envoy has no HTTP filter envoy.extensions.filters.http."+message+", and rejects it: write type.googleapis.com/"+api.RateLimit) {
+		if err == nil || !strings.Contains(err.Error(), "Envoy 1.40 has no message envoy.extensions.filters.http."+message+", and rejects it: write type.googleapis.com/"+api.RateLimit) {
 			t.Errorf("%s: %v", message, err)
 		}
 	}

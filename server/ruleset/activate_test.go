@@ -1,4 +1,4 @@
-package main
+package ruleset
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -18,42 +19,41 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// kept is a keeper with the tables a and b, which have their rows from files, and c, which is changed row by row.
-type kept struct {
-	*keeper
-	t    *testing.T
-	logs *observer.ObservedLogs
+// testLoader is a Loader with the tables a and b, which have their rows from files, and c, which is changed row by row.
+type testLoader struct {
+	*Loader
+	t     *testing.T
+	logs  *observer.ObservedLogs
+	table *limiter.Table
 }
 
-func newKept(t *testing.T) *kept {
+func newTestLoader(t *testing.T) *testLoader {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
-	metrics, err := telemetry.New(telemetry.Options{})
-	must.OK(t, err)
-	k := &kept{&keeper{metrics: metrics, logger: metrics.Events.Watch(zap.New(core)), tables: new(tables.Registry), waiting: parts{}}, t, logs}
+	metrics := servertest.Metrics(t)
+	all := new(tables.Registry)
 	for name, path := range map[string]string{"a": "a.csv", "b": "b.csv", "c": ""} {
-		if _, err := k.tables.Add(name, path); err != nil {
+		if _, err := all.Add(name, path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if k.table, err = limiter.New(limiter.Options{Bytes: 1 << 20}); err != nil {
-		t.Fatal(err)
-	}
-	settings := answer.Settings{Tables: k.tables, TableMetrics: k.measureTables()}
+	settings := answer.Settings{Tables: all, TableMetrics: NewTableMetrics(metrics, all)}
 	settings.Bounds = servertest.Bounds(settings.Bounds)
-	k.service = answer.NewService(settings, k.table, metrics)
-	return k
+	table := servertest.Table(t)
+	return &testLoader{New(Options{
+		Service: answer.NewService(settings, table, metrics), Tables: all, TableMetrics: settings.TableMetrics,
+		Metrics: metrics, Logger: metrics.Events.Watch(zap.New(core)), Now: func() limiter.Time { return limiter.Time(time.Now().UnixNano()) },
+	}), t, logs, table}
 }
 
 var errBad = errors.New("bad")
 
 // rules returns an update with rules. Each word is a key and the table of its limit, such as user:a, or user!:a for a limit that
 // gives leases; "bad" does not load.
-func (k *kept) rules(text string) *source.Update {
-	k.t.Helper()
+func (l *testLoader) rules(text string) *source.Update {
+	l.t.Helper()
 	if text == "bad" {
 		return &source.Update{Err: errBad}
 	}
@@ -67,38 +67,38 @@ func (k *kept) rules(text string) *source.Update {
 	}
 	configs, found := rulefile.Parse("rules.yaml", []byte(b.String()))
 	if len(found) > 0 {
-		k.t.Fatal(found)
+		l.t.Fatal(found)
 	}
-	set, found := descriptors.Compile(configs, k.options())
+	set, found := descriptors.Compile(configs, l.options())
 	if len(found) > 0 {
-		k.t.Fatal(found)
+		l.t.Fatal(found)
 	}
 	return &source.Update{Set: set}
 }
 
-func (k *kept) options() descriptors.Options {
-	return descriptors.Options{Tables: k.tables, TablesLater: true, HashKey: k.table.Key()}
+func (l *testLoader) options() descriptors.Options {
+	return descriptors.Options{Tables: l.tables, TablesLater: true, HashKey: l.table.Key()}
 }
 
 // rows returns an update of a table with a row of the given column and number, such as user=5; "bad" does not load.
-func (k *kept) rows(table, text string) source.TableUpdate {
-	k.t.Helper()
-	e, err := k.tables.Table(table)
-	must.OK(k.t, err)
+func (l *testLoader) rows(table, text string) source.TableUpdate {
+	l.t.Helper()
+	e, err := l.tables.Table(table)
+	must.OK(l.t, err)
 	column, number, _ := strings.Cut(text, "=")
 	if text == "bad" {
 		return source.TableUpdate{Table: e.Table, Err: errBad}
 	}
 	rows, found := e.Read(e.Path, strings.NewReader(column+",requests_per_unit\nal,"+number+"\n"))
 	if len(found) > 0 {
-		k.t.Fatal(found)
+		l.t.Fatal(found)
 	}
 	return source.TableUpdate{Table: e.Table, Rows: rows}
 }
 
-// active returns the active rules and rows as take has them.
-func (k *kept) active() (rules, a, b string) {
-	if set := k.service.Rules(); set != nil {
+// active returns the active rules and rows in the form of step.
+func (l *testLoader) active() (rules, a, b string) {
+	if set := l.service.Rules(); set != nil {
 		var words []string
 		for _, l := range set.Limits {
 			words = append(words, l.Rule.Path()+":"+l.Table.Name())
@@ -106,7 +106,7 @@ func (k *kept) active() (rules, a, b string) {
 		rules = strings.Join(words, " ")
 	}
 	row := func(name string) string {
-		e, _ := k.tables.Table(name)
+		e, _ := l.tables.Table(name)
 		columns := e.Rows().Columns()
 		if columns == nil {
 			return ""
@@ -173,30 +173,30 @@ func TestWhatChangedTogetherIsActiveTogether(t *testing.T) {
 		"rows and other rules wait": {first, {rules: "ip:a path:b", fails: true}, {"", "bad", "path=2", "", false}, {a: "user=3", want: "user:a path:b|user=3|path=2"}, {rules: "path:b", want: "path:b|user=3|path=2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, want := newKept(t), ""
+			l, want := newTestLoader(t), ""
 			for i, s := range steps {
 				var c source.Change
 				if s.rules != "" {
-					c.Rules = k.rules(s.rules)
+					c.Rules = l.rules(s.rules)
 				}
 				for name, text := range map[string]string{"a": s.a, "b": s.b} {
 					if text != "" {
-						c.Tables = append(c.Tables, k.rows(name, text))
+						c.Tables = append(c.Tables, l.rows(name, text))
 					}
 				}
-				if err := k.take(c); (err != nil) != s.fails {
-					t.Errorf("step %d: take returned %v", i, err)
+				if err := l.Load(c); (err != nil) != s.fails {
+					t.Errorf("step %d: Load returned %v", i, err)
 				}
 				if s.want != "" {
 					want = s.want
 				}
-				rules, a, b := k.active()
+				rules, a, b := l.active()
 				if got := rules + "|" + a + "|" + b; got != want {
 					t.Errorf("step %d: %s is active, want %s", i, got, want)
 				}
 			}
-			if len(k.waiting) > 0 {
-				t.Errorf("%d parts wait at the end", len(k.waiting))
+			if len(l.waiting) > 0 {
+				t.Errorf("%d versions wait at the end", len(l.waiting))
 			}
 		})
 	}
@@ -204,31 +204,30 @@ func TestWhatChangedTogetherIsActiveTogether(t *testing.T) {
 
 // TestRulesWaitForColumnsThatAreBeingSaved has rules come while the first row of a table is saved, which decides its columns.
 func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
-	k := newKept(t)
-	k.tables.OnRelease(k.retry)
-	e, err := k.tables.Table("c")
+	l := newTestLoader(t)
+	e, err := l.tables.Table("c")
 	must.OK(t, err)
 	claim := func() (release func()) {
 		t.Helper()
-		release, err := k.tables.Claim(e, []string{"user"}, func() error { return nil })
+		release, err := l.tables.Claim(e, []string{"user"}, func() error { return nil })
 		must.OK(t, err)
 		return release
 	}
 	wantRules := func(when, want string) {
 		t.Helper()
-		if rules, _, _ := k.active(); rules != want {
+		if rules, _, _ := l.active(); rules != want {
 			t.Errorf("%s: the rules %q are active, want %q", when, rules, want)
 		}
 	}
 	accepted := 0
 	take := func(rules string) {
-		u := *k.rules(rules)
+		u := *l.rules(rules)
 		u.Accepted = func() {
-			k.tables.Lock() // it is called without the lock
-			defer k.tables.Unlock()
+			l.tables.Lock() // it is called without the lock
+			defer l.tables.Unlock()
 			accepted++
 		}
-		_ = k.takeRules(u)
+		_ = l.LoadRules(u)
 	}
 	take("user:c")
 
@@ -238,7 +237,7 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 	other := claim()
 	release()
 	wantRules("while another one is saved", "user:c")
-	if _, err := k.tables.Claim(e, []string{"ip"}, func() error { return nil }); !errors.Is(err, tables.ErrColumns) {
+	if _, err := l.tables.Claim(e, []string{"ip"}, func() error { return nil }); !errors.Is(err, tables.ErrColumns) {
 		t.Errorf("other columns can be claimed: %v", err)
 	}
 	must.OK(t, e.Put([]string{"user"}, []string{"al"}, tables.Row{RequestsPerUnit: 1}))
@@ -259,7 +258,7 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 		t.Errorf("%d rules are accepted after they were rejected, want 2", accepted)
 	}
 	misfit := errors.New("no such entry")
-	if _, err := k.tables.Claim(e, []string{"user"}, func() error { return misfit }); !errors.Is(err, misfit) {
+	if _, err := l.tables.Claim(e, []string{"user"}, func() error { return misfit }); !errors.Is(err, misfit) {
 		t.Errorf("columns are claimed that the rules do not have: %v", err)
 	}
 }
@@ -267,18 +266,18 @@ func TestRulesWaitForColumnsThatAreBeingSaved(t *testing.T) {
 // TestRulesReturnAfterOthersThatWaited has a source go back to rules after others, which it knows only as rejected, became active
 // together with a table. Requests may still read the first set, so nothing may write to it.
 func TestRulesReturnAfterOthersThatWaited(t *testing.T) {
-	k := newKept(t)
-	reload := source.Reload[string]{OnLoad: k.takeRules}
-	take := func(rules string) error { return reload.Take(rules, func() source.Update { return *k.rules(rules) }) }
-	takeRows := func(text string) { _ = k.take(source.Change{Tables: []source.TableUpdate{k.rows("a", text)}}) }
+	l := newTestLoader(t)
+	reload := source.Reload[string]{OnLoad: l.LoadRules}
+	take := func(rules string) error { return reload.Take(rules, func() source.Update { return *l.rules(rules) }) }
+	takeRows := func(text string) { _ = l.Load(source.Change{Tables: []source.TableUpdate{l.rows("a", text)}}) }
 	must.OK(t, take("user:b"))
-	first := k.service.Rules()
+	first := l.service.Rules()
 	takeRows("ip=1")
 	if err := take("user!:a"); err == nil {
 		t.Fatal("rules are active that do not fit their table")
 	}
 	takeRows("user=1")
-	if rules, _, _ := k.active(); rules != "user:a" {
+	if rules, _, _ := l.active(); rules != "user:a" {
 		t.Fatalf("%s is active, want the rules that waited", rules)
 	}
 	var running sync.WaitGroup
@@ -289,10 +288,10 @@ func TestRulesReturnAfterOthersThatWaited(t *testing.T) {
 		}}, descriptors.Global{})
 	})
 	must.OK(t, take("user:b"))
-	if rules, _, _ := k.active(); rules != "user:b" || k.service.Rules() == first {
-		t.Errorf("%s is active, the first set: %v; want a new set of the same rules", rules, k.service.Rules() == first)
+	if rules, _, _ := l.active(); rules != "user:b" || l.service.Rules() == first {
+		t.Errorf("%s is active, the first set: %v; want a new set of the same rules", rules, l.service.Rules() == first)
 	}
-	if rejected := k.logs.FilterMessageSnippet("rules do not load").Len(); rejected != 1 {
+	if rejected := l.logs.FilterMessageSnippet("rules do not load").Len(); rejected != 1 {
 		t.Errorf("%d times rules are logged to be rejected, want once", rejected)
 	}
 }

@@ -1,0 +1,36 @@
+package ruleset
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
+)
+
+// RulesError adds the remedy to the error of rules that fail to load: the flag that names a missing file. DefaultsFile is the
+// path of the file of defaults, empty if there is none.
+func RulesError(err error, defaultsFile string) error {
+	if errors.Is(err, source.ErrNoFile) {
+		return fmt.Errorf("%w: name another place with --config PATH, or accept it with --allow-empty", err)
+	}
+	var missing *fs.PathError
+	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) {
+		if missing.Path == defaultsFile {
+			return fmt.Errorf("no defaults at %s: name a file with --defaults FILE", missing.Path)
+		}
+		return fmt.Errorf("no rules at %s: name a file or a directory with --config PATH", missing.Path)
+	}
+	return err
+}
+
+// TableError adds the name of the table, and the remedy, to the error of a table that fails to load.
+func TableError(name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no file of table %q: %v: name it with --table %s=PATH", name, err, name) //nolint:errorlint // see RulesError, for missing rules
+	}
+	if errors.Is(err, source.ErrNoRows) {
+		return fmt.Errorf("table %q does not load:\n%w: accept it with --allow-empty-tables", name, err)
+	}
+	return fmt.Errorf("table %q does not load:\n%w", name, err)
+}

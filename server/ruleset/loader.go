@@ -1,0 +1,163 @@
+package ruleset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/tables"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// Options configures a [Loader].
+type Options struct {
+	Service *answer.Service
+	// Tables are the tables that rules may name. TableMetrics has the metrics of each, from [NewTableMetrics].
+	Tables       *tables.Registry
+	TableMetrics map[string]*telemetry.Table
+	Metrics      *telemetry.Metrics
+	Logger       *zap.Logger
+	// Now returns the wall clock.
+	Now func() limiter.Time
+
+	// DefaultsFile is the path of the file of defaults, for errors; empty if there is none.
+	DefaultsFile string
+	// AllowEmptyTables accepts that the file of a table that has rows changes to one without rows.
+	AllowEmptyTables bool
+	// ExitOnBadStart makes Follow return an error if rules or tables fail to load at the start.
+	ExitOnBadStart bool
+
+	// The following settings are only used for warnings about rules that do not go with them. Allow is nil if all clients
+	// may ask for all domains.
+	Allow        *access.AllowList
+	DrainTimeout time.Duration
+	SharedStore  bool // counters are in Redis or Valkey
+	GRPCGo       bool // grpc-go carries the calls
+}
+
+// Loader activates rules and rows of tables. Its methods may be called concurrently.
+type Loader struct {
+	opt     Options
+	service *answer.Service
+	tables  *tables.Registry
+	logger  *zap.Logger
+
+	// waiting are the versions that have loaded and are not active, by source. The lock of tables protects them.
+	waiting versions
+}
+
+// New returns a Loader. It must be called before tables are changed row by row.
+func New(o Options) *Loader {
+	l := &Loader{opt: o, service: o.Service, tables: o.Tables, logger: o.Logger, waiting: versions{}}
+	l.tables.OnRelease(l.retry)
+	return l
+}
+
+// LogDiagnostics logs the warnings among the given diagnostics, and notes at the level debug.
+func (l *Loader) LogDiagnostics(found rules.Diagnostics) {
+	for _, d := range found {
+		switch d.Severity {
+		case rules.Warning:
+			l.logger.Warn("rules: " + d.String())
+		case rules.Note:
+			l.logger.Debug("rules: " + d.String())
+		default: // ReportRejected logs errors
+		}
+	}
+}
+
+// WarnUnwatched logs that files are polled because they cannot be watched.
+func (l *Loader) WarnUnwatched(err error) {
+	l.logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
+}
+
+// ReportRejected logs and counts rules that failed to load. Subject is the path of the file of defaults for the rules of a
+// management server, and otherwise empty.
+func (l *Loader) ReportRejected(subject string, err error) {
+	l.opt.Metrics.ConfigRejected()
+	telemetry.RaiseWithLines(l.logger, rejectedCode(l.service.Rules()), subject, "rules: ", trimmedLines(RulesError(err, l.opt.DefaultsFile)))
+}
+
+// rejectedCode returns the code of the condition that rules fail to load. Active is nil if no rules are active.
+func rejectedCode(active *descriptors.Set) telemetry.Code {
+	if active == nil {
+		return telemetry.RulesMissing
+	}
+	return telemetry.RulesRejected
+}
+
+func trimmedLines(err error) (lines []string) {
+	for line := range strings.Lines(err.Error()) {
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return lines
+}
+
+// reportActivated logs and counts that rules are active. Before are the rules that they replace, nil for none.
+func (l *Loader) reportActivated(set, before *descriptors.Set) {
+	if set == before {
+		l.opt.Metrics.ConfigRestored()
+		l.logger.Info("rules are back at what is in force", zap.String("hash", set.Hash), telemetry.Clear("", telemetry.RulesRejected))
+		return
+	}
+	l.logAdvice(set)
+	l.opt.Metrics.ConfigLoaded(set.Hash, float64(l.opt.Now()/limiter.Time(time.Millisecond))/1e3)
+	fields := []zap.Field{zap.String("hash", set.Hash), zap.Int("limits", len(set.Limits)), zap.Strings("domains", set.Domains())}
+	if before != nil {
+		c := set.Changes(before)
+		l.opt.Metrics.ConfigChanged(c.Added, c.Removed, c.Changed)
+		fields = append(fields, zap.Int("changes", c.Total()), zap.Strings("changed", c.First))
+	}
+	l.logger.Info("rules loaded", append(fields, telemetry.Clear("", rejectedCode(before)))...)
+	if set.Empty() {
+		l.logger.Warn("rules: there are none: every request passes")
+	}
+}
+
+// logAdvice logs warnings about rules that do not go with other settings.
+func (l *Loader) logAdvice(set *descriptors.Set) {
+	for _, limit := range set.Limits {
+		if limit.Policy.MaxWait > l.opt.DrainTimeout && !limit.Candidate {
+			l.logger.Warn("rules: " + limit.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
+		}
+	}
+	if l.opt.SharedStore {
+		l.LogDiagnostics(descriptors.StoreAdvice(set))
+	}
+	if l.opt.GRPCGo && set.GivesLeases() {
+		l.logger.Warn("rules: some limits hold something until a request ends; with --grpc-transport=grpc-go leases of clients that go away " +
+			"are not returned early: they stay taken for the limit's window, or the ttl of its reserve")
+	}
+	for _, text := range AllowListAdvice(l.opt.Allow, set.Domains()) {
+		l.logger.Warn("rules: " + text)
+	}
+}
+
+// AllowListAdvice returns where an allow-list, which may be nil, and the domains of the rules do not fit together. One of the
+// two may be misspelt.
+func AllowListAdvice(allow *access.AllowList, domains []string) []string {
+	if allow == nil {
+		return nil
+	}
+	var advice []string
+	granted := allow.Domains()
+	for _, d := range granted {
+		if !slices.Contains(domains, d) {
+			advice = append(advice, fmt.Sprintf("--grpc-allow names domain %q, which no rule is for", d))
+		}
+	}
+	for _, d := range domains {
+		if !allow.Open() && !slices.Contains(granted, d) {
+			advice = append(advice, fmt.Sprintf("--grpc-allow grants domain %q to nobody: every request for it is denied", d))
+		}
+	}
+	return advice
+}
