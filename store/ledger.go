@@ -211,7 +211,7 @@ func (l *accounts) putBack(all []*script.Debt) (forgotten uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range all {
-		if had := l.debts[d.Name]; had != nil && !d.Policy.Leases() {
+		if had := l.debts[d.Name]; had != nil && !d.Policy.UsesLeases() {
 			d.Add(&had.Debt)
 			had.Debt = *d
 			continue

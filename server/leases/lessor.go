@@ -145,7 +145,7 @@ func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy,
 		l = new(lease)
 	}
 	l.Lease = *granted
-	l.policy = policy.Bare(l.policy.Reserve)
+	l.policy = policy.Clone(l.policy.Reserve)
 	l.origin = appendOrigin(l.origin, origin)
 	if t.originBytes+len(l.origin) > maxOriginBytes {
 		l.origin = spareOrigin(l.origin)
