@@ -76,7 +76,7 @@ var Definitions = []Definition{
 		Remedy:   "correct the lines of the file that the condition names",
 	},
 	{
-		Code: TableNotSaved, Level: zapcore.ErrorLevel, Docs: "docs/tables.md#one-by-one",
+		Code: TableNotSaved, Level: zapcore.ErrorLevel, Docs: "docs/tables.md#row-by-row",
 		Sentence: "a table cannot be saved: changes of its rows are refused until it can be",
 		Remedy:   "make room on the disk of --tables-dir, and check that this user can write there",
 	},
@@ -171,7 +171,7 @@ var Definitions = []Definition{
 		Remedy:   "point Envoy's cluster at port 8081, or at the port of --grpc-addr if that is another",
 	},
 	{
-		Code: Draining, Level: zapcore.InfoLevel, Docs: "docs/kubernetes.md#the-end-of-a-pod",
+		Code: Draining, Level: zapcore.InfoLevel, Docs: "docs/kubernetes.md#termination-of-a-pod",
 		Sentence: "draining",
 		Remedy:   "none is needed: the process ends by itself",
 	},
