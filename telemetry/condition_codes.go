@@ -156,12 +156,12 @@ var Definitions = []Definition{
 		Remedy:   "send envoy.service.ratelimit.v3.RateLimitRequest: protobuf over gRPC, or JSON to /json",
 	},
 	{
-		Code: RequestsBeyondBounds, Level: zapcore.WarnLevel, Docs: "docs/reference.md#bounds",
+		Code: RequestsBeyondBounds, Level: zapcore.WarnLevel, Docs: "docs/reference.md#resource-limits",
 		Sentence: "request rejected: it is beyond a bound",
 		Remedy:   "send less, or raise the flag that the log names",
 	},
 	{
-		Code: RequestsNotAllowed, Level: zapcore.WarnLevel, Docs: "docs/reference.md#tls-of-the-rate-limit-service-changed-files-are-taken-without-a-restart",
+		Code: RequestsNotAllowed, Level: zapcore.WarnLevel, Docs: "docs/reference.md#tls-of-the-rate-limit-service-files-are-reloaded-when-they-change",
 		Sentence: "request denied: --grpc-allow does not grant the domain to the client's certificate",
 		Remedy:   "grant the domain to a name of the certificate with --grpc-allow, or correct the client's domain",
 	},
