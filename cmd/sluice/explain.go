@@ -99,7 +99,7 @@ func (e *explainCmd) ask(ctx context.Context, c console) error {
 		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
 	}
 	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s a second in force of %s, %s wanted, %s\n", number(b.InForce), number(b.LimitRate), number(b.DemandRate), quotaText(b, live.MostQuotaShares))
+		fmt.Fprintf(c.out, "divided: %s a second in force of %s, %s wanted, %s\n", number(b.Assigned), number(b.LimitRate), number(b.DemandRate), quotaText(b, live.MostQuotaShares))
 	}
 	return nil
 }

@@ -148,7 +148,7 @@ func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy,
 	t.leases[l.Key] = l
 	heap.Push(&t.queue, l)
 	if !t.options.Shared {
-		l.Counters.Hold(1)
+		l.Counters.AddLeases(1)
 	}
 	if c := l.Connection; c != nil {
 		c.addLocked(l)
@@ -209,9 +209,9 @@ func (t *Lessor) endLocked(l *lease, e event) {
 	t.originBytes -= len(l.origin)
 	heap.Remove(&t.queue, l.index)
 	if !t.options.Shared {
-		l.Counters.Hold(-1)
+		l.Counters.AddLeases(-1)
 		if e == expired {
-			l.Counters.Expired()
+			l.Counters.CountExpired()
 		}
 	}
 	if c := l.Connection; c != nil {
