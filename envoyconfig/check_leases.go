@@ -101,7 +101,7 @@ func (k *checker) leases(f *filter, domain string, candidates []candidate) []les
 // leaseNames returns the names of the limits of r that give leases.
 func leaseNames(r *descriptors.Rule) (names []string) {
 	for _, l := range slices.Concat(r.Limits, r.Candidates()) {
-		if !r.Unlimited && l.Policy.Leases() {
+		if !r.Unlimited && l.Policy.UsesLeases() {
 			names = append(names, l.Name)
 		}
 	}
@@ -168,7 +168,7 @@ func (k *checker) beginning(f *filter, e *lessee, all []lessee) {
 	for _, r := range e.rules {
 		for _, l := range slices.Concat(r.Limits, r.Candidates()) {
 			switch {
-			case !l.Policy.Leases(), n == 0 && !l.HasWindow(): // a look takes no place
+			case !l.Policy.UsesLeases(), n == 0 && !l.HasWindow(): // a look takes no place
 			case n > 1 && l.HasWindow():
 				k.report(Leases, rules.Error, hits.Pos(), "%d hits are taken for a cost by %s at %v, which reserves for requests of 1 hit or 0: leave out hits_addend at the start", n, r.Path(), l.Pos)
 			case !slices.ContainsFunc(all, func(o lessee) bool { return o.lease == l.Name && sameActions(o.policy, e.policy) }):
@@ -230,7 +230,7 @@ func (k *checker) strayLease(f *filter, domain string, p candidate) {
 	}
 	namespace, key, _ := strings.Cut(argument, ":")
 	for _, l := range k.set.Limits {
-		if namespace == f.namespace() && l.Rule.Domain() == domain && l.Policy.Leases() && l.Name == key {
+		if namespace == f.namespace() && l.Rule.Domain() == domain && l.Policy.UsesLeases() && l.Name == key {
 			k.report(Leases, rules.Error, format.Pos(), "the lease %q is of %s at %v, which these actions do not come to: write those of the start", key, l.Rule.Path(), l.Pos)
 		}
 	}

@@ -4,7 +4,8 @@
 //
 // A [Divider] is fed with events: reports, opened and closed streams, confirmations, new limits. It returns the
 // [Action] values to send to each stream. It starts no goroutine, reads no clock and does no I/O, so its behavior is
-// a function of events and times. The package imports only the standard library.
+// a function of events and times. The package imports only internal/heap and the
+// standard library.
 //
 // # Invariant
 //
@@ -19,9 +20,7 @@
 //   - the tokens in token buckets at the start: at most [Limit].Burst x the limit's rate, and [Limit].MinTokens per
 //     stream;
 //   - the tokens that buckets gain when they grow or are created: Envoy keeps the fraction to which a token bucket is
-//     full
-//
-// when it replaces it, and starts a new one full;
+//     full when it replaces it, and starts a new one full;
 //   - requests that the filter admits before its first assignment, according to its no_assignment_behavior.
 //
 // The bound assumes that confirmations are true, that time is a monotonic clock, that an Envoy applies nothing later

@@ -52,7 +52,7 @@ type stateFile struct {
 // open returns the table for the counters, with those of the state file if there is one, and
 // where to save them, nil for nowhere.
 func (f *stateFlags) open(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
-	opt.Leases = f.Leases
+	opt.RestoreLeases = f.Leases
 	table, err := limiter.New(opt)
 	if err != nil || f.File == "" {
 		return table, nil, err
@@ -121,7 +121,7 @@ func lockRemedy(err error) string {
 
 func loadRemedy(err error) string {
 	switch {
-	case errors.Is(err, limiter.ErrOtherBytes):
+	case errors.Is(err, limiter.ErrBytesMismatch):
 		return "none is needed if --counter-memory was changed on purpose"
 	case errors.Is(err, limiter.ErrFormat):
 		return "none is needed after a change of sluice's version"
@@ -146,7 +146,7 @@ func (s *stateFile) load(opt limiter.Options) error {
 	began := time.Now()
 	table, saved, err := limiter.Load(f, opt)
 	switch {
-	case errors.Is(err, limiter.ErrNoSnapshot):
+	case errors.Is(err, limiter.ErrNotSnapshot):
 		return fmt.Errorf("%w: %w", errForeign, err)
 	case err != nil:
 		return err
@@ -191,7 +191,7 @@ func (s *stateFile) start(ctx context.Context) (end func()) {
 // save saves the counters. Of failures with one reason it logs the first.
 func (s *stateFile) save(tell func(string, ...zap.Field)) {
 	began := time.Now()
-	var saved limiter.Saved
+	var saved limiter.SnapshotInfo
 	err := replaceFile(s.path, 0o600, func(w io.Writer) (err error) {
 		saved, err = s.table.Save(w, now())
 		return err

@@ -98,7 +98,7 @@ func savedIDs(n int) (ids []identity.ID) {
 	h := identity.Key{1}.Hasher()
 	for i := range n {
 		h := h
-		h.Word(uint64(i))
+		h.AddWord(uint64(i))
 		ids = append(ids, h.Sum())
 	}
 	return ids

@@ -32,7 +32,7 @@ func topState() *live.State {
 			Rules:     []live.RuleState{{Rule: "user", Limit: "5/hour", Rate: live.Rate{Hits: 20, Denied: 12.3}, Line: &live.Line{Seconds: 10, Hits: []uint32{0, 5, 9}, Denied: []uint32{0, 1, 2}}}, {Rule: "a\x1b[31m=b\nc"}},
 		}},
 		UnknownDomains: []live.UnknownDomain{{Domain: "shpo", PerSecond: 1, Meant: "shop"}},
-		Events:         []telemetry.Event{{Time: at, Level: "info", Text: "rules loaded", Fields: map[string]any{"changed": []any{"shop: user 5/hour -> 0/hour"}, "changes": 3.0}, Count: 1}},
+		Events:         []telemetry.Event{{Time: at, Level: "info", Text: "rules loaded", Code: "rules_rejected", Ends: true, Fields: map[string]any{"changed": []any{"shop: user 5/hour -> 0/hour"}, "changes": 3.0}, Count: 1}},
 	}
 }
 
@@ -57,7 +57,7 @@ func TestTopIsPlainText(t *testing.T) {
 		text := strings.Join(v.lines(topState(), 24), "\n")
 		for _, want := range []string{
 			"rules do not load: what is in force stays [rules_rejected]", "remedy: correct them", "a.yaml:7:3: bad", "user=?[31mevil?  shop: user 5/hour", "12.3    50%        99",
-			`did you mean "user"?`, "the domain shpo, which has no rules; did you mean shop?", "rules loaded: shop: user 5/hour -> 0/hour; and 2 more",
+			`did you mean "user"?`, "the domain shpo, which has no rules; did you mean shop?", "rules loaded [ends rules_rejected]: shop: user 5/hour -> 0/hour; and",
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the screen lacks %q:\n%s", want, text)

@@ -277,6 +277,9 @@ func codeOf(e *telemetry.Event) string {
 	if e.Code == "" {
 		return ""
 	}
+	if e.Ends {
+		return " [ends " + e.Code + "]"
+	}
 	return " [" + e.Code + "]"
 }
 

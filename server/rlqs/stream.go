@@ -265,10 +265,10 @@ func (r *reader) visitBucket(u *usage) {
 // bucketOf returns the key of a bucket ID.
 func (s *Service) bucketOf(domain, id []byte) quota.Bucket {
 	h := s.hasher
-	h.Bytes(domain)
-	h.Bytes(id)
+	h.AddBytes(domain)
+	h.AddBytes(id)
 	if led := s.leaderships[string(domain)]; led != nil { // a new leadership uses new keys, so that it ignores the state of an earlier one
-		h.Word(uint64(led.predecessorUntil)) //nolint:gosec // not negative
+		h.AddWord(uint64(led.predecessorUntil)) //nolint:gosec // not negative
 	}
 	key := h.Sum()
 	return quota.Bucket{key.Hi, key.Lo}
