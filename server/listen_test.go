@@ -160,7 +160,9 @@ func TestListenOpensAllOrNone(t *testing.T) {
 // roleRequests counts the requests for roles.
 type roleRequests struct{ atomic.Int64 }
 
-func (r *roleRequests) Hold(string, time.Duration, []string, func(int, string)) { r.Add(1) }
+func (r *roleRequests) AcquireLeadership(string, time.Duration, []string, func(int, string)) {
+	r.Add(1)
+}
 
 // TestListenEndsQuotas lets each listener fail. The quota service of the server, which asks for roles periodically, must end.
 func TestListenEndsQuotas(t *testing.T) {

@@ -17,12 +17,12 @@ import (
 // StatsdOptions configure a [Statsd]. Fields that are flags carry them as tags. Host names are resolved at each
 // connection.
 type StatsdOptions struct {
-	Addr string `name:"statsd-addr" placeholder:"ADDR" help:"Send metrics to this StatsD server, host:port. Default none."`
+	Addr string `name:"statsd-addr" placeholder:"ADDR" help:"Address of a StatsD server to send metrics to: host:port. Default: none."`
 	// Network may also be unixgram, for DogStatsD.
-	Network    string        `name:"statsd-protocol" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"Protocol of the StatsD server."`
-	Mogrifiers []Mogrifier   `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rewrite rule for DogStatsD names: PATTERN;NAME;KEY:VALUE,KEY:VALUE, with $$1 for a group of the pattern. May be repeated; the first match applies."`
-	Interval   time.Duration `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Interval between two flushes to StatsD."`
-	Tags       []Tag         `name:"extra-tags" type:"tags" placeholder:"K:V,K:V" help:"Tags of every metric."`
+	Network    string        `name:"statsd-protocol" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"Protocol of the StatsD server: tcp or udp."`
+	Mogrifiers []Mogrifier   `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rule that rewrites names of metrics for DogStatsD: PATTERN;NAME;KEY:VALUE,KEY:VALUE, where $$1 is the first group of the pattern. The first matching rule applies. May be repeated."`
+	Interval   time.Duration `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Interval at which metrics are sent to StatsD."`
+	Tags       []Tag         `name:"extra-tags" type:"tags" placeholder:"K:V,K:V" help:"Tags to add to every metric."`
 	// Dog is true if the server speaks DogStatsD: tags are sent as tags, and the DD_ variables of Datadog's agents
 	// apply. Otherwise tags are appended to names as `.__key=value`.
 	Dog bool `kong:"-"`

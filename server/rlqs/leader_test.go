@@ -32,7 +32,7 @@ type shelf struct {
 
 func newShelf() *shelf { return &shelf{held: map[string]string{}, until: map[string]time.Time{}} }
 
-// AcquireLeadership implements [rlqs.Roles].
+// AcquireLeadership implements [rlqs.Elector].
 func (s *shelf) AcquireLeadership(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
 	if s.before != nil && s.before() {
 		return
@@ -63,10 +63,10 @@ func (s *shelf) forget() {
 	clear(s.held)
 }
 
-// roles implements [rlqs.Roles].
+// roles implements [rlqs.Elector].
 type roles func(holder string, length time.Duration, domains []string, answer func(i int, before string))
 
-// AcquireLeadership implements [rlqs.Roles].
+// AcquireLeadership implements [rlqs.Elector].
 func (r roles) AcquireLeadership(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
 	r(holder, length, domains, answer)
 }
