@@ -23,18 +23,18 @@ type algorithm interface {
 	// fresh returns the state of an absent counter. One that was reclaimed may have
 	// counted until from, which is at or later.
 	fresh(at, from Time, p *Policy) state
-	// empty returns the state of a counter that is reset.
-	empty(at Time, p *Policy, st state) state
+	// resetState returns the state of a counter that is reset.
+	resetState(at Time, p *Policy, st state) state
 	// load makes v's state what its word and its cells say. It reports false if the
 	// cells changed meanwhile.
 	load(v *view, at Time, p *Policy) bool
-	// found makes v's state what v.found says, and v one whose cells are in v.found.
-	found(v *view, at Time, p *Policy)
-	// adopt returns the state that v's counter, in a table, gets of there, which a store told of the counter
+	// importState makes v's state what v.found says, and v one whose cells are in v.found.
+	importState(v *view, at Time, p *Policy)
+	// merge returns the state that v's counter, in a table, gets of there, which a store told of the counter
 	// of charge i. It reports false if the counter stays as it is.
-	adopt(v, there *view, at Time, b *Batch, i int) (after state, ok bool)
-	// tell makes s, which is as the zero value but for its memory, the state st of v.
-	tell(v *view, at Time, p *Policy, st state, s *State)
+	merge(v, there *view, at Time, b *Batch, i int) (after state, ok bool)
+	// export makes s, which is as the zero value but for its memory, the state st of v.
+	export(v *view, at Time, p *Policy, st state, s *State)
 
 	// decide decides c, of which hits are left, in the state st. It returns the state
 	// that follows if c is charged. What the decision says of that state is for finish
@@ -57,31 +57,31 @@ type algorithm interface {
 	// weight returns how many hits the counter in a slot has, if weighs reports true.
 	// Else it returns 1. 0 means that nothing is lost with it.
 	weight(s *sizeClass, index, word uint64) uint64
-	// weighs reports whether a word tells how many hits it has.
-	weighs() bool
+	// hasWeight reports whether a word tells how many hits it has.
+	hasWeight() bool
 }
 
-// rows has what each algorithm is.
-var rows = [...]algorithm{
+// algorithmsByNumber has what each algorithm is.
+var algorithmsByNumber = [...]algorithm{
 	FixedWindow: fixedWindow{}, SlidingWindow: slidingWindow{}, SlidingLog: slidingLog{},
 	TokenBucket: gcra{}, LeakyBucket: gcra{}, Concurrency: concurrency{},
 }
 
-var _ [Algorithms]algorithm = rows // each has one
+var _ [Algorithms]algorithm = algorithmsByNumber // each has one
 
-// algorithms are those of rows by the bits of a tag. Any other number is taken for a fixed window,
+// algorithmsByTag are those of rows by the bits of a tag. Any other number is taken for a fixed window,
 // since a policy that was not validated must not end the process.
-var algorithms = func() (all [1 << algorithmBits]algorithm) {
+var algorithmsByTag = func() (all [1 << algorithmBits]algorithm) {
 	for a := range all {
-		all[a] = rows[FixedWindow]
+		all[a] = algorithmsByNumber[FixedWindow]
 	}
-	copy(all[1:], rows[1:])
+	copy(all[1:], algorithmsByNumber[1:])
 	all[penaltyKind] = penalty{}
 	return all
 }()
 
 // algorithm returns what p counts by.
-func (p *Policy) algorithm() algorithm { return algorithms[p.Algorithm&(1<<algorithmBits-1)] }
+func (p *Policy) algorithm() algorithm { return algorithmsByTag[p.Algorithm&(1<<algorithmBits-1)] }
 
 // A state is one counter at one instant, whatever its word said before time
 // passed. What it holds depends on the algorithm:
@@ -105,23 +105,23 @@ type state struct {
 
 // A view is one counter as it was at some moment.
 type view struct {
-	class   *sizeClass // where the counter is, or would be
-	slot    *slot      // nil if the counter is absent
-	index   uint64     // of slot
-	word    uint64     // what slot held
-	head    int64      // of a ring: the number of the sub-window that word counts
-	newer   uint64     // of a log: how many hits are newer than those that are undone; of places: how many are held
-	moves   bool       // it is in another size class than where it belongs
-	mirrors bool       // its table is a mirror
-	found   *State     // what a store told of the counter; valid if class is outside
-	at      Time       // the instant of the view
-	salt    uint64     // of the nonces of leases that are taken
-	state              // what all that means at the instant of the view
+	class     *sizeClass // where the counter is, or would be
+	slot      *slot      // nil if the counter is absent
+	index     uint64     // of slot
+	word      uint64     // what slot held
+	head      int64      // of a ring: the number of the sub-window that word counts
+	newer     uint64     // of a log: how many hits are newer than those that are undone; of places: how many are held
+	misplaced bool       // it is in another size class than where it belongs
+	mirror    bool       // its table is a mirror
+	reported  *State     // what a store told of the counter; valid if class is outside
+	at        Time       // the instant of the view
+	salt      uint64     // of the nonces of leases that are taken
+	state                // what all that means at the instant of the view
 }
 
-// outside is the size class of counters that have no slot, because a store has them. It tells
+// externalClass is the size class of counters that have no slot, because a store has them. It tells
 // their views from others.
-var outside sizeClass
+var externalClass sizeClass
 
 // Bits of a tag. The low ones say how to read the slot's word, so that one table
 // can hold all kinds of counters. They are never 0.
@@ -144,4 +144,4 @@ func tagOf(id identity.ID, a Algorithm) uint64 {
 func (c *Charge) tag() uint64 { return tagOf(c.ID, c.Policy.Algorithm) }
 
 // algorithmOf returns the algorithm of the counter with a tag.
-func algorithmOf(tag uint64) algorithm { return algorithms[tag>>1&(1<<algorithmBits-1)] }
+func algorithmOf(tag uint64) algorithm { return algorithmsByTag[tag>>1&(1<<algorithmBits-1)] }

@@ -121,22 +121,22 @@ type Batch struct {
 
 	table *Table // that has the counters; nil if a store told of them
 	// What Decide needs beside the above, kept so that it need not be allocated.
-	members []member // one group, or all charges, ordered by counter
-	turns   []turn   // what they are ordered by
-	view    view     // the counter that is being charged
-	spare   Decision // of peeks, and of what is not certain yet
-	marks   []int64  // the number of the state in which a charge left its counter
-	left    []uint64 // hits that remain after the set-off; see hits
-	setOffs []Offset // what refunds were set off against
-	offset  bool     // left and setOffs are valid
-	kept    []kept   // the counters, if a store told of them; see Stored
-	extra   bool     // leases and penal say something; else both are false
-	leases  bool     // a policy gives leases
-	settled []bool   // with leases, what settleLeases has decided
-	aside   *aside   // what reservations and penalties need; nil until there is one
+	members    []member        // one group, or all charges, ordered by counter
+	order      []counterKey    // what they are ordered by
+	view       view            // the counter that is being charged
+	scratch    Decision        // of peeks, and of what is not certain yet
+	marks      []int64         // the number of the state in which a charge left its counter
+	hitsLeft   []uint64        // hits that remain after the set-off; see hits
+	offsets    []Offset        // what refunds were set off against
+	offsetDone bool            // left and setOffs are valid
+	stored     []storedCounter // the counters, if a store told of them; see Stored
+	special    bool            // leases and penal say something; else both are false
+	usesLeases bool            // a policy gives leases
+	settled    []bool          // with leases, what settleLeases has decided
+	companion  *companion      // what reservations and penalties need; nil until there is one
 
-	penal     bool       // a charge may be denied by a penalty, or begin one
-	sentences []sentence // with penal, those that the charges are under
+	usesPenalties bool            // a charge may be denied by a penalty, or begin one
+	penalties     []activePenalty // with penal, those that the charges are under
 }
 
 // Reset empties the batch and keeps its memory.
@@ -144,24 +144,24 @@ func (b *Batch) Reset() {
 	b.poison()
 	clear(b.Charges) // drop the policies of an earlier rule set
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
-	b.QuotaPass, b.Denied, b.offset = false, false, false
-	b.leases, b.penal, b.extra = false, false, false
+	b.QuotaPass, b.Denied, b.offsetDone = false, false, false
+	b.usesLeases, b.usesPenalties, b.special = false, false, false
 	b.Budget, b.Partition, b.Wait, b.table = 0, nil, 0, nil
-	clear(b.kept)
-	b.poisonKept()
-	b.kept = b.kept[:0]
+	clear(b.stored)
+	b.poisonStored()
+	b.stored = b.stored[:0]
 }
 
 // A member is one charge of a batch, in the order of counters.
 type member struct {
-	turn
+	counterKey
 
 	seen          view  // of the first member on each counter: what was seen of it
 	before, after state // what the charge would find there, and leave
 }
 
 // A turn is the place of a charge in the order of counters.
-type turn struct {
+type counterKey struct {
 	// counter is the tag with the high bit for what may have to wait, and lo the rest of the ID.
 	counter, lo uint64
 	index       int // into Batch.Charges
@@ -176,9 +176,9 @@ type Offset struct {
 }
 
 // A kept is a counter that a store told of, while the charges of a batch are decided.
-type kept struct {
-	told  State // what the store told: of the charge its Stamp, of the first on the counter all else
-	first int   // the first charge on the counter, whose kept says what follows
+type storedCounter struct {
+	reported State // what the store told: of the charge its Stamp, of the first on the counter all else
+	first    int   // the first charge on the counter, whose kept says what follows
 
 	changed bool // a charge has made it state
 	state   state

@@ -169,7 +169,7 @@ func BenchmarkConcurrency(b *testing.B) {
 						held = n
 					}
 					for range held {
-						takePlace(t, benchNow, counterID(1), p)
+						acquirePermit(t, benchNow, counterID(1), p)
 					}
 					decide := func(next func() bool) {
 						takes := &Batch{Charges: []Charge{take(counterID(1), p)}}

@@ -36,8 +36,8 @@ const (
 	highestCoarse = ticks(maxFull) + ticks(MaxWindow) + ticks(mostAheadNanos)
 	highestFine   = ticks(2<<(32+fineBelow)+mostAheadNanos) << fine
 
-	// maxHold is the longest [Policy.MaxWait].
-	maxHold = 60 * time.Second
+	// maxDelay is the longest [Policy.MaxWait].
+	maxDelay = 60 * time.Second
 	// maxFull is the most time that a full bucket may stand for.
 	maxFull = 1 << 60
 )
@@ -54,11 +54,11 @@ const (
 	fine   unit = 4
 )
 
-// of returns a span of time in the unit.
-func (u unit) of(d time.Duration) ticks { return ticks(d) << u } //nolint:gosec // not negative
+// fromDuration returns a span of time in the unit.
+func (u unit) fromDuration(d time.Duration) ticks { return ticks(d) << u } //nolint:gosec // not negative
 
-// nanos rounds ticks up to whole nanoseconds.
-func (u unit) nanos(t ticks) time.Duration {
+// toDuration rounds ticks up to whole nanoseconds.
+func (u unit) toDuration(t ticks) time.Duration {
 	return time.Duration((t + 1<<u - 1) >> u) //nolint:gosec // a level is below 2^62
 }
 
@@ -77,13 +77,13 @@ func levelOf(word uint64, at Time) (level ticks, u unit) {
 
 // A bucket is a policy in the unit of its words.
 type bucket struct {
-	step ticks  // T; 0 if the limit is 0
-	full ticks  // the level of a full bucket
-	hold ticks  // what hits may wait beyond that
-	most ticks  // the highest level: it is higher only if the clock was set back since the last hit
-	part uint64 // 2^(64+down)/T, rounded up, so that a division is a multiplication; see over
-	down uint8
-	unit unit
+	step     ticks  // T; 0 if the limit is 0
+	full     ticks  // the level of a full bucket
+	delay    ticks  // what hits may wait beyond that
+	maxLevel ticks  // the highest level: it is higher only if the clock was set back since the last hit
+	factor   uint64 // 2^(64+down)/T, rounded up, so that a division is a multiplication; see over
+	shift    uint8
+	unit     unit
 }
 
 func (p *Policy) bucket() bucket {
@@ -92,16 +92,16 @@ func (p *Policy) bucket() bucket {
 	}
 	k := bucket{}
 	if p.Limit == 0 || p.Window <= 0 || p.Window > MaxWindow {
-		k.most = highestCoarse // a limit of before may have been any
+		k.maxLevel = highestCoarse // a limit of before may have been any
 		return k
 	}
 	limit := ticks(p.Limit)
 	if ticks(p.Window) < limit<<fineBelow {
 		k.unit = fine
 	}
-	window := k.unit.of(p.Window)           // below 2^63
+	window := k.unit.fromDuration(p.Window) // below 2^63
 	k.step = max(2, (window+limit-1)/limit) // 4 at least if p is valid
-	k.part, k.down = reciprocal(uint64(k.step))
+	k.factor, k.shift = reciprocal(uint64(k.step))
 	hits := uint64(p.Burst)
 	if p.Algorithm == LeakyBucket {
 		hits = uint64(p.Slack) + 1
@@ -109,27 +109,29 @@ func (p *Policy) bucket() bucket {
 	if k.full = k.need(hits); k.full > maxFull {
 		k.full = maxFull / k.step * k.step
 	}
-	if p.holds() {
-		k.hold = min(k.unit.of(min(p.MaxWait, maxHold)), k.need(uint64(p.MaxWaiting)))
+	if p.delays() {
+		k.delay = min(k.unit.fromDuration(min(p.MaxWait, maxDelay)), k.need(uint64(p.MaxWaiting)))
 	}
-	k.most = k.highest(p)
+	k.maxLevel = k.highestLevel(p)
 	return k
 }
 
 // debt is by how much hits that are denied and count may exceed the level of a full bucket.
-func (k *bucket) debt(p *Policy) ticks { return max(k.hold, k.unit.of(time.Duration(p.window()))) }
-
-// highest returns the level that a bucket has if it began an hour ago, as begunAhead has it.
-func (k *bucket) highest(p *Policy) ticks {
-	return k.full + k.debt(p) + k.unit.of(time.Duration(mostAheadNanos))
+func (k *bucket) debt(p *Policy) ticks {
+	return max(k.delay, k.unit.fromDuration(time.Duration(p.window())))
 }
 
-// holds reports whether hits may have to wait.
-func (p *Policy) holds() bool { return p.Algorithm == LeakyBucket && p.MaxWait > 0 }
+// highestLevel returns the level that a bucket has if it began an hour ago, as begunAhead has it.
+func (k *bucket) highestLevel(p *Policy) ticks {
+	return k.full + k.debt(p) + k.unit.fromDuration(time.Duration(mostAheadNanos))
+}
 
-// within returns how long hits may wait with the budget.
-func (k *bucket) within(budget time.Duration) ticks {
-	return min(k.hold, k.unit.of(min(max(budget, 0), maxHold)))
+// delays reports whether hits may have to wait.
+func (p *Policy) delays() bool { return p.Algorithm == LeakyBucket && p.MaxWait > 0 }
+
+// delayWithin returns how long hits may wait with the budget.
+func (k *bucket) delayWithin(budget time.Duration) ticks {
+	return min(k.delay, k.unit.fromDuration(min(max(budget, 0), maxDelay)))
 }
 
 // reciprocal returns the part and down of a step of 2 to 2^62, such that 2^down is
@@ -143,20 +145,20 @@ func reciprocal(step uint64) (part uint64, down uint8) {
 	return part, down
 }
 
-// over returns n / k.step, which is not 0, by a multiplication. n is below 2^63.
+// divide returns n / k.step, which is not 0, by a multiplication. n is below 2^63.
 // The step times part is more than 2^(64+down) by less than the step, at most
 // 2^(1+down), so n times part / 2^(64+down) is more than n/step by less than 1/step.
-func (k *bucket) over(n ticks) uint64 {
-	q, _ := bits.Mul64(uint64(n), k.part)
-	return q >> (k.down & 63)
+func (k *bucket) divide(n ticks) uint64 {
+	q, _ := bits.Mul64(uint64(n), k.factor)
+	return q >> (k.shift & 63)
 }
 
-// hits returns how many hits are in a level.
-func (k *bucket) hits(level ticks) uint64 {
+// hitsIn returns how many hits are in a level.
+func (k *bucket) hitsIn(level ticks) uint64 {
 	if level == 0 || k.step == 0 {
 		return 0
 	}
-	return k.over(level-1) + 1
+	return k.divide(level-1) + 1
 }
 
 // need returns how much hits add to the level, at most math.MaxInt64.
@@ -172,26 +174,26 @@ func (k *bucket) need(hits uint64) ticks {
 func (k *bucket) level(st state, at Time) ticks {
 	level := ticks(uint64(st.num)-uint64(at)<<(k.unit&63)) & tatMask //nolint:gosec // modulo 2^62
 	if uint64(st.num)>>60&4 != uint64(k.unit) {                      //nolint:gosec // the fine bit, as a unit
-		level = k.converted(st, at)
+		level = k.convertedLevel(st, at)
 	}
-	if level > k.most {
+	if level > k.maxLevel {
 		return 0
 	}
 	return level
 }
 
-// converted is level for a state in another unit.
-func (k *bucket) converted(st state, at Time) ticks {
+// convertedLevel is level for a state in another unit.
+func (k *bucket) convertedLevel(st state, at Time) ticks {
 	level, u := levelOf(uint64(st.num), at) //nolint:gosec // bits
 	if u > k.unit {
-		return ticks(u.nanos(level)) //nolint:gosec // not negative
+		return ticks(u.toDuration(level)) //nolint:gosec // not negative
 	}
 	return min(level, highestFine>>fine) << fine
 }
 
-// at returns the state of a level at a time.
-func (k *bucket) at(at Time, level ticks) state {
-	tat := (uint64(at)<<k.unit + uint64(level)) & tatMask //nolint:gosec // modulo 2^62
+// stateAt returns the state of a level at a time.
+func (k *bucket) stateAt(stateAt Time, level ticks) state {
+	tat := (uint64(stateAt)<<k.unit + uint64(level)) & tatMask //nolint:gosec // modulo 2^62
 	if k.unit == fine {
 		tat |= fineBit
 	}
@@ -219,8 +221,8 @@ type Bucket struct {
 func (p *Policy) Bucket() Bucket {
 	k := p.bucket()
 	return Bucket{
-		Step: uint64(k.step), Full: uint64(k.full), Delay: uint64(k.hold),
-		Debt: uint64(k.debt(p)), Most: uint64(k.most - k.unit.of(time.Duration(mostAheadNanos))), Fine: k.unit == fine,
+		Step: uint64(k.step), Full: uint64(k.full), Delay: uint64(k.delay),
+		Debt: uint64(k.debt(p)), Most: uint64(k.maxLevel - k.unit.fromDuration(time.Duration(mostAheadNanos))), Fine: k.unit == fine,
 	}
 }
 
@@ -232,11 +234,11 @@ func (k Bucket) Need(hits uint64) uint64 {
 
 // DelayWithin returns Hold, or less where a request may be held for budget at most.
 func (k Bucket) DelayWithin(budget time.Duration) uint64 {
-	as := bucket{hold: ticks(k.Delay)}
+	as := bucket{delay: ticks(k.Delay)}
 	if k.Fine {
 		as.unit = fine
 	}
-	return uint64(as.within(budget))
+	return uint64(as.delayWithin(budget))
 }
 
 // MaxHits is how many hits a bucket of p's rate may hold: those that take 2^60 ns,

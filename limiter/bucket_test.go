@@ -221,8 +221,8 @@ func TestOverDivides(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	check := func(n, step uint64) {
 		k := bucket{step: ticks(step)}
-		k.part, k.down = reciprocal(step)
-		if got := k.over(ticks(n)); got != n/step {
+		k.factor, k.shift = reciprocal(step)
+		if got := k.divide(ticks(n)); got != n/step {
 			t.Fatalf("%d over a step of %d = %d, want %d", n, step, got, n/step)
 		}
 	}

@@ -28,23 +28,23 @@ const commonShare = 4
 // The block that is split is hardly one of id's. But counters of those may go there, or
 // where others leave for it, which takes a longer search the more often there was none.
 func (t *Table) makeRoom(at Time, partition *Partition, s *sizeClass, id identity.ID, tries int) bool {
-	if s.vain.Load() > 0 && s.vain.Add(-1) >= 0 {
+	if s.skipSearches.Load() > 0 && s.skipSearches.Add(-1) >= 0 {
 		return false
 	}
 	if s.displace(t, at, id, 0) {
 		return true
 	}
 	if !t.grow(at, partition, s) {
-		s.vain.Store(vainShare - 1)
+		s.skipSearches.Store(searchInterval - 1)
 		return false
 	}
 	s.displace(t, at, id, min(tries, maxDepth))
 	return true
 }
 
-// vainShare bounds what a flood costs that has filled the table: of so many counters that
+// searchInterval bounds what a flood costs that has filled the table: of so many counters that
 // find no room one looks for more, which takes some microseconds.
-const vainShare = 16
+const searchInterval = 16
 
 // maxDepth is how many counters may have to move on for one that moves.
 const maxDepth = 3
@@ -52,7 +52,7 @@ const maxDepth = 3
 // growAhead adds a block to a size class that begins to be crowded, as long as half of the
 // table is left: the emptier it is, the sooner a counter is found.
 func (t *Table) growAhead(at Time, partition *Partition, s *sizeClass) {
-	if t.spare.Load() > t.bytes/2 {
+	if t.freeBytes.Load() > t.bytes/2 {
 		t.grow(at, partition, s)
 	}
 }
@@ -60,33 +60,33 @@ func (t *Table) growAhead(at Time, partition *Partition, s *sizeClass) {
 // grow adds a block to a size class. It reports false if there can be none. Otherwise it has,
 // or others are at work on the class, so that it is worth trying again.
 func (t *Table) grow(at Time, partition *Partition, s *sizeClass) bool {
-	if !s.resizing.TryLock() {
+	if !s.resizeMu.TryLock() {
 		runtime.Gosched()
 		return true
 	}
-	defer s.resizing.Unlock()
-	if s.inUse() >= min(partition.most(), uint64(len(s.blocks))) {
+	defer s.resizeMu.Unlock()
+	if s.inUse() >= min(partition.maxBlocks(), uint64(len(s.blocks))) {
 		return false
 	}
-	if !t.take(s.blockSize()) && !t.squeezeLocked(at, partition, s) {
+	if !t.takeMemory(s.blockSize()) && !t.squeezeLocked(at, partition, s) {
 		return false
 	}
 	if !s.splitLocked() {
-		t.spare.Add(s.blockSize())
+		t.freeBytes.Add(s.blockSize())
 		runtime.Gosched() // to who writes one of the counters
 	}
 	return true
 }
 
-// take takes memory from the budget. It reports false, and takes nothing, if there is
+// takeMemory takes memory from the budget. It reports false, and takes nothing, if there is
 // not so much.
-func (t *Table) take(n int64) bool {
+func (t *Table) takeMemory(n int64) bool {
 	for {
-		left := t.spare.Load()
+		left := t.freeBytes.Load()
 		if left < n {
 			return false
 		}
-		if t.spare.CompareAndSwap(left, left-n) {
+		if t.freeBytes.CompareAndSwap(left, left-n) {
 			return true
 		}
 	}
@@ -95,12 +95,12 @@ func (t *Table) take(n int64) bool {
 // squeezeLocked takes the memory of a block for s, whose resizing is held, from other size
 // classes. It reports false if they have none to give.
 func (t *Table) squeezeLocked(at Time, partition *Partition, s *sizeClass) bool {
-	t.squeezing.Lock()
-	defer t.squeezing.Unlock()
+	t.squeezeMu.Lock()
+	defer t.squeezeMu.Unlock()
 	need, donors := s.blockSize(), *t.donors.Load()
 	for _, donor := range donors {
 		for donor != s && t.shrink(at, donor, false) {
-			if t.take(need) {
+			if t.takeMemory(need) {
 				return true
 			}
 		}
@@ -110,7 +110,7 @@ func (t *Table) squeezeLocked(at Time, partition *Partition, s *sizeClass) bool 
 		all := int64(0)
 		for _, donor := range donors {
 			all += donor.bytes()
-			if donor != s && donor.inUse() > donor.start && (largest == nil || donor.bytes() > largest.bytes()) {
+			if donor != s && donor.inUse() > donor.minBlocks && (largest == nil || donor.bytes() > largest.bytes()) {
 				largest = donor
 			}
 		}
@@ -123,7 +123,7 @@ func (t *Table) squeezeLocked(at Time, partition *Partition, s *sizeClass) bool 
 			return false
 		case !t.shrink(at, largest, true):
 			return false
-		case t.take(need):
+		case t.takeMemory(need):
 			return true
 		}
 	}
@@ -133,13 +133,13 @@ func (t *Table) squeezeLocked(at Time, partition *Partition, s *sizeClass) bool 
 // nothing, if a live counter would have to be evicted and may not be, or if somebody else
 // resizes s.
 func (t *Table) shrink(at Time, s *sizeClass, evict bool) bool {
-	if !s.resizing.TryLock() {
+	if !s.resizeMu.TryLock() {
 		return false
 	}
-	defer s.resizing.Unlock()
+	defer s.resizeMu.Unlock()
 	if !s.mergeLocked(t, at, evict) {
 		return false
 	}
-	t.spare.Add(s.blockSize())
+	t.freeBytes.Add(s.blockSize())
 	return true
 }

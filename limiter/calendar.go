@@ -29,8 +29,8 @@ type Calendar struct {
 	unit   CalendarUnit
 	zone   *time.Location
 	anchor int
-	near   atomic.Pointer[edges]
-	all    *[calendarUnits]Calendar
+	cached atomic.Pointer[windowCache]
+	byUnit *[calendarUnits]Calendar
 }
 
 // NewCalendar returns the calendar of a zone, by days. Months begin on the day anchor, 1..31, or on their last
@@ -38,13 +38,13 @@ type Calendar struct {
 func NewCalendar(zone *time.Location, anchor int) *Calendar {
 	all := new([calendarUnits]Calendar)
 	for unit := range all {
-		all[unit] = Calendar{unit: CalendarUnit(unit), zone: zone, anchor: anchor, all: all}
+		all[unit] = Calendar{unit: CalendarUnit(unit), zone: zone, anchor: anchor, byUnit: all}
 	}
 	return &all[Days]
 }
 
 // WithUnit returns the calendar of the same zone and anchor that divides time into units.
-func (c *Calendar) WithUnit(unit CalendarUnit) *Calendar { return &c.all[unit] }
+func (c *Calendar) WithUnit(unit CalendarUnit) *Calendar { return &c.byUnit[unit] }
 
 // Unit returns what c divides time into.
 func (c *Calendar) Unit() CalendarUnit { return c.unit }
@@ -72,20 +72,20 @@ func (c *Calendar) validate(p *Policy) error {
 
 // Window returns when the window begins and ends that the time lies in.
 func (c *Calendar) Window(at Time) (start, end Time) {
-	e, i := c.now(at.seconds())
+	e, i := c.currentWindow(at.seconds())
 	return Time(e.starts[i] * int64(time.Second)), Time(e.starts[i+1] * int64(time.Second))
 }
 
 // WindowsAround returns when windows around the time begin, in Unix seconds: the present one with two before and two behind it, or
 // a little further behind. The last is the end of the last window. first is the number of the first.
 func (c *Calendar) WindowsAround(at Time) (first int64, starts []int64) {
-	e, _ := c.now(at.seconds())
+	e, _ := c.currentWindow(at.seconds())
 	return e.first, e.starts[:]
 }
 
-// end is Window's end in Unix seconds.
-func (c *Calendar) end(at Time) int64 {
-	e, i := c.now(at.seconds())
+// windowEnd is Window's end in Unix seconds.
+func (c *Calendar) windowEnd(at Time) int64 {
+	e, i := c.currentWindow(at.seconds())
 	return e.starts[i+1]
 }
 
@@ -94,94 +94,94 @@ func (c *Calendar) isLive(left int64, at Time) bool {
 	if left == 0 || left > liveSpan {
 		return false
 	}
-	e, i := c.then(at.seconds() + left - 1)
+	e, i := c.anyWindow(at.seconds() + left - 1)
 	return e.starts[i]-at.seconds() <= mostAhead // in seconds, since the nanoseconds of the earliest times are out of range
 }
 
 // Edges are what is remembered of a calendar: some windows that follow each other, of which the one in the
 // middle was the present one. They never change, and any two that hold a time agree on it, so that callers
 // whose clocks differ share them. Few instants need others.
-type edges struct {
-	first  int64             // the number of the window that starts[0] begins
-	starts [nearby + 1]int64 // Unix seconds, and the end of the last
+type windowCache struct {
+	first  int64                    // the number of the window that starts[0] begins
+	starts [cachedWindows + 1]int64 // Unix seconds, and the end of the last
 }
 
-// nearby is how many windows are remembered: late callers, and what hits of a ring count until, which may lie
+// cachedWindows is how many windows are remembered: late callers, and what hits of a ring count until, which may lie
 // two windows ahead, find theirs.
-const nearby = 5
+const cachedWindows = 5
 
-// at returns which of e's windows holds the Unix second. It is out of range if none does.
-func (e *edges) at(second int64) int {
-	const middle = nearby / 2
+// index returns which of e's windows holds the Unix second. It is out of range if none does.
+func (e *windowCache) index(second int64) int {
+	const middle = cachedWindows / 2
 	if e.starts[middle] <= second && second < e.starts[middle+1] {
 		return middle
 	}
 	i := -1
-	for i < nearby && e.starts[i+1] <= second {
+	for i < cachedWindows && e.starts[i+1] <= second {
 		i++
 	}
 	return i
 }
 
-// now returns the window of the Unix second, and moves to it once what is remembered lies in the past.
-func (c *Calendar) now(second int64) (*edges, int) {
-	if e := c.near.Load(); e != nil {
-		if i := e.at(second); i >= 0 && i <= nearby/2 {
+// currentWindow returns the window of the Unix second, and moves to it once what is remembered lies in the past.
+func (c *Calendar) currentWindow(second int64) (*windowCache, int) {
+	if e := c.cached.Load(); e != nil {
+		if i := e.index(second); i >= 0 && i <= cachedWindows/2 {
 			return e, i
 		}
 	}
-	e := c.around(second)
-	c.near.Store(e)
-	return e, nearby / 2
+	e := c.windowsNear(second)
+	c.cached.Store(e)
+	return e, cachedWindows / 2
 }
 
-// then is now for times that are not the present.
-func (c *Calendar) then(second int64) (*edges, int) {
-	if e := c.near.Load(); e != nil {
-		if i := e.at(second); i >= 0 && i < nearby {
+// anyWindow is now for times that are not the present.
+func (c *Calendar) anyWindow(second int64) (*windowCache, int) {
+	if e := c.cached.Load(); e != nil {
+		if i := e.index(second); i >= 0 && i < cachedWindows {
 			return e, i
 		}
 	}
-	return c.around(second), nearby / 2
+	return c.windowsNear(second), cachedWindows / 2
 }
 
-// around returns the windows around the one of the Unix second.
-func (c *Calendar) around(second int64) *edges {
-	number := c.number(second)
-	e := &edges{first: number - nearby/2}
+// windowsNear returns the windows around the one of the Unix second.
+func (c *Calendar) windowsNear(second int64) *windowCache {
+	number := c.windowNumber(second)
+	e := &windowCache{first: number - cachedWindows/2}
 	for i := range e.starts {
-		e.starts[i] = c.start(e.first + int64(i))
+		e.starts[i] = c.windowStart(e.first + int64(i))
 	}
 	return e
 }
 
-// number returns the number of the window that holds the Unix second. Numbers count from 1970 on.
-func (c *Calendar) number(second int64) (number int64) {
+// windowNumber returns the number of the window that holds the Unix second. Numbers count from 1970 on.
+func (c *Calendar) windowNumber(second int64) (windowNumber int64) {
 	year, month, day := time.Unix(second, 0).In(c.zone).Date()
 	switch c.unit {
 	case Days:
-		number = epochDay(year, month, day)
+		windowNumber = epochDay(year, month, day)
 	case Weeks:
-		number = floorDiv(epochDay(year, month, day)+monday, 7)
+		windowNumber = floorDiv(epochDay(year, month, day)+monday, 7)
 	case Months:
-		number = int64(year-1970)*12 + int64(month) - 1
+		windowNumber = int64(year-1970)*12 + int64(month) - 1
 	default:
-		number = int64(year - 1970)
+		windowNumber = int64(year - 1970)
 	}
-	for c.start(number) > second { // before the anchor
-		number--
+	for c.windowStart(windowNumber) > second { // before the anchor
+		windowNumber--
 	}
-	for c.start(number+1) <= second { // the local date is one that has been before
-		number++
+	for c.windowStart(windowNumber+1) <= second { // the local date is one that has been before
+		windowNumber++
 	}
-	return number
+	return windowNumber
 }
 
 // monday is how many days before the epoch, a Thursday, its week began.
 const monday = 3
 
-// start returns when a window begins, in Unix seconds.
-func (c *Calendar) start(number int64) int64 {
+// windowStart returns when a window begins, in Unix seconds.
+func (c *Calendar) windowStart(number int64) int64 {
 	switch c.unit {
 	case Days:
 		return c.midnight(number)
@@ -224,26 +224,26 @@ func (c *Calendar) midnight(day int64) int64 {
 // A sliding window divides each window of a calendar into k parts, which begin at whole seconds and differ by one at
 // most. They are numbered through all windows: part 3 of a month is number 3 of that month, however long it is.
 
-// part returns the number of the part that the time lies in.
-func (c *Calendar) part(stamp, k int64) int64 {
+// partAt returns the number of the part that the time lies in.
+func (c *Calendar) partAt(stamp, k int64) int64 {
 	second := floorDiv(stamp, int64(time.Second))
-	e, i := c.now(second)
+	e, i := c.currentWindow(second)
 	return e.part(i, second, k)
 }
 
-// head returns the part that a ring was hit in last, whose hits cease to count at end. Nothing of it counts if
+// ringHead returns the part that a ring was hit in last, whose hits cease to count at end. Nothing of it counts if
 // that has passed.
-func (c *Calendar) head(end, now, k int64) int64 {
+func (c *Calendar) ringHead(end, now, k int64) int64 {
 	if end <= now {
 		return math.MinInt64 / 2
 	}
 	second := end / int64(time.Second)
-	e, i := c.then(second)
+	e, i := c.anyWindow(second)
 	return e.part(i, second, k) - k - 1
 }
 
 // part returns the number of the part of window i that the second lies in.
-func (e *edges) part(i int, second, k int64) int64 {
+func (e *windowCache) part(i int, second, k int64) int64 {
 	length := e.starts[i+1] - e.starts[i]
 	return (e.first+int64(i))*k + ((second-e.starts[i]+1)*k-1)/length
 }
@@ -252,10 +252,10 @@ func (e *edges) part(i int, second, k int64) int64 {
 func (c *Calendar) partStart(number, k int64) int64 {
 	window, part := floorDiv(number, k), floorMod(number, k)
 	var start, end int64
-	if e := c.near.Load(); e != nil && window >= e.first && window < e.first+nearby {
+	if e := c.cached.Load(); e != nil && window >= e.first && window < e.first+cachedWindows {
 		start, end = e.starts[window-e.first], e.starts[window-e.first+1]
 	} else {
-		start, end = c.start(window), c.start(window+1)
+		start, end = c.windowStart(window), c.windowStart(window+1)
 	}
 	return (start + part*(end-start)/k) * int64(time.Second)
 }

@@ -100,9 +100,9 @@ func TestCalendarNumbers(t *testing.T) {
 	for _, k := range knownWindows(t) {
 		skipped := 0
 		for i := 1; i < len(k.starts)-1; i++ {
-			before, number := k.calendar.number(k.starts[i]-1), k.calendar.number(k.starts[i])
+			before, number := k.calendar.windowNumber(k.starts[i]-1), k.calendar.windowNumber(k.starts[i])
 			skipped += int(number - before - 1)
-			if at := k.calendar.start(number); at != k.starts[i] {
+			if at := k.calendar.windowStart(number); at != k.starts[i] {
 				t.Fatalf("%s: window %d begins at %d, want %d", k.name, number, at, k.starts[i])
 			}
 		}
@@ -160,7 +160,7 @@ func TestCalendarRingsKeepTheirBound(t *testing.T) {
 				p.Prepare()
 				tab, admitted := newTable(t, MinBytes), []Time{}
 				at := Time(time.Date(2013, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
-				first := c.number(at.seconds())
+				first := c.windowNumber(at.seconds())
 				for n := 0; n < 4000 && at < 4_000_000_000*sec; n++ {
 					start, end := c.Window(at)
 					if at += Time(r.Int64N(int64(end-start) / 20)); r.IntN(4) == 0 { // and around edges
@@ -184,7 +184,7 @@ func TestCalendarRingsKeepTheirBound(t *testing.T) {
 						t.Fatalf("%s, unit %d, %d parts: %d hits from %v on, want at most %d", zone, unit, k, whole, time.Unix(0, int64(from)).In(c.zone), limit)
 					}
 				}
-				windows := int(c.number(at.seconds()) - first)
+				windows := int(c.windowNumber(at.seconds()) - first)
 				if least := windows * limit / 3; len(admitted) < least {
 					t.Errorf("%s, unit %d, %d parts: %d hits in %d windows, want at least %d", zone, unit, k, len(admitted), windows, least)
 				}

@@ -51,14 +51,14 @@ func nextVersion(word, payload uint64) uint64 {
 	return (word&^lockBit+versionOne)&^lockBit&^payloadMask | payload
 }
 
-// same reports whether the cells, if there are any, have not been written since v
+// unchanged reports whether the cells, if there are any, have not been written since v
 // was read.
-func (v *view) same() bool {
+func (v *view) unchanged() bool {
 	return v.slot == nil || v.class.size == 0 || (v.slot.word.Load()^v.word)&^payloadMask == 0
 }
 
-// hold swaps the lock into v's word. It reports whether v was still true.
-func (v *view) hold() bool {
+// lockCells swaps the lock into v's word. It reports whether v was still true.
+func (v *view) lockCells() bool {
 	if !v.slot.word.CompareAndSwap(v.word, v.word|lockBit) {
 		return false
 	}
@@ -89,10 +89,10 @@ func floorMod(a, b int64) int64 {
 	return a
 }
 
-// celled is what algorithms have in common whose counters have cells.
-type celled struct{ counting }
+// withCells is what algorithms have in common whose counters have cells.
+type withCells struct{ counting }
 
-func (celled) expiry(s *sizeClass, index, _ uint64, at Time) (end Time, live bool) {
+func (withCells) expiry(s *sizeClass, index, _ uint64, at Time) (end Time, live bool) {
 	end = Time(s.note(index).end.Load())
 	return end, end > at && !begunAhead(int64(end)-2*int64(MaxWindow), int64(at)) // a sub-window lasts that long
 }

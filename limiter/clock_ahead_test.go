@@ -39,7 +39,7 @@ func span(p *Policy) time.Duration {
 	case p.Calendar != nil: // whose windows differ in length
 		return p.Window + p.Window/time.Duration(max(1, p.SubWindows)) + 3*24*time.Hour
 	case p.Algorithm == TokenBucket || p.Algorithm == LeakyBucket:
-		return k.unit.nanos(k.full + k.debt(p))
+		return k.unit.toDuration(k.full + k.debt(p))
 	case p.Algorithm == SlidingWindow:
 		return p.Window + p.Window/time.Duration(p.SubWindows)
 	default:
@@ -177,24 +177,24 @@ func TestReservationsOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestPlacesBesideOneThatBeganAhead holds that a place that began ahead is free, and that those of before are not.
-func TestPlacesBesideOneThatBeganAhead(t *testing.T) {
+// TestPermitsBesideOneThatBeganAhead holds that a place that began ahead is free, and that those of before are not.
+func TestPermitsBesideOneThatBeganAhead(t *testing.T) {
 	p, tab, id := &Policy{Algorithm: Concurrency, Limit: 3, Window: 10 * time.Hour}, newTable(t, 64<<10), counterID(1)
 	p.Prepare()
-	before := [2]uint64{takePlace(tab, benchNow, id, p), takePlace(tab, benchNow, id, p)}
-	ahead := takePlace(tab, benchNow+Time(90*time.Minute), id, p)
+	before := [2]uint64{acquirePermit(tab, benchNow, id, p), acquirePermit(tab, benchNow, id, p)}
+	ahead := acquirePermit(tab, benchNow+Time(90*time.Minute), id, p)
 	if d := decide(tab, benchNow+1, Charge{ID: id, Policy: p}).Decisions[0]; d.Before != 2 {
 		t.Errorf("%d places are held, want 2", d.Before)
 	}
-	if n := givePlace(tab, benchNow+1, id, p, ahead); n != 0 {
+	if n := returnLease(tab, benchNow+1, id, p, ahead); n != 0 {
 		t.Error("the lease of the place that began ahead is good")
 	}
-	third := takePlace(tab, benchNow+1, id, p)
-	if third == 0 || takePlace(tab, benchNow+1, id, p) != 0 {
+	third := acquirePermit(tab, benchNow+1, id, p)
+	if third == 0 || acquirePermit(tab, benchNow+1, id, p) != 0 {
 		t.Error("beside two that are held, want one place that is free")
 	}
 	for _, lease := range append(before[:], third) {
-		if givePlace(tab, benchNow+2, id, p, lease) != 1 {
+		if returnLease(tab, benchNow+2, id, p, lease) != 1 {
 			t.Errorf("the lease %d is not good", lease)
 		}
 	}

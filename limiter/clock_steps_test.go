@@ -113,13 +113,13 @@ func (r *referenceBucket) hit(now Time, n uint64) (before uint64, over bool) {
 	return before, over
 }
 
-// referencePlaces is a concurrency limit: when each place was taken. Requests take one whatever their hits are.
-type referencePlaces struct {
+// referencePermits is a concurrency limit: when each place was taken. Requests take one whatever their hits are.
+type referencePermits struct {
 	p     *Policy
 	taken []Time
 }
 
-func (r *referencePlaces) hit(now Time, n uint64) (before uint64, over bool) {
+func (r *referencePermits) hit(now Time, n uint64) (before uint64, over bool) {
 	var held []Time
 	for _, t := range r.taken {
 		if t+Time(r.p.Window) > now && t <= now+hour {
@@ -143,7 +143,7 @@ func newReference(p *Policy) reference {
 	case SlidingLog:
 		return &referenceLog{p: p}
 	case Concurrency:
-		return &referencePlaces{p: p}
+		return &referencePermits{p: p}
 	default:
 		return &referenceBucket{p: p}
 	}

@@ -21,16 +21,16 @@ import (
 // many held as the payload says.
 
 // concurrency is the algorithm of [Concurrency].
-type concurrency struct{ celled }
+type concurrency struct{ withCells }
 
 const (
-	nonceBits = 16
-	nonceMask = 1<<nonceBits - 1
-	placeBits = 13 // of a number up to MaxLog
-	placeMask = 1<<placeBits - 1
+	nonceBits  = 16
+	nonceMask  = 1<<nonceBits - 1
+	permitBits = 13 // of a number up to MaxLog
+	permitMask = 1<<permitBits - 1
 	// mostBefore, 397 days in milliseconds, is the most that the note says of the first place. It stands for
 	// any time before.
-	mostBefore = 1<<(64-placeBits-nonceBits) - 1
+	maxBefore = 1<<(64-permitBits-nonceBits) - 1
 	// freeCell is a cell whose time is the earliest there is.
 	freeCell = 1 << 63
 )
@@ -45,12 +45,14 @@ const (
 // UsesLeases reports whether p holds hits under leases until these are given back: see [Batch.Lease].
 func (p *Policy) UsesLeases() bool { return p.Algorithm == Concurrency || p.Reserve != nil }
 
-// takes reports whether c holds what it takes under a lease.
-func (c *Charge) takes() bool { return !c.Refund && (c.Reserve || c.Policy.Algorithm == Concurrency) }
+// acquiresLease reports whether c holds what it takes under a lease.
+func (c *Charge) acquiresLease() bool {
+	return !c.Refund && (c.Reserve || c.Policy.Algorithm == Concurrency)
+}
 
 // Lease returns the lease under which charge i of b, decided, holds what it took; 0 if it holds nothing.
 func (b *Batch) Lease(i int) uint64 {
-	if b.Decisions[i].Charged == 0 || !b.Charges[i].takes() {
+	if b.Decisions[i].Charged == 0 || !b.Charges[i].acquiresLease() {
 		return 0
 	}
 	return uint64(b.marks[i]) //nolint:gosec // a lease is not negative
@@ -66,8 +68,8 @@ func (b *Batch) HasLease() bool {
 	return false
 }
 
-// placesOf is p.Limit, cut to what a counter can hold.
-func placesOf(p *Policy) uint64 { return uint64(min(p.Limit, MaxLog)) }
+// permitLimit is p.Limit, cut to what a counter can hold.
+func permitLimit(p *Policy) uint64 { return uint64(min(p.Limit, MaxLog)) }
 
 func (concurrency) validate(p *Policy) error {
 	switch {
@@ -79,14 +81,14 @@ func (concurrency) validate(p *Policy) error {
 	return nil
 }
 
-func (concurrency) capacity(p *Policy) uint64 { return placesOf(p) }
+func (concurrency) capacity(p *Policy) uint64 { return permitLimit(p) }
 
 // cells is one at least, for a note.
-func (concurrency) cells(p *Policy) int { return int(max(1, placesOf(p)) * p.width()) } //nolint:gosec // at most MaxLog
+func (concurrency) cells(p *Policy) int { return int(max(1, permitLimit(p)) * p.width()) } //nolint:gosec // at most MaxLog
 
 // width is how many cells a place has.
 func (p *Policy) width() uint64 {
-	if p.wide {
+	if p.weighted {
 		return 2
 	}
 	return 1
@@ -97,58 +99,58 @@ func (concurrency) resizes() bool { return true }
 func (concurrency) fresh(_, _ Time, _ *Policy) state { return state{} }
 
 // empty has store free all places. The num of any other change is a lease.
-func (concurrency) empty(Time, *Policy, state) state { return state{} }
+func (concurrency) resetState(Time, *Policy, state) state { return state{} }
 
 func (concurrency) load(v *view, at Time, p *Policy) bool {
-	ps := v.places(p)
+	ps := v.permits(p)
 	pause(beforeCellLoad)
-	v.newer, v.head = ps.held(at.stamp()), math.MinInt64
-	if v.state = (state{past: v.newer}); p.wide && v.newer > 0 {
-		v.past = ps.sum(at.stamp())
+	v.newer, v.head = ps.countHeld(at.stamp()), math.MinInt64
+	if v.state = (state{past: v.newer}); p.weighted && v.newer > 0 {
+		v.past = ps.heldHits(at.stamp())
 	}
-	if v.moves && v.newer > 0 && ps.high*ps.width > uint64(sizes[p.class()]) { //nolint:gosec // not negative
-		v.moves = false // it stays where its leases say
+	if v.misplaced && v.newer > 0 && ps.high*ps.width > uint64(sizes[p.class()]) { //nolint:gosec // not negative
+		v.misplaced = false // it stays where its leases say
 	}
-	return v.same()
+	return v.unchanged()
 }
 
 func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
-	limit, wide := placesOf(c.Policy), c.Policy.wide
+	limit, wide := permitLimit(c.Policy), c.Policy.weighted
 	*d = Decision{Before: st.used + st.past}
 	switch {
 	case c.Refund:
-		if held, lease := v.holds(c.Policy, hits, at); held > 0 && held <= st.past {
+		if held, lease := v.leaseHits(c.Policy, hits, at); held > 0 && held <= st.past {
 			d.Charged, st.past, st.num = held, st.past-held, int64(lease) //nolint:gosec // a lease
 		}
 	case hits > 0 && wide && v.newer < limit: // reservations are made one by one
 		d.Charged, st.used = hits, hits
-		st.num = v.lease(c, at, 1)
+		st.num = v.newLease(c, at, 1)
 	case hits > 0 && !wide && d.Before < limit:
 		d.Charged = 1
 		st.used++
-		st.num = v.lease(c, at, st.used)
+		st.num = v.newLease(c, at, st.used)
 	case hits > 0 || !wide && d.Before > limit:
 		d.Over, d.RetryAfter = true, time.Second
 		if limit == 0 && hits > 0 {
 			d.RetryAfter = Never
 		}
 	}
-	return st, v.same()
+	return st, v.unchanged()
 }
 
 // finish tells of no window: any place may be given back at any moment.
 func (concurrency) finish(_ *view, _ Time, p *Policy, _ time.Duration, st state, d *Decision) {
-	if !d.over(p) {
-		d.Remaining, d.Reset = room(placesOf(p), st), time.Second
+	if !d.finishOver(p) {
+		d.Remaining, d.Reset = remaining(permitLimit(p), st), time.Second
 	}
 }
 
 // undo gives back the place that the lease mark holds.
 func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
 	after = v.state
-	if v.class == &outside {
+	if v.class == &externalClass {
 		after.used -= min(after.used, d.Charged)
-	} else if held, lease := v.holds(p, uint64(mark), at); held > 0 { //nolint:gosec // a lease is not negative
+	} else if held, lease := v.leaseHits(p, uint64(mark), at); held > 0 { //nolint:gosec // a lease is not negative
 		after.past, after.num = after.past-held, int64(lease) //nolint:gosec // a lease
 	}
 	return after, false
@@ -156,10 +158,10 @@ func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision)
 
 // store writes what changes. Cells keep their numbers if the counter moves.
 func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
-	s.fetch(index)
-	now, ps := v.at.stamp(), places{first: maxStamp, end: -maxStamp, width: p.width(), longest: longestOf(p)}
-	if held := v.held(); held > 0 {
-		if ps = v.places(p); s != v.class {
+	s.loadCells(index)
+	now, ps := v.at.stamp(), permits{first: maxStamp, end: -maxStamp, width: p.width(), maxLife: maxPermitLife(p)}
+	if held := v.heldPermits(); held > 0 {
+		if ps = v.permits(p); s != v.class {
 			to := s.cellsOf(index)
 			for i := range min(ps.high*ps.width, s.stride()) {
 				to[i].Store(ps.cells[i].Load())
@@ -167,15 +169,15 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 		}
 		ps.count = held
 	} else if v.slot != nil {
-		ps.given = v.places(p).given
+		ps.leasesGiven = v.permits(p).leasesGiven
 	}
 	ps.cells = s.cellsOf(index)
 	take := func() (cell uint64) {
-		ps.given++
-		return ps.take(now, p.window(), s.nonces.nonce(v.salt, ps.given))
+		ps.leasesGiven++
+		return ps.acquire(now, p.window(), s.nonces.nonce(v.salt, ps.leasesGiven))
 	}
 	switch {
-	case after.used > 0 && p.wide:
+	case after.used > 0 && p.weighted:
 		if after.past == 0 { // it takes the place of all
 			ps.high, ps.hint, ps.count, ps.first, ps.end = 0, 0, 0, maxStamp, -maxStamp
 		}
@@ -185,101 +187,101 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 			take()
 		}
 	case after.num > 0:
-		ps.give(uint64(after.num))
+		ps.release(uint64(after.num))
 	case after.past > 0: // a store says that so many are held
-		ps.drop(v.past-after.past, now)
+		ps.releaseN(v.past-after.past, now)
 	default: // a reset
 		ps.count = 0
 	}
 	switch {
 	case ps.count == 0:
 		ps.high, ps.hint, ps.first, ps.end = 0, 0, now, now
-	case ps.changed(now):
-		ps.review(now) // and no sooner: decide has chosen among the cells as they were
+	case ps.mayHaveExpired(now):
+		ps.rescan(now) // and no sooner: decide has chosen among the cells as they were
 	}
 	note := s.note(index)
 	note.end.Store(ps.end)
-	note.past.Store(ps.before()<<(placeBits+nonceBits) | ps.hint<<nonceBits | ps.given&nonceMask)
-	return ps.high<<placeBits | ps.count
+	note.past.Store(ps.firstBeforeEnd()<<(permitBits+nonceBits) | ps.hint<<nonceBits | ps.leasesGiven&nonceMask)
+	return ps.high<<permitBits | ps.count
 }
 
-// held returns how many places of v's counter are held.
-func (v *view) held() uint64 {
+// heldPermits returns how many places of v's counter are held.
+func (v *view) heldPermits() uint64 {
 	if v.slot == nil {
 		return 0
 	}
 	return v.newer
 }
 
-func (concurrency) weight(_ *sizeClass, _, word uint64) uint64 { return word & placeMask }
+func (concurrency) weight(_ *sizeClass, _, word uint64) uint64 { return word & permitMask }
 
-func (concurrency) found(v *view, _ Time, p *Policy) {
-	v.state, v.head = state{past: v.found.Hits}, math.MinInt64
-	if !p.wide {
+func (concurrency) importState(v *view, _ Time, p *Policy) {
+	v.state, v.head = state{past: v.reported.Hits}, math.MinInt64
+	if !p.weighted {
 		v.past = min(v.past, MaxLog)
 	}
 }
 
-func (concurrency) tell(_ *view, _ Time, _ *Policy, st state, s *State) { s.Hits = st.used + st.past }
+func (concurrency) export(_ *view, _ Time, _ *Policy, st state, s *State) { s.Hits = st.used + st.past }
 
 // adopt has as many places held as there. Which they are only the store knows: see [Table.SetMirror].
-func (concurrency) adopt(v, there *view, _ Time, b *Batch, i int) (after state, ok bool) {
+func (concurrency) merge(v, there *view, _ Time, b *Batch, i int) (after state, ok bool) {
 	p := b.Charges[i].Policy
 	switch {
-	case !p.wide:
+	case !p.weighted:
 	case there.past == v.past:
 		return v.state, true
 	default: // one place for all
 		return state{used: there.past}, true
 	}
-	told := min(there.past, placesOf(p))
+	told := min(there.past, permitLimit(p))
 	return state{past: min(v.past, told), used: told - min(v.past, told)}, true
 }
 
-// holds returns how many hits a lease holds in v's counter, 0 if it does not, and under which lease that is.
-func (v *view) holds(p *Policy, lease uint64, at Time) (hits, under uint64) {
+// leaseHits returns how many hits a lease holds in v's counter, 0 if it does not, and under which lease that is.
+func (v *view) leaseHits(p *Policy, lease uint64, at Time) (hits, under uint64) {
 	switch {
-	case v.class == &outside:
-		if v.found.Lease == lease && lease > 0 {
+	case v.class == &externalClass:
+		if v.reported.Lease == lease && lease > 0 {
 			return 1, lease
 		}
 		return 0, 0
-	case v.held() == 0 || lease < FirstLease || lease > LastLease:
+	case v.heldPermits() == 0 || lease < FirstLease || lease > LastLease:
 		return 0, 0
 	}
-	ps, i := v.places(p), cellOf(lease)
-	if v.mirrors && !p.wide {
-		i = ps.any(at.stamp())
+	ps, i := v.permits(p), permitIndex(lease)
+	if v.mirror && !p.weighted {
+		i = ps.anyHeld(at.stamp())
 		lease = FirstLease + i<<nonceBits + ps.cell(i).Load()&nonceMask
 	}
 	pause(beforeCellLoad)
-	if i >= ps.high || !ps.live(i, at.stamp()) || ps.cell(i).Load()&nonceMask != lease&nonceMask {
+	if i >= ps.high || !ps.isHeld(i, at.stamp()) || ps.cell(i).Load()&nonceMask != lease&nonceMask {
 		return 0, 0
 	}
-	if p.wide {
+	if p.weighted {
 		return ps.cells[i*ps.width+1].Load(), lease
 	}
 	return 1, lease
 }
 
-// lease returns the lease of the nth place, counted from 1, that the batch of c takes of v's counter.
-func (v *view) lease(c *Charge, at Time, nth uint64) int64 {
-	if v.class == &outside {
-		return int64(v.found.Lease) //nolint:gosec // a lease
+// newLease returns the lease of the nth place, counted from 1, that the batch of c takes of v's counter.
+func (v *view) newLease(c *Charge, at Time, nth uint64) int64 {
+	if v.class == &externalClass {
+		return int64(v.reported.Lease) //nolint:gosec // a lease
 	}
-	var ps places
+	var ps permits
 	cell := nth - 1
 	if v.slot != nil {
-		if ps = v.places(c.Policy); v.held() > 0 {
+		if ps = v.permits(c.Policy); v.heldPermits() > 0 {
 			pause(beforeCellLoad)
-			ps.count = v.held()
-			cell = ps.free(at.stamp(), nth)
+			ps.count = v.heldPermits()
+			cell = ps.nthFree(at.stamp(), nth)
 		}
 	}
 	v.salt = v.class.nonces.salt(c.ID, at)
 	// It may be a cell that v's slot does not have, if the counter is about to move.
-	return int64(FirstLease + min(cell, MaxLog-1)<<nonceBits + v.class.nonces.nonce(v.salt, ps.given+nth)) //nolint:gosec // small
+	return int64(FirstLease + min(cell, MaxLog-1)<<nonceBits + v.class.nonces.nonce(v.salt, ps.leasesGiven+nth)) //nolint:gosec // small
 }
 
-// cellOf returns the number of the place that a lease names.
-func cellOf(lease uint64) uint64 { return lease >> nonceBits & (placeMask >> 1) }
+// permitIndex returns the number of the place that a lease names.
+func permitIndex(lease uint64) uint64 { return lease >> nonceBits & (permitMask >> 1) }

@@ -9,8 +9,8 @@ type counting struct{}
 func (counting) validate(*Policy) error                  { return nil }
 func (counting) capacity(p *Policy) uint64               { return uint64(p.Limit) }
 func (counting) resizes() bool                           { return false }
-func (counting) weighs() bool                            { return true }
-func (counting) empty(_ Time, _ *Policy, st state) state { return state{num: st.num} }
+func (counting) hasWeight() bool                            { return true }
+func (counting) resetState(_ Time, _ *Policy, st state) state { return state{num: st.num} }
 
 // undo takes back hits of the current window or sub-window. If it is another one by
 // now, there is nothing to take back.
@@ -30,7 +30,7 @@ func (counting) refund(st state, hits uint64) (after state, gave uint64) {
 }
 
 // A counter is an algorithm that counts, for count.
-type counter interface {
+type countingAlgorithm interface {
 	refund(st state, hits uint64) (after state, gave uint64)
 	// force counts hits that were denied. It returns by how many the counter has
 	// grown, which is what a refund may give back.
@@ -43,8 +43,8 @@ type counter interface {
 // admits reports whether hits have room.
 func admits(limit, used, hits uint64) bool { return hits <= limit && used <= limit-hits }
 
-// count is algorithm.decide for those that count.
-func count(a counter, limit uint64, v *view, at Time, c *Charge, hits uint64, st state, d *Decision) (after state, ok bool) {
+// decideCount is algorithm.decide for those that count.
+func decideCount(a countingAlgorithm, limit uint64, v *view, at Time, c *Charge, hits uint64, st state, d *Decision) (after state, ok bool) {
 	*d = Decision{Before: st.used + st.past}
 	switch {
 	case c.Refund:
@@ -66,12 +66,12 @@ func count(a counter, limit uint64, v *view, at Time, c *Charge, hits uint64, st
 	return st, ok
 }
 
-// room returns how many single hits have room in the state st.
-func room(limit uint64, st state) uint64 { return limit - min(st.used+st.past, limit) }
+// remaining returns how many single hits have room in the state st.
+func remaining(limit uint64, st state) uint64 { return limit - min(st.used+st.past, limit) }
 
-// over finishes a decision on hits that had no room: Reset is the time until the same
+// finishOver finishes a decision on hits that had no room: Reset is the time until the same
 // hits would pass. It reports false, and does nothing, for others.
-func (d *Decision) over(p *Policy) bool {
+func (d *Decision) finishOver(p *Policy) bool {
 	if !d.Over {
 		return false
 	}

@@ -18,17 +18,17 @@ func (t *Table) Decide(now Time, b *Batch) {
 // decide decides b on the counters of b.table, or on what a store told of them.
 func (b *Batch) decide(now Time) {
 	if b.poison(); b.table != nil {
-		b.poisonKept()
+		b.poisonStored()
 	}
 	n := len(b.Charges)
 	if len(b.Decisions) != n || len(b.marks) != n {
 		b.resize(n)
 	}
-	b.Denied, b.Wait, b.offset = false, 0, false
+	b.Denied, b.Wait, b.offsetDone = false, 0, false
 
 	if n == 1 {
 		if c := &b.Charges[0]; c.Policy.Reserve == nil && c.Policy.Penalty == nil { // the most common case
-			b.extra = false
+			b.special = false
 			b.chargeCounter(now, 0)
 			d := &b.Decisions[0]
 			if b.denies(0) || c.Mode == Quota && !b.quotaPassed() { // it has nothing to give back
@@ -42,14 +42,14 @@ func (b *Batch) decide(now Time) {
 	if n > 1 && b.table != nil {
 		b.table.Prefetch(b) // all at once, while the first is searched for
 	}
-	grouped, refunds, quota, leases := b.survey()
-	if b.extra = leases || b.penal; b.penal {
-		b.sentenced(now)
+	grouped, refunds, quota, leases := b.classifyCharges()
+	if b.special = leases || b.usesPenalties; b.usesPenalties {
+		b.readPenalties(now)
 	}
 	if refunds {
-		b.setOff()
+		b.offsetRefunds()
 	}
-	if b.leases = leases; leases {
+	if b.usesLeases = leases; leases {
 		b.settleLeases(now)
 	}
 	// If no quota has room even now, the groups with one are denied without touching
@@ -61,20 +61,20 @@ func (b *Batch) decide(now Time) {
 		var hi int
 		for lo := 0; lo < n; lo = hi {
 			if hi = b.groupEnd(lo); hi-lo == 1 {
-				b.charge(now, lo)
+				b.decideCharge(now, lo)
 			} else {
-				b.decideOne(now, lo, hi, quotaDenies, false)
+				b.decideGroup(now, lo, hi, quotaDenies, false)
 			}
 		}
 	}
-	b.conclude(now, quota && !b.quotaPassed(), leases, nil)
-	if b.offset {
-		for k := range b.setOffs {
-			b.refundUncounted(now, &b.setOffs[k])
+	b.resolveGroups(now, quota && !b.quotaPassed(), leases, nil)
+	if b.offsetDone {
+		for k := range b.offsets {
+			b.refundUncounted(now, &b.offsets[k])
 		}
 	}
-	if b.penal {
-		b.sentence(now)
+	if b.usesPenalties {
+		b.applyPenalties(now)
 	}
 }
 
@@ -85,26 +85,26 @@ func (b *Batch) decideLeases(at Time, quotaDenies bool) {
 	for _, takes := range [...]bool{false, true} {
 		var hi int
 		for lo := 0; lo < len(b.Charges); lo = hi {
-			if hi = b.groupEnd(lo); b.takesLease(lo, hi) == takes {
-				b.decideOne(at, lo, hi, quotaDenies, deny && takes)
+			if hi = b.groupEnd(lo); b.acquiresLeases(lo, hi) == takes {
+				b.decideGroup(at, lo, hi, quotaDenies, deny && takes)
 				deny = deny || b.deniedBy(lo, hi)
 			}
 		}
 	}
 }
 
-// decideOne decides the group from lo to hi. With deny it is denied; with quotaDenies, if it has a quota charge.
-func (b *Batch) decideOne(at Time, lo, hi int, quotaDenies, deny bool) {
+// decideGroup decides the group from lo to hi. With deny it is denied; with quotaDenies, if it has a quota charge.
+func (b *Batch) decideGroup(at Time, lo, hi int, quotaDenies, deny bool) {
 	if hi-lo == 1 && !deny {
 		if !b.isSettled(lo) {
-			b.charge(at, lo)
+			b.decideCharge(at, lo)
 		}
 		return
 	}
 	for i := lo; quotaDenies && i < hi; i++ {
 		deny = deny || b.Charges[i].Mode == Quota
 	}
-	b.decideGroup(at, lo, hi, deny)
+	b.decideTogether(at, lo, hi, deny)
 }
 
 // deniedBy reports whether a charge from lo to hi, decided, denies its group.
@@ -117,11 +117,11 @@ func (b *Batch) deniedBy(lo, hi int) bool {
 	return false
 }
 
-// takesLease reports whether a charge from lo to hi holds what it takes under a lease. So it depends on the
+// acquiresLeases reports whether a charge from lo to hi holds what it takes under a lease. So it depends on the
 // whole request: one that is denied holds nothing.
-func (b *Batch) takesLease(lo, hi int) bool {
+func (b *Batch) acquiresLeases(lo, hi int) bool {
 	for i := lo; i < hi; i++ {
-		if b.Charges[i].takes() {
+		if b.Charges[i].acquiresLease() {
 			return true
 		}
 	}
@@ -134,10 +134,10 @@ func (b *Batch) resize(n int) {
 	b.marks = slices.Grow(b.marks[:0], n)[:n]
 }
 
-// survey reports whether b has groups of several charges, refunds but for those of leases, quota
+// classifyCharges reports whether b has groups of several charges, refunds but for those of leases, quota
 // charges, and charges of policies that give leases. It makes b.penal valid.
-func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
-	b.penal = false
+func (b *Batch) classifyCharges() (grouped, refunds, quota, leases bool) {
+	b.usesPenalties = false
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if i > 0 && c.Group == b.Charges[i-1].Group {
@@ -146,7 +146,7 @@ func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
 		if c.Mode == Quota {
 			quota = true
 		}
-		b.penal = b.penal || c.Penalises()
+		b.usesPenalties = b.usesPenalties || c.Penalises()
 		if c.Policy.UsesLeases() {
 			leases = true
 		} else if c.Refund {
@@ -178,10 +178,10 @@ func (b *Batch) quotaPassed() bool {
 	return false
 }
 
-// conclude marks what was denied. With quotaDenies every quota charge lacked room:
+// resolveGroups marks what was denied. With quotaDenies every quota charge lacked room:
 // groups that have one are denied and give back what they took until they knew. So do
 // groups that took leases if any group is denied. It calls deny, if that is not nil, for each charge that becomes denied.
-func (b *Batch) conclude(at Time, quotaDenies, leases bool, deny func(i int)) {
+func (b *Batch) resolveGroups(at Time, quotaDenies, leases bool, deny func(i int)) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
 		hi = b.groupEnd(lo)
@@ -205,7 +205,7 @@ func (b *Batch) conclude(at Time, quotaDenies, leases bool, deny func(i int)) {
 	}
 	b.Wait = 0
 	for lo := 0; leases && lo < len(b.Charges); lo = hi {
-		if hi = b.groupEnd(lo); b.takesLease(lo, hi) && !b.Decisions[lo].Denied {
+		if hi = b.groupEnd(lo); b.acquiresLeases(lo, hi) && !b.Decisions[lo].Denied {
 			b.denyGroup(at, lo, hi, deny)
 		}
 	}
@@ -223,9 +223,9 @@ func (b *Batch) denyGroup(at Time, lo, hi int, deny func(i int)) {
 	}
 }
 
-// charge decides charge i alone, in one atomic step, or two if it reserves.
-func (b *Batch) charge(at Time, i int) {
-	if !b.extra || !b.chargeBeside(at, i) {
+// decideCharge decides charge i alone, in one atomic step, or two if it reserves.
+func (b *Batch) decideCharge(at Time, i int) {
+	if !b.special || !b.decideSpecial(at, i) {
 		b.chargeCounter(at, i)
 	}
 }
@@ -249,13 +249,13 @@ func (b *Batch) chargeCounter(at Time, i int) {
 	}
 }
 
-// chargeBeside decides charge i if it reserves, or if a penalty denies it. It reports whether it has.
-func (b *Batch) chargeBeside(at Time, i int) bool {
+// decideSpecial decides charge i if it reserves, or if a penalty denies it. It reports whether it has.
+func (b *Batch) decideSpecial(at Time, i int) bool {
 	switch {
 	case b.Charges[i].Reserve:
-		b.hold(at, i)
-	case b.serves(at, i):
-		b.serve(at, i)
+		b.reserveHits(at, i)
+	case b.underPenalty(at, i):
+		b.decidePenalised(at, i)
 	default:
 		return false
 	}
@@ -270,7 +270,7 @@ func (t *Table) Cancel(now Time, b *Batch) {
 	b.table = t
 	for i, d := range slices.Backward(b.Decisions) {
 		if d.Wait > 0 || b.Lease(i) > 0 {
-			b.release(now, i)
+			b.undoCharge(now, i)
 		}
 	}
 	b.Wait = 0
@@ -281,29 +281,29 @@ func (t *Table) Cancel(now Time, b *Batch) {
 func (b *Batch) rollBack(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	if d.Charged > 0 && !c.Refund && (c.Reserve || !c.Policy.CountRefused) && !b.isSettled(i) {
-		pause(beforeRelease)
-		b.release(at, i)
+		pause(beforeUndo)
+		b.undoCharge(at, i)
 	}
 	d.Wait = 0
 }
 
-// release gives back what charge i took. If the window it was taken from has
+// undoCharge gives back what charge i took. If the window it was taken from has
 // passed, there is nothing to give back; a bucket's turn that others wait behind
 // is lost and stays charged.
-func (b *Batch) release(at Time, i int) {
+func (b *Batch) undoCharge(at Time, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
 	if c.Reserve {
-		b.drop(at, i)
+		b.dropReservation(at, i)
 		return
 	}
 	p := c.Policy
 	a := p.algorithm()
 	for {
 		b.read(at, i, v)
-		after, lost, left := v.state, d.Wait > 0, &b.spare
-		if v.slot != nil || v.class == &outside {
+		after, lost, left := v.state, d.Wait > 0, &b.scratch
+		if v.slot != nil || v.class == &externalClass {
 			now := at
-			if b.Clock != nil && v.class != &outside { // read after the word, it is later than all that drained in it
+			if b.Clock != nil && v.class != &externalClass { // read after the word, it is later than all that drained in it
 				now = max(b.Clock(), at)
 			}
 			after, lost = a.undo(v, at, now, p, b.marks[i], d)
@@ -336,22 +336,22 @@ func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	b.table = t
 	if c.Policy.Reserve != nil {
-		used = t.Reset(now, b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold}), 0)
+		used = t.Reset(now, b.companionBatch(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold}), 0)
 	}
 	if c.Policy.Penalty != nil {
-		t.Reset(now, b.beside(Charge{ID: c.ID, Policy: besidePolicy}), 0)
+		t.Reset(now, b.companionBatch(Charge{ID: c.ID, Policy: penaltyPolicy}), 0)
 	}
 	for {
 		b.read(now, i, v)
 		if v.slot == nil {
 			return used
 		}
-		if _, ok := a.decide(v, now, c, 0, 0, v.state, &b.spare); !ok { // a peek, for Before
+		if _, ok := a.decide(v, now, c, 0, 0, v.state, &b.scratch); !ok { // a peek, for Before
 			continue
 		}
-		after := a.empty(now, c.Policy, v.state)
-		if after == v.state && v.same() || after != v.state && v.replace(c.Policy, after) {
-			return used + b.spare.Before
+		after := a.resetState(now, c.Policy, v.state)
+		if after == v.state && v.unchanged() || after != v.state && v.replace(c.Policy, after) {
+			return used + b.scratch.Before
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (fixedWindow) load(v *view, at Time, p *Policy) bool {
 }
 
 func (a fixedWindow) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
-	return count(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
+	return decideCount(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
 }
 
 func (fixedWindow) force(_ uint64, st state, hits uint64) (after state, grown uint64) {
@@ -66,7 +66,7 @@ func (fixedWindow) retryAfter(_ *view, at Time, _ *Policy, _ uint64, st state, _
 func (fixedWindow) finish(_ *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
 	d.Remaining, d.Reset = 0, at.until(st.num)
 	if !d.Over {
-		d.Remaining = room(uint64(p.Limit), st)
+		d.Remaining = remaining(uint64(p.Limit), st)
 	}
 }
 
@@ -83,19 +83,19 @@ func (fixedWindow) weight(_ *sizeClass, _, word uint64) uint64 { return word & w
 
 // found makes v the window that v.found tells of. A window is its own whatever the time: the
 // store may have decided a moment after it ended.
-func (fixedWindow) found(v *view, at Time, p *Policy) {
-	if v.found.Time == 0 {
+func (fixedWindow) importState(v *view, at Time, p *Policy) {
+	if v.reported.Time == 0 {
 		v.state = state{num: windowEnd(p, at)}
 		return
 	}
-	v.state = state{used: min(v.found.Hits, windowMost), num: v.found.Time.seconds()}
+	v.state = state{used: min(v.reported.Hits, windowMost), num: v.reported.Time.seconds()}
 }
 
-func (fixedWindow) tell(_ *view, _ Time, _ *Policy, st state, s *State) {
+func (fixedWindow) export(_ *view, _ Time, _ *Policy, st state, s *State) {
 	s.Hits, s.Time = st.used, Time(st.num*int64(time.Second))
 }
 
-func (fixedWindow) adopt(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
+func (fixedWindow) merge(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
 	return there.state, v.num <= there.num
 }
 
@@ -136,7 +136,7 @@ func (p *Policy) WindowEnd(at Time) Time { return Time(windowEnd(p, at) * int64(
 // Windows are aligned to the epoch, so weeks begin on Thursday, unless p has a calendar.
 func windowEnd(p *Policy, at Time) int64 {
 	if p.Calendar != nil {
-		return p.Calendar.end(at)
+		return p.Calendar.windowEnd(at)
 	}
 	length := p.window() / int64(time.Second)
 	return (floorDiv(at.seconds(), length) + 1) * length

@@ -13,11 +13,11 @@ const (
 	min1 = 60 * sec
 )
 
-var counterKey = identity.Key{1, 2, 3}.Hasher()
+var testHasher = identity.Key{1, 2, 3}.Hasher()
 
 // counterID returns the nth counter's ID.
 func counterID(n int) identity.ID {
-	h := counterKey
+	h := testHasher
 	h.AddWord(uint64(n))
 	return h.Sum()
 }

@@ -103,9 +103,9 @@ func TestFloodsSpread(t *testing.T) {
 	}
 }
 
-// TestFloodsEvictNoMore sends a table as many live counters as it has room for: of a
+// TestFloodsEvictLikeRandomValues sends a table as many live counters as it has room for: of a
 // flood about as many are evicted as of random values, and none while it is half full.
-func TestFloodsEvictNoMore(t *testing.T) {
+func TestFloodsEvictLikeRandomValues(t *testing.T) {
 	t.Parallel()
 	day := &Policy{Algorithm: FixedWindow, Limit: 5, Window: 24 * time.Hour}
 	// evicted returns how many are when the table is half full, and at the end.

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// maxReserveTries bounds how often a group peeks again because another
+// maxGroupTries bounds how often a group peeks again because another
 // request took the room it had seen. What is denied after the last try did lack
 // room when it was tried.
-const maxReserveTries = 4
+const maxGroupTries = 4
 
-// turnOf returns the turn of charge i. The lowest bit of its tag is 0.
-func (b *Batch) turnOf(i int) turn {
+// keyOf returns the turn of charge i. The lowest bit of its tag is 0.
+func (b *Batch) keyOf(i int) counterKey {
 	c := &b.Charges[i]
-	t := turn{c.tag() >> 1, c.ID.Lo, i}
-	if c.Policy.holds() {
+	t := counterKey{c.tag() >> 1, c.ID.Lo, i}
+	if c.Policy.delays() {
 		t.counter |= 1 << 63
 	}
 	return t
@@ -24,13 +24,13 @@ func (b *Batch) turnOf(i int) turn {
 
 // before returns 1 if the counter of t comes before that of u, else 0, without a branch:
 // nothing foretells which of two hashes is less.
-func (t turn) before(u turn) uint64 {
+func (t counterKey) before(u counterKey) uint64 {
 	_, borrow := bits.Sub64(t.lo, u.lo, 0)
 	_, borrow = bits.Sub64(t.counter, u.counter, borrow)
 	return borrow
 }
 
-func (t turn) compare(u turn) int {
+func (t counterKey) compare(u counterKey) int {
 	return cmp.Or(int(u.before(t))-int(t.before(u)), t.index-u.index) //nolint:gosec // 0 or 1
 }
 
@@ -42,19 +42,19 @@ func (t turn) compare(u turn) int {
 // given back.
 func (b *Batch) sortMembers(lo, hi int) {
 	n := hi - lo
-	b.turns, b.members = slices.Grow(b.turns[:0], n)[:n], slices.Grow(b.members[:0], n)[:n]
+	b.order, b.members = slices.Grow(b.order[:0], n)[:n], slices.Grow(b.members[:0], n)[:n]
 	if n == 2 {
-		first, second := b.turnOf(lo), b.turnOf(lo+1)
+		first, second := b.keyOf(lo), b.keyOf(lo+1)
 		swap := second.before(first)
-		b.turns[swap], b.turns[1-swap] = first, second
+		b.order[swap], b.order[1-swap] = first, second
 	} else {
-		for i := range b.turns {
-			b.turns[i] = b.turnOf(lo + i)
+		for i := range b.order {
+			b.order[i] = b.keyOf(lo + i)
 		}
-		slices.SortFunc(b.turns, turn.compare)
+		slices.SortFunc(b.order, counterKey.compare)
 	}
-	for i, t := range b.turns {
-		b.members[i].turn = t
+	for i, t := range b.order {
+		b.members[i].counterKey = t
 	}
 }
 
@@ -69,21 +69,21 @@ func (b *Batch) runEnd(i int) int {
 
 // hits returns the hits of charge i that are left after the set-off.
 func (b *Batch) hits(i int) uint64 {
-	if b.offset {
-		return b.left[i]
+	if b.offsetDone {
+		return b.hitsLeft[i]
 	}
 	return b.Charges[i].Hits
 }
 
-// setOff sets refunds off against the charges on the same counter, both in
+// offsetRefunds sets refunds off against the charges on the same counter, both in
 // request order. It leaves the rest of either in b.left, and what was set off in b.setOffs.
-func (b *Batch) setOff() {
+func (b *Batch) offsetRefunds() {
 	b.sortMembers(0, len(b.Charges))
-	b.left = slices.Grow(b.left[:0], len(b.Charges))[:len(b.Charges)]
+	b.hitsLeft = slices.Grow(b.hitsLeft[:0], len(b.Charges))[:len(b.Charges)]
 	for i := range b.Charges {
-		b.left[i] = b.Charges[i].Hits
+		b.hitsLeft[i] = b.Charges[i].Hits
 	}
-	b.setOffs, b.offset = b.setOffs[:0], true
+	b.offsets, b.offsetDone = b.offsets[:0], true
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
@@ -92,19 +92,19 @@ func (b *Batch) setOff() {
 			if c := &b.Charges[b.members[r].index]; !c.Refund || c.Policy.UsesLeases() {
 				continue
 			}
-			refund := &b.left[b.members[r].index]
+			refund := &b.hitsLeft[b.members[r].index]
 			for ; c < hi && *refund > 0; c++ {
 				i := b.members[c].index
 				if b.Charges[i].Refund {
 					continue
 				}
-				set := min(*refund, b.left[i])
+				set := min(*refund, b.hitsLeft[i])
 				*refund -= set
-				b.left[i] -= set
+				b.hitsLeft[i] -= set
 				if set > 0 {
-					b.setOffs = append(b.setOffs, Offset{b.members[r].index, i, set})
+					b.offsets = append(b.offsets, Offset{b.members[r].index, i, set})
 				}
-				if b.left[i] > 0 {
+				if b.hitsLeft[i] > 0 {
 					break
 				}
 			}
@@ -119,11 +119,11 @@ func (b *Batch) refundUncounted(at Time, s *Offset) {
 		return
 	}
 	i := s.Refund
-	d, left := &b.Decisions[i], &b.left[i]
-	first, rest, gave := *d, *left, b.gave(i)
+	d, left := &b.Decisions[i], &b.hitsLeft[i]
+	first, rest, gave := *d, *left, b.refunded(i)
 	if b.table == nil { // a store tells no Rest if it has not made the refund yet
-		told := &b.kept[i].told
-		told.Stamp = cmp.Or(told.RefundStamp, b.kept[b.kept[i].first].newest, told.Time)
+		told := &b.stored[i].reported
+		told.Stamp = cmp.Or(told.RefundStamp, b.stored[b.stored[i].first].newest, told.Time)
 	}
 	*left = s.Hits
 	b.chargeCounter(at, i)
@@ -135,11 +135,11 @@ func (b *Batch) refundUncounted(at Time, s *Offset) {
 // isUncounted reports whether the hits of charge i, decided, do not count.
 func (b *Batch) isUncounted(at Time, i int) bool {
 	c, d := &b.Charges[i], &b.Decisions[i]
-	return (d.Over || d.Denied) && d.Charged == 0 && (!c.Policy.CountRefused || b.serves(at, i))
+	return (d.Over || d.Denied) && d.Charged == 0 && (!c.Policy.CountRefused || b.underPenalty(at, i))
 }
 
-// gave returns how many hits refund i, decided, took off its counter.
-func (b *Batch) gave(i int) uint64 {
+// refunded returns how many hits refund i, decided, took off its counter.
+func (b *Batch) refunded(i int) uint64 {
 	charged, setOff := b.Decisions[i].Charged, b.Charges[i].Hits-b.hits(i)
 	return charged - min(charged, setOff)
 }
@@ -154,15 +154,15 @@ func (b *Batch) quotaHasRoom(at Time) bool {
 		if b.Charges[i].Mode != Quota {
 			continue
 		}
-		if b.look(at, i, b.Budget, &b.spare); !b.spare.Over {
+		if b.peekCharge(at, i, b.Budget, &b.scratch); !b.scratch.Over {
 			return true
 		}
 	}
 	return false
 }
 
-// look decides charge i into d as it would be decided now, and charges nothing.
-func (b *Batch) look(at Time, i int, budget time.Duration, d *Decision) {
+// peekCharge decides charge i into d as it would be decided now, and charges nothing.
+func (b *Batch) peekCharge(at Time, i int, budget time.Duration, d *Decision) {
 	c, v := &b.Charges[i], &b.view
 	for b.read(at, i, v); ; b.read(at, i, v) {
 		if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, budget, v.state, d); ok {
@@ -171,7 +171,7 @@ func (b *Batch) look(at Time, i int, budget time.Duration, d *Decision) {
 	}
 }
 
-// decideGroup decides the charges lo to hi together. With deny they are denied, whatever room there is.
+// decideTogether decides the charges lo to hi together. With deny they are denied, whatever room there is.
 //
 // Charges that do not depend on the others come first. The rest peeks at all its
 // counters, so that a counter which is steadily full does not make the others be
@@ -179,22 +179,22 @@ func (b *Batch) look(at Time, i int, budget time.Duration, d *Decision) {
 // if one has no room any more. Every counter keeps its bound at
 // every moment, so what is admitted is always legal. What is denied lacked
 // room, if only because of a reservation that was about to be given back.
-func (b *Batch) decideGroup(at Time, lo, hi int, deny bool) {
+func (b *Batch) decideTogether(at Time, lo, hi int, deny bool) {
 	b.sortMembers(lo, hi)
-	deny = b.settle(at) || deny
+	deny = b.decideIndependent(at) || deny
 	for try := 1; ; try++ {
 		reserved := 0
 		ok := b.peekAll(at) && !deny
 		if ok {
-			if reserved = b.reserveAll(at); reserved == len(b.members) {
+			if reserved = b.chargeAll(at); reserved == len(b.members) {
 				return
 			}
 		}
 		for i := reserved - 1; i >= 0; i-- {
 			b.rollBack(at, b.members[i].index)
 		}
-		if !ok || try == maxReserveTries {
-			b.leave(at, reserved)
+		if !ok || try == maxGroupTries {
+			b.markUncharged(at, reserved)
 			break
 		}
 	}
@@ -208,10 +208,10 @@ func (b *Batch) denies(i int) bool {
 	return b.Charges[i].Mode == Enforce && b.Decisions[i].Over
 }
 
-// settle decides those members whose outcome the group cannot change, and drops them
+// decideIndependent decides those members whose outcome the group cannot change, and drops them
 // from b.members: refunds, charges that count when denied, and peeks at counters that the
 // group does not charge. It reports whether one of them denies the group.
-func (b *Batch) settle(at Time) bool {
+func (b *Batch) decideIndependent(at Time) bool {
 	deny, rest := false, 0
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
@@ -235,7 +235,7 @@ func (b *Batch) settle(at Time) bool {
 				}
 				continue
 			}
-			b.charge(at, m.index)
+			b.decideCharge(at, m.index)
 			deny = deny || b.denies(m.index)
 		}
 	}
@@ -260,8 +260,8 @@ func (b *Batch) peekAll(at Time) bool {
 func (b *Batch) peek(at Time, run []member) bool {
 	v := &run[0].seen
 	held := uint64(0)
-	if i := b.reserving(run); i >= 0 { // before the counter is looked at
-		held = b.held(at, i)
+	if i := b.firstReserving(run); i >= 0 { // before the counter is looked at
+		held = b.heldHits(at, i)
 	}
 	b.read(at, run[0].index, v)
 	st, ok := v.state, true
@@ -270,19 +270,19 @@ func (b *Batch) peek(at Time, run []member) bool {
 		c, d := &b.Charges[m.index], &b.Decisions[m.index]
 		m.before = st
 		if c.Reserve {
-			if !b.judge(v, at, m.index, st, held) {
+			if !b.decideReserve(v, at, m.index, st, held) {
 				return b.peek(at, run)
 			}
 			m.after, held, ok = st, held+d.Charged, ok && !b.denies(m.index)
 			continue
 		}
-		if v.class == &outside {
-			v.found = &b.kept[m.index].told
+		if v.class == &externalClass {
+			v.reported = &b.stored[m.index].reported
 		}
 		after := st
 		var decided bool
-		if b.serves(at, m.index) {
-			decided = b.deny(v, at, m.index, st)
+		if b.underPenalty(at, m.index) {
+			decided = b.denyPenalised(v, at, m.index, st)
 		} else {
 			after, decided = c.Policy.algorithm().decide(v, at, c, b.hits(m.index), b.Budget, st, d)
 		}
@@ -295,15 +295,15 @@ func (b *Batch) peek(at Time, run []member) bool {
 		m.after, st = after, after
 		ok = ok && !b.denies(m.index)
 	}
-	if !v.same() {
+	if !v.unchanged() {
 		return b.peek(at, run)
 	}
 	return ok
 }
 
-// leave makes the decisions of b.members but the first reserved ones, which
+// markUncharged makes the decisions of b.members but the first reserved ones, which
 // say what would be if they were charged, say what is.
-func (b *Batch) leave(at Time, reserved int) {
+func (b *Batch) markUncharged(at Time, reserved int) {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
@@ -323,24 +323,24 @@ func (b *Batch) leave(at Time, reserved int) {
 	}
 }
 
-// reserveAll charges what peekAll has decided, and returns how many members it
+// chargeAll charges what peekAll has decided, and returns how many members it
 // has. It stops where a counter was hit meanwhile and now denies the group.
-func (b *Batch) reserveAll(at Time) int {
+func (b *Batch) chargeAll(at Time) int {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
 		pause(betweenCharges)
-		if !b.reserve(at, b.members[lo:hi]) {
+		if !b.chargeRun(at, b.members[lo:hi]) {
 			return lo
 		}
 	}
 	return len(b.members)
 }
 
-// reserve is reserveAll for the members on one counter.
-func (b *Batch) reserve(at Time, run []member) bool {
-	if b.reserving(run) >= 0 {
-		return b.reserveRun(at, run)
+// chargeRun is reserveAll for the members on one counter.
+func (b *Batch) chargeRun(at Time, run []member) bool {
+	if b.firstReserving(run) >= 0 {
+		return b.chargeReservingRun(at, run)
 	}
 	first, last := &run[0], &run[len(run)-1]
 	for {
@@ -359,20 +359,20 @@ func (b *Batch) reserve(at Time, run []member) bool {
 	}
 }
 
-// reserving returns the first charge of the members that reserves, or -1.
-func (b *Batch) reserving(run []member) int {
+// firstReserving returns the first charge of the members that reserves, or -1.
+func (b *Batch) firstReserving(run []member) int {
 	for i := range run {
-		if c := run[i].index; b.leases && b.Charges[c].Reserve {
+		if c := run[i].index; b.usesLeases && b.Charges[c].Reserve {
 			return c
 		}
 	}
 	return -1
 }
 
-// reserveRun is reserve for members of which one reserves: each has two steps of its own.
-func (b *Batch) reserveRun(at Time, run []member) bool {
+// chargeReservingRun is reserve for members of which one reserves: each has two steps of its own.
+func (b *Batch) chargeReservingRun(at Time, run []member) bool {
 	for i := range run {
-		if b.charge(at, run[i].index); !b.denies(run[i].index) {
+		if b.decideCharge(at, run[i].index); !b.denies(run[i].index) {
 			continue
 		}
 		for ; i >= 0; i-- {

@@ -49,7 +49,7 @@ func TestCountersStayWhileTheirClassGrowsAndShrinks(t *testing.T) {
 						merges++
 					}
 				case 3:
-					if class.leave(tab, min1, r.Uint64N(class.inUse()*ways), 1) {
+					if class.moveToOther(tab, min1, r.Uint64N(class.inUse()*ways), 1) {
 						moves++
 					}
 				}
@@ -91,16 +91,16 @@ func TestConcurrentMoves(t *testing.T) {
 						continue
 					}
 					if r.IntN(2) == 0 {
-						class.leave(tab, min1, r.Uint64N(class.inUse()*ways), 1)
+						class.moveToOther(tab, min1, r.Uint64N(class.inUse()*ways), 1)
 						continue
 					}
-					class.resizing.Lock()
+					class.resizeMu.Lock()
 					if up := r.IntN(2) == 0; up && class.inUse() < 40 {
 						class.splitLocked()
 					} else if !up && class.inUse() > 24 {
 						class.mergeLocked(tab, min1, false)
 					}
-					class.resizing.Unlock()
+					class.resizeMu.Unlock()
 				}
 			})
 			for n := range counters {
@@ -306,19 +306,19 @@ func skipShort(tb testing.TB) {
 
 // A slot that a counter moved away from never gets the word again that it had, though its
 // next owner be like it: a charge that stood still meanwhile would be the stranger's.
-func TestASlotThatWasLeftHasAnotherWord(t *testing.T) {
+func TestClearedSlotHasAnotherWord(t *testing.T) {
 	for _, size := range []int{0, 5} {
 		class := newSizeClass(size, 2, 2)
 		const index, payload = 3, 7
-		class.fill(index, 0, 1<<kindBits|2, payload)
-		seen := class.at(index).word.Load()
+		class.fillSlot(index, 0, 1<<kindBits|2, payload)
+		seen := class.slotAt(index).word.Load()
 		word, ok := class.freezeLocked(index)
 		if !ok {
 			t.Fatal("a counter that nobody writes cannot be frozen")
 		}
-		class.empty(index, word)
-		class.fill(index, class.at(index).word.Load(), 2<<kindBits|2, payload)
-		if got := class.at(index).word.Load(); got == seen {
+		class.clearSlot(index, word)
+		class.fillSlot(index, class.slotAt(index).word.Load(), 2<<kindBits|2, payload)
+		if got := class.slotAt(index).word.Load(); got == seen {
 			t.Errorf("%d cells: the next owner's word is %#x again", size, got)
 		}
 	}

@@ -272,8 +272,8 @@ func bucket(s []int64, o op) ([]int64, answer) {
 	return []int64{after}, a
 }
 
-// places is a limit of requests at once. Its state is the leases that are held and when they end.
-func places(s []int64, o op) ([]int64, answer) {
+// permits is a limit of requests at once. Its state is the leases that are held and when they end.
+func permits(s []int64, o op) ([]int64, answer) {
 	const ms = time.Millisecond // to which ends are rounded up
 	var held []int64
 	for i := 0; i < len(s); i += 2 {
@@ -395,11 +395,11 @@ func games() []game {
 			}),
 		},
 		{
-			name: "concurrency", model: places, span: 3 * second, tick: second / 4,
+			name: "concurrency", model: permits, span: 3 * second, tick: second / 4,
 			policies: each(limiter.Policy{Algorithm: limiter.Concurrency, Limit: 5, Window: second}),
 		},
 		{
-			name: "concurrency of changing size", model: places, mixed: true, span: 3 * second, tick: second / 4,
+			name: "concurrency of changing size", model: permits, mixed: true, span: 3 * second, tick: second / 4,
 			policies: each(
 				limiter.Policy{Algorithm: limiter.Concurrency, Limit: 2, Window: second},
 				limiter.Policy{Algorithm: limiter.Concurrency, Limit: 6, Window: second},

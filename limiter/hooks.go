@@ -10,7 +10,7 @@ const (
 	beforeWordSwap                 // the compare-and-swap of a counter
 	beforeSlotDead                 // a slot is about to change hands
 	afterSlotDead                  // a slot is changing hands
-	beforeRelease                  // a group is about to give back what it took
+	beforeUndo                     // a group is about to give back what it took
 	whileCellsHeld                 // a counter's cells are being written
 	whileAwaiting                  // another goroutine holds the cells
 	betweenCharges                 // of a group, while some counters are reserved

@@ -9,7 +9,7 @@ func pause(point) {}
 // These make memory that is used again garbage in tests that are built with the tag
 // limiterhooks; see poison_on.go.
 
-func (*view) poison()      {}
-func (*Batch) poison()     {}
-func (*Batch) poisonKept() {}
-func (*aside) poison()     {}
+func (*view) poison()        {}
+func (*Batch) poison()       {}
+func (*Batch) poisonStored() {}
+func (*companion) poison()   {}

@@ -34,19 +34,19 @@ import (
 func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool {
 	p, id, partition := c.Policy, c.ID, t.partition(b)
 	a, tag := p.algorithm(), c.tag()
-	if partition.strays(a) {
+	if partition.mayBeElsewhere(a) {
 		m := &t.moving[id.Lo%stripes]
 		m.Lock()
 		defer m.Unlock()
 		if v.slot == nil {
-			if v.elsewhere(partition, p, tag, id); v.slot != nil {
+			if v.findElsewhere(partition, p, tag, id); v.slot != nil {
 				return false
 			}
 		}
 	}
 	sc := partition.class(p)
 	if v.slot == nil && sc.size > 0 {
-		sc.touch(id)
+		sc.prefetchSlot(id)
 	}
 	for tries := 0; ; tries++ {
 		evict := tries == maxRoomTries || tries > 0 && !t.makeRoom(at, partition, sc, id, tries)
@@ -56,7 +56,7 @@ func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool 
 		}
 		switch did := try(at, sc, c, v, after, evict); did {
 		case full:
-		case crowded:
+		case insertedSecond:
 			t.growAhead(at, partition, sc)
 			return true
 		default:
@@ -72,10 +72,10 @@ const maxRoomTries = 16
 type result uint8
 
 const (
-	inserted result = iota
-	crowded         // as inserted, into the second block
-	stale           // the view is no longer true; nothing has happened
-	full            // a live counter would have to be evicted; nothing has happened
+	inserted       result = iota
+	insertedSecond        // as inserted, into the second block
+	stale                 // the view is no longer true; nothing has happened
+	full                  // a live counter would have to be evicted; nothing has happened
 )
 
 // insertAbsent is insert for a counter that has no slot.
@@ -83,7 +83,7 @@ func (t *Table) insertAbsent(at Time, sc *sizeClass, c *Charge, v *view, after s
 	p, id, tag := c.Policy, c.ID, c.tag()
 	first, second, held := sc.lockPair(id)
 	defer held.unlock()
-	if s, _ := sc.search(tag, first, second); s != nil || p.algorithm().fresh(at, t.notLate(at), p) != v.state {
+	if s, _ := sc.search(tag, first, second); s != nil || p.algorithm().fresh(at, t.notBeforeHorizon(at), p) != v.state {
 		return stale
 	}
 	return t.placeLocked(at, sc, tag, p, v, after, target{first, second, way(id)}, evict)
@@ -101,12 +101,12 @@ func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after sta
 	defer heldLower.unlock()
 	_, _, heldUpper := upper.lockPair(id)
 	defer heldUpper.unlock()
-	first, second := sc.pair(id)
+	first, second := sc.blockPair(id)
 	if s, _ := sc.search(tag, first, second); s != nil {
 		return stale
 	}
 	to := target{first, second, way(id)}
-	if _, _, live, ok := sc.choose(tag, to, at); !evict && (live || !ok) {
+	if _, _, live, ok := sc.chooseSlot(tag, to, at); !evict && (live || !ok) {
 		return full
 	}
 	pause(beforeSlotDead)
@@ -115,12 +115,12 @@ func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after sta
 	}
 	did := t.placeLocked(at, sc, tag, c.Policy, v, after, to, true)
 	block := first
-	if did == crowded {
+	if did == insertedSecond {
 		block = second
 	}
-	v.class.movesLocked(v.index, v.word, sc, block, id)
+	v.class.noteMoveLocked(v.index, v.word, sc, block, id)
 	t.moving[id.Lo%stripes].moves.Add(1)
-	v.class.empty(v.index, v.word)
+	v.class.clearSlot(v.index, v.word)
 	return did
 }
 
@@ -131,7 +131,7 @@ type target struct{ first, second, way uint64 }
 // held. If a live counter would have to be evicted and may not be, it does nothing.
 func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, after state, to target, evict bool) result {
 	for {
-		index, word, live, ok := sc.choose(tag, to, at)
+		index, word, live, ok := sc.chooseSlot(tag, to, at)
 		if !ok { // all are being written
 			runtime.Gosched()
 			continue
@@ -144,9 +144,9 @@ func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *vi
 		}
 		did := inserted
 		if index/ways == to.second {
-			tag, did = tag|secondBit, crowded
+			tag, did = tag|secondBit, insertedSecond
 		}
-		sc.fill(index, word, tag, p.algorithm().store(v, sc, index, p, after))
+		sc.fillSlot(index, word, tag, p.algorithm().store(v, sc, index, p, after))
 		return did
 	}
 }
@@ -154,24 +154,24 @@ func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *vi
 // takeSlotLocked takes a slot that has word from its owner, if it has one. It reports false
 // if the slot has another word by now. The lock of the slot's block is held.
 func (t *Table) takeSlotLocked(sc *sizeClass, index, word uint64, at Time) bool {
-	s := sc.at(index)
+	s := sc.slotAt(index)
 	old := s.tag.Load()
 	if old == 0 {
 		return true
 	}
-	lost := t.loses(sc, old, index, word, at)
+	lost := t.recordLoss(sc, old, index, word, at)
 	pause(beforeSlotDead)
 	if !s.word.CompareAndSwap(word, dead) {
 		return false
 	}
 	pause(afterSlotDead)
-	sc.gone(lost)
+	sc.countRemoval(lost)
 	return true
 }
 
-// loses reports whether something is lost with the counter that a slot with tag and word
+// recordLoss reports whether something is lost with the counter that a slot with tag and word
 // has. If it has expired, the horizon is at least its end from now on.
-func (t *Table) loses(sc *sizeClass, tag, index, word uint64, at Time) bool {
+func (t *Table) recordLoss(sc *sizeClass, tag, index, word uint64, at Time) bool {
 	owner := algorithmOf(tag)
 	end, live := owner.expiry(sc, index, word, at)
 	if !live {
@@ -180,8 +180,8 @@ func (t *Table) loses(sc *sizeClass, tag, index, word uint64, at Time) bool {
 	return live && owner.weight(sc, index, word) > 0
 }
 
-// gone counts a counter that has lost its slot.
-func (sc *sizeClass) gone(lost bool) {
+// countRemoval counts a counter that has lost its slot.
+func (sc *sizeClass) countRemoval(lost bool) {
 	if lost {
 		sc.evicted.Add(1)
 	} else {
@@ -189,10 +189,10 @@ func (sc *sizeClass) gone(lost bool) {
 	}
 }
 
-// fill gives a slot that takeSlot took, and that had word, to a counter whose note and
+// fillSlot gives a slot that takeSlot took, and that had word, to a counter whose note and
 // cells are written already. The tag comes last: who finds it finds the word.
-func (sc *sizeClass) fill(index, word, tag, payload uint64) {
-	s := sc.at(index)
+func (sc *sizeClass) fillSlot(index, word, tag, payload uint64) {
+	s := sc.slotAt(index)
 	if s.tag.Load() != 0 {
 		s.tag.Store(tag)
 	}
@@ -200,11 +200,11 @@ func (sc *sizeClass) fill(index, word, tag, payload uint64) {
 	s.tag.Store(tag)
 }
 
-// empty makes a slot, whose word is dead and was word, one that was never used. The
+// clearSlot makes a slot, whose word is dead and was word, one that was never used. The
 // generation stays, since the next owner flips it: flipped twice, the owner's word could be
 // the one that a stalled charge has seen of the counter that moved away.
-func (sc *sizeClass) empty(index, word uint64) {
-	s, left := sc.at(index), withGeneration(0, word)
+func (sc *sizeClass) clearSlot(index, word uint64) {
+	s, left := sc.slotAt(index), withGeneration(0, word)
 	if sc.size > 0 {
 		left = nextVersion(word, 0)
 	}
@@ -222,7 +222,7 @@ func (sc *sizeClass) nextWord(word, payload uint64) uint64 {
 
 // A victim is a live counter that may be evicted.
 type victim struct {
-	some   bool
+	valid  bool
 	index  uint64
 	word   uint64
 	weight uint64
@@ -237,35 +237,35 @@ func (v *victim) before(w *victim) bool {
 	return v.end < w.end
 }
 
-// leastOf returns which of two victims is evicted: one of windows, one of
+// chooseVictim returns which of two victims is evicted: one of windows, one of
 // buckets, of which there are so many. Hits of windows and levels of buckets do not
 // compare. The kind that has most slots loses one, since a flood is what fills
 // a table. Otherwise established counters of the other kind would all be lost to it,
 // each being the only one of its kind among its neighbours. If both have as many, the
 // newcomer's kind loses one.
-func leastOf(least *[2]victim, live [2]int, newcomer int) *victim {
+func chooseVictim(least *[2]victim, live [2]int, newcomer int) *victim {
 	if other := 1 - newcomer; live[other] > live[newcomer] {
 		return &least[other]
 	}
 	return &least[newcomer]
 }
 
-// kindOf returns 1 for the tag of a counter that does not weigh its hits, else 0.
-func kindOf(tag uint64) int {
-	if algorithmOf(tag).weighs() {
+// victimKind returns 1 for the tag of a counter that does not weigh its hits, else 0.
+func victimKind(tag uint64) int {
+	if algorithmOf(tag).hasWeight() {
 		return 0
 	}
 	return 1
 }
 
-// choose returns the number of the slot of the two blocks that a new counter
+// chooseSlot returns the number of the slot of the two blocks that a new counter
 // should take, and its word: a free one, best one never used, since a late
 // caller may still ask for an expired counter; else the live one that is worth
 // least, and whether that is worth anything. It reports false if the cells of all are
 // being written.
-func (sc *sizeClass) choose(newcomer uint64, to target, at Time) (index, word uint64, live, ok bool) {
-	if index, ok = sc.unused(to); ok {
-		return index, sc.at(index).word.Load(), false, true
+func (sc *sizeClass) chooseSlot(newcomer uint64, to target, at Time) (index, word uint64, live, ok bool) {
+	if index, ok = sc.unusedSlot(to); ok {
+		return index, sc.slotAt(index).word.Load(), false, true
 	}
 	var (
 		free     [2]uint64
@@ -280,7 +280,7 @@ func (sc *sizeClass) choose(newcomer uint64, to target, at Time) (index, word ui
 		for j := range uint64(ways) {
 			j = (j ^ to.way) % ways // the way's line first
 			tag, word, index := b[j].tag.Load(), b[j].word.Load(), i*ways+j
-			if sc.busy(word) {
+			if sc.isBusy(word) {
 				continue
 			}
 			end, live := Time(0), false
@@ -294,21 +294,21 @@ func (sc *sizeClass) choose(newcomer uint64, to target, at Time) (index, word ui
 				}
 				continue
 			}
-			kind := kindOf(tag)
+			kind := victimKind(tag)
 			alive[kind]++
-			v := victim{index: index, word: word, end: end, some: true, weight: algorithmOf(tag).weight(sc, index, word)}
-			if !least[kind].some || v.before(&least[kind]) {
+			v := victim{index: index, word: word, end: end, valid: true, weight: algorithmOf(tag).weight(sc, index, word)}
+			if !least[kind].valid || v.before(&least[kind]) {
 				least[kind] = v
 			}
 		}
-		if n == 0 && count[0] >= sc.roomy {
+		if n == 0 && count[0] >= sc.minFree {
 			return free[0], freeWord[0], false, true
 		}
 	}
 	switch {
 	case count[0] == 0 && count[1] == 0:
-		v := leastOf(&least, alive, kindOf(newcomer))
-		return v.index, v.word, v.weight > 0, v.some
+		v := chooseVictim(&least, alive, victimKind(newcomer))
+		return v.index, v.word, v.weight > 0, v.valid
 	case count[0] >= count[1]:
 		return free[0], freeWord[0], false, true
 	default:
@@ -316,30 +316,32 @@ func (sc *sizeClass) choose(newcomer uint64, to target, at Time) (index, word ui
 	}
 }
 
-// busy reports whether a slot with the word is changing hands or its cells are being
+// isBusy reports whether a slot with the word is changing hands or its cells are being
 // written.
-func (sc *sizeClass) busy(word uint64) bool { return word == dead || sc.size > 0 && word&lockBit != 0 }
+func (sc *sizeClass) isBusy(word uint64) bool {
+	return word == dead || sc.size > 0 && word&lockBit != 0
+}
 
-// unused returns a slot that was never used, if that is what choose would find: of
+// unusedSlot returns a slot that was never used, if that is what choose would find: of
 // the first block if it is roomy, or of the block that has more of them, for counters with cells:
 // whether those live, their notes tell, which are a line of memory more. It counts
 // without branches, since which slots are taken is anybody's guess.
-func (sc *sizeClass) unused(to target) (index uint64, ok bool) {
-	i, m := to.first, sc.blocks[to.first].unused()
-	if bits.OnesCount8(m) >= sc.roomy {
-		return i*ways + nearest(m, to.way), true
+func (sc *sizeClass) unusedSlot(to target) (index uint64, ok bool) {
+	i, m := to.first, sc.blocks[to.first].unusedMask()
+	if bits.OnesCount8(m) >= sc.minFree {
+		return i*ways + nearestSlot(m, to.way), true
 	}
 	if sc.size == 0 {
 		return 0, false
 	}
-	if n := sc.blocks[to.second].unused(); bits.OnesCount8(n) > bits.OnesCount8(m) {
+	if n := sc.blocks[to.second].unusedMask(); bits.OnesCount8(n) > bits.OnesCount8(m) {
 		i, m = to.second, n
 	}
-	return i*ways + nearest(m, to.way), m != 0
+	return i*ways + nearestSlot(m, to.way), m != 0
 }
 
-// unused returns a bit for each slot that was never used.
-func (b *block) unused() uint8 {
+// unusedMask returns a bit for each slot that was never used.
+func (b *block) unusedMask() uint8 {
 	m := uint8(0)
 	for i := range b {
 		free := uint8(0)
@@ -351,9 +353,9 @@ func (b *block) unused() uint8 {
 	return m
 }
 
-// nearest returns the first set bit of m from the given one on, and round; one of the
+// nearestSlot returns the first set bit of m from the given one on, and round; one of the
 // same line of memory if there is any.
-func nearest(m uint8, from uint64) uint64 {
+func nearestSlot(m uint8, from uint64) uint64 {
 	if line := m & ((1<<lineWays - 1) << (from &^ (lineWays - 1))); line != 0 {
 		m = line
 	}
@@ -361,10 +363,10 @@ func nearest(m uint8, from uint64) uint64 {
 	return (from + uint64(bits.TrailingZeros8(m))) % ways //nolint:gosec // not negative
 }
 
-// notLate returns at, or the horizon if that is later: a late caller must
+// notBeforeHorizon returns at, or the horizon if that is later: a late caller must
 // not find an empty counter in a window whose counter has been reclaimed. A counter
 // that began at a horizon of a clock that was set back would begin again at its next hit.
-func (t *Table) notLate(at Time) Time {
+func (t *Table) notBeforeHorizon(at Time) Time {
 	h := Time(t.horizon.Load())
 	if h > at && !begunAhead(int64(h), int64(at)) {
 		return h

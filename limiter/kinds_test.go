@@ -21,7 +21,7 @@ func TestAFloodOfOneKindSparesTheOther(t *testing.T) {
 			const established, used, flood = 50, 57, 60_000
 			table := newTable(t, 256<<10)
 			hit := func(p *Policy, number, hits uint64) *Decision {
-				h := counterKey
+				h := testHasher
 				h.AddWord(number)
 				h.AddWord(uint64(p.Algorithm))
 				return &decide(table, 0, Charge{ID: h.Sum(), Policy: p, Hits: hits}).Decisions[0]

@@ -32,8 +32,8 @@ func (m leaseModel) of(c *Charge) *leasedCounter {
 	return m[c.ID]
 }
 
-// held returns the hits that are held at the time now, and the number of their requests.
-func (l *leasedCounter) held(now Time) (hits uint64, requests int) {
+// heldHits returns the hits that are held at the time now, and the number of their requests.
+func (l *leasedCounter) heldHits(now Time) (hits uint64, requests int) {
 	l.holds = slices.DeleteFunc(l.holds, func(h modelHold) bool { return h.end <= now })
 	for _, h := range l.holds {
 		hits += h.hits
@@ -51,7 +51,7 @@ func (l *leasedCounter) charge(now Time, c Charge, hits uint64, force bool) Deci
 // start decides a charge of a request that begins, without its effects. It is over if its hits have no room, and full
 // if as many requests hold some as may.
 func (l *leasedCounter) start(now Time, c Charge) (over, full bool, before uint64) {
-	held, requests := l.held(now)
+	held, requests := l.heldHits(now)
 	if c.Policy.Reserve == nil {
 		return requests >= int(c.Policy.Limit), false, held
 	}
@@ -63,7 +63,7 @@ func (l *leasedCounter) start(now Time, c Charge) (over, full bool, before uint6
 // end brings a lease back. It returns the hits that were held, 0 if the lease is not known any more. A cost below 0 is
 // not known.
 func (l *leasedCounter) end(now Time, c Charge, cost int64) (held uint64) {
-	l.held(now)
+	l.heldHits(now)
 	at := slices.IndexFunc(l.holds, func(h modelHold) bool { return h.lease == c.Hits })
 	if at < 0 {
 		if cost >= 0 {

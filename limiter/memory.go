@@ -35,7 +35,7 @@ const (
 // reserved for all of them. The system gives it, zeroed, as it is used. A system that has
 // no room for as many gets a size class that grows less.
 func newSizeClass(size int, start, most uint64) *sizeClass {
-	s := &sizeClass{size: size, start: start, roomy: 3, locks: new([stripes]sync.Mutex)}
+	s := &sizeClass{size: size, minBlocks: start, minFree: 3, locks: new([stripes]sync.Mutex)}
 	s.shift = uint8(bits.TrailingZeros64(start)) //nolint:gosec // at most 64
 	s.layout.Store(start)
 	each := uint64(s.blockSize()) //nolint:gosec // positive
@@ -55,37 +55,37 @@ func newSizeClass(size int, start, most uint64) *sizeClass {
 		// overflows. From 5 on pairs fill as evenly as if the emptier were always taken
 		// (up to seven tenths; with 3 one in 19,000 counters has no room by then), and
 		// a third to a half fewer are in their second block, which takes a second search.
-		s.roomy = 5
+		s.minFree = 5
 		p = unsafe.Add(p, most*blockBytes)
 		s.notes = unsafe.Slice((*note)(p), most*ways)
 		p = unsafe.Add(p, most*ways*noteBytes)
 		s.cells = unsafe.Slice((*atomic.Uint64)(p), most*ways*s.stride())
 	}
 	if s.memory != nil && start >= hugeStep { // a small part of a table that is larger by far
-		s.each(0, start&^(hugeStep-1), adviseHuge)
+		s.forEachArray(0, start&^(hugeStep-1), adviseHuge)
 	}
 	return s
 }
 
-// advise asks for huge pages in place of those that have been filled when the class has
+// adviseFilled asks for huge pages in place of those that have been filled when the class has
 // so many blocks, so that a counter costs no miss of the address cache. Before they are
 // filled a huge page would be memory that no counter has.
-func (s *sizeClass) advise(count uint64) {
+func (s *sizeClass) adviseFilled(count uint64) {
 	if s.memory != nil && count%hugeStep == 0 {
-		s.each(count-hugeStep, count, adviseHuge)
+		s.forEachArray(count-hugeStep, count, adviseHuge)
 	}
 }
 
-// giveBack gives memory back to the system when the class has so many blocks left.
+// returnMemory gives memory back to the system when the class has so many blocks left.
 // Whoever still reads it finds zeros.
-func (s *sizeClass) giveBack(count uint64) {
+func (s *sizeClass) returnMemory(count uint64) {
 	if s.memory != nil && count%returnStep == 0 {
-		s.each(count, min(count+returnStep, uint64(len(s.blocks))), discardMemory)
+		s.forEachArray(count, min(count+returnStep, uint64(len(s.blocks))), discardMemory)
 	}
 }
 
-// each calls f for the memory of blocks and of what is beside them.
-func (s *sizeClass) each(from, to uint64, f func([]byte)) {
+// forEachArray calls f for the memory of blocks and of what is beside them.
+func (s *sizeClass) forEachArray(from, to uint64, f func([]byte)) {
 	part := func(offset, each uint64) uint64 {
 		f(s.memory[offset+from*each : offset+to*each])
 		return offset + uint64(len(s.blocks))*each

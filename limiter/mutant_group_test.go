@@ -140,7 +140,7 @@ func TestGroupMutants(t *testing.T) {
 
 // Of a table mutant and the same table without its mistake only the former is
 // found out.
-func TestMendedMutants(t *testing.T) {
+func TestFixedMutants(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		mended func(*turn) mutant

@@ -25,9 +25,9 @@ func (g *guesser) guesses(most int) (nonces []uint64) {
 	return nonces[:most]
 }
 
-// TestOwnLeasesTellNothingOfOthers has a client that took 1,000 places guess the leases of others on the same counter, who
+// TestLeasesAreUnpredictable has a client that took 1,000 places guess the leases of others on the same counter, who
 // came before, between and after its own. It may find as many as chance has it: of 15 times 384 guesses one in 65,536 each.
-func TestOwnLeasesTellNothingOfOthers(t *testing.T) {
+func TestLeasesAreUnpredictable(t *testing.T) {
 	const others, guesses = 15, 384
 	for name, policy := range map[string]*Policy{
 		"places":       atOnce(40),
@@ -40,7 +40,7 @@ func TestOwnLeasesTellNothingOfOthers(t *testing.T) {
 					now += pace
 					return decide(tab, now, Charge{ID: id, Policy: policy, Hits: 1, Reserve: policy.Reserve != nil}).Lease(0)
 				}
-				end := func(lease uint64) uint64 { return givePlace(tab, now, id, policy, lease) }
+				end := func(lease uint64) uint64 { return returnLease(tab, now, id, policy, lease) }
 				var theirs []uint64
 				var g guesser
 				for n := range 1000 {
@@ -73,9 +73,9 @@ func TestOwnLeasesTellNothingOfOthers(t *testing.T) {
 	}
 }
 
-// TestNoncesAreEven holds that nonces of one time, of following times and of like counters have each bit as often as not,
+// TestNoncesAreEvenlyDistributed holds that nonces of one time, of following times and of like counters have each bit as often as not,
 // and follow nothing of the ones before.
-func TestNoncesAreEven(t *testing.T) {
+func TestNoncesAreEvenlyDistributed(t *testing.T) {
 	k := newTable(t, MinBytes).nonces
 	const n = 1 << 16
 	for name, nonce := range map[string]func(i uint64) uint64{
@@ -115,22 +115,22 @@ func TestNoncesAreEven(t *testing.T) {
 	}
 }
 
-// TestAnEndedNonceIsNoNewerOne brings back ended leases of a place that others have taken since, at the same time and
+// TestEndedLeaseIsStale brings back ended leases of a place that others have taken since, at the same time and
 // later. One in 65,536 is the same number again.
-func TestAnEndedNonceIsNoNewerOne(t *testing.T) {
+func TestEndedLeaseIsStale(t *testing.T) {
 	p, id := atOnce(1), counterID(1)
 	for _, pace := range []Time{0, sec} {
 		tab, now := newTable(t, 1<<20), benchNow
 		ended, freed, tries := []uint64{}, 0, 0
 		for range 1000 {
-			lease := takePlace(tab, now, id, p)
+			lease := acquirePermit(tab, now, id, p)
 			for _, old := range ended {
-				if tries++; givePlace(tab, now, id, p, old) != 0 {
+				if tries++; returnLease(tab, now, id, p, old) != 0 {
 					freed++
 					break
 				}
 			}
-			givePlace(tab, now, id, p, lease)
+			returnLease(tab, now, id, p, lease)
 			ended, now = append(ended, lease), now+pace
 		}
 		if most := 2 * tries >> nonceBits; freed > most {
@@ -144,8 +144,8 @@ func TestAnEndedNonceIsNoNewerOne(t *testing.T) {
 	}
 }
 
-// TestTablesHaveSecretsOfTheirOwn holds that the same request has another lease in another process.
-func TestTablesHaveSecretsOfTheirOwn(t *testing.T) {
+// TestTablesHaveDifferentNonces holds that the same request has another lease in another process.
+func TestTablesHaveDifferentNonces(t *testing.T) {
 	seen := map[nonceKey]bool{}
 	for range 100 {
 		k := newNonceKey()

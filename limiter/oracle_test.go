@@ -24,7 +24,7 @@ func newOracle(a Algorithm) oracle {
 	case SlidingLog:
 		return &logOracle{changed: math.MinInt64}
 	case Concurrency:
-		return &placesOracle{}
+		return &permitsOracle{}
 	default:
 		return &bucketOracle{}
 	}
@@ -190,10 +190,10 @@ func (o *logOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 	return d
 }
 
-// placesOracle has the times at which places that nobody gives back are free again. Hits of a refund are no lease.
-type placesOracle struct{ ends []Time }
+// permitsOracle has the times at which places that nobody gives back are free again. Hits of a refund are no lease.
+type permitsOracle struct{ ends []Time }
 
-func (o *placesOracle) decide(now Time, c Charge, _ time.Duration) Decision {
+func (o *permitsOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	p, limit := c.Policy, uint64(c.Policy.Limit)
 	live := slices.DeleteFunc(slices.Clone(o.ends), func(end Time) bool {
 		return end <= now || tooFar(end-Time(p.Window)-Time(time.Millisecond), now)

@@ -36,8 +36,8 @@ type Partition struct {
 // error, and changes nothing, if the bounds need more than half of the table for counters
 // of one word.
 func (t *Table) Partitions(now Time, bounds map[string]int64) (map[string]*Partition, error) {
-	t.growth.Lock()
-	defer t.growth.Unlock()
+	t.growthMu.Lock()
+	defer t.growthMu.Unlock()
 	half := t.bytes / 2 / int64(slotBytes(0))
 	for _, name := range slices.Sorted(maps.Keys(bounds)) {
 		n := bounds[name]
@@ -61,11 +61,11 @@ func (t *Table) Partitions(now Time, bounds map[string]int64) (map[string]*Parti
 			p = &Partition{table: t, name: name}
 			t.partitions[name] = p
 		}
-		if p.slots.Load() == 0 && t.common.used() {
+		if p.slots.Load() == 0 && t.common.hasClasses() {
 			p.others.Store(&[]*Partition{&t.common})
 		}
 		p.slots.Store(n)
-		p.cut(now)
+		p.shrinkToBound(now)
 		partitions[name] = p
 	}
 	t.retireLocked(now)
@@ -81,8 +81,8 @@ func (t *Table) retireLocked(now Time) {
 		case p.slots.Load() > 0:
 		case p.live(now) == 0:
 			delete(t.partitions, name)
-			for s := range p.all() {
-				t.spare.Add(s.bytes())
+			for s := range p.sizeClasses() {
+				t.freeBytes.Add(s.bytes())
 				t.reclaimed.Add(s.reclaimed.Load())
 				t.evicted.Add(s.evicted.Load())
 			}
@@ -101,10 +101,10 @@ func (t *Table) retireLocked(now Time) {
 // listDonorsLocked lists the size classes that others may take memory from. The growth lock
 // is held.
 func (t *Table) listDonorsLocked() {
-	donors := slices.Collect(t.common.all())
+	donors := slices.Collect(t.common.sizeClasses())
 	for _, p := range t.partitions {
 		if p.slots.Load() == 0 {
-			donors = slices.AppendSeq(donors, p.all())
+			donors = slices.AppendSeq(donors, p.sizeClasses())
 		}
 	}
 	t.donors.Store(&donors)
@@ -125,8 +125,8 @@ func (p *Partition) class(policy *Policy) *sizeClass {
 		return have
 	}
 	t := p.table
-	t.growth.Lock()
-	defer t.growth.Unlock()
+	t.growthMu.Lock()
+	defer t.growthMu.Unlock()
 	if have := p.classes[c].Load(); have != nil {
 		return have
 	}
@@ -134,69 +134,69 @@ func (p *Partition) class(policy *Policy) *sizeClass {
 	if p == &t.common {
 		// The more blocks there are at least, the more bits tell counters apart.
 		each := int64(slotBytes(sizes[c])) * ways
-		start = 1 << (bits.Len64(uint64(max(2, min(t.bytes/startShare, mostStart, t.spare.Load()/2)/each))) - 1)
+		start = 1 << (bits.Len64(uint64(max(2, min(t.bytes/minBlocksShare, maxMinBytes, t.freeBytes.Load()/2)/each))) - 1)
 	}
-	return p.makeLocked(c, start)
+	return p.newClassLocked(c, start)
 }
 
-// makeLocked makes a size class that begins with so many blocks. The table's growth lock
+// newClassLocked makes a size class that begins with so many blocks. The table's growth lock
 // is held.
-func (p *Partition) makeLocked(c int, start uint64) *sizeClass {
+func (p *Partition) newClassLocked(c int, start uint64) *sizeClass {
 	t, each := p.table, int64(slotBytes(sizes[c]))*ways
 	s := newSizeClass(sizes[c], start, max(start, uint64(t.bytes/each))) //nolint:gosec // positive
 	t.classes++
 	s.order, s.nonces = t.classes, &t.nonces
-	t.spare.Add(-s.bytes())
+	t.freeBytes.Add(-s.bytes())
 	p.classes[c].Store(s)
 	t.listDonorsLocked()
 	return s
 }
 
 const (
-	// startShare is the part of the table that a size class has at least: one in so many.
-	startShare = 128
-	// mostStart bounds it, in bytes. A few counters touch all of it, and the system takes
+	// minBlocksShare is the part of the table that a size class has at least: one in so many.
+	minBlocksShare = 128
+	// maxMinBytes bounds it, in bytes. A few counters touch all of it, and the system takes
 	// 0.5 to 2 ns to clear a byte.
-	mostStart = 4 << 20
+	maxMinBytes = 4 << 20
 )
 
-// most returns how many blocks a size class of p may have.
-func (p *Partition) most() uint64 {
+// maxBlocks returns how many blocks a size class of p may have.
+func (p *Partition) maxBlocks() uint64 {
 	if n := p.slots.Load(); n > 0 {
 		return max(2, (uint64(n)+ways-1)/ways)
 	}
 	return layoutCount
 }
 
-// cut removes what p's size classes have beyond its bound.
-func (p *Partition) cut(now Time) {
-	for s := range p.all() {
-		s.resizing.Lock()
-		for s.inUse() > max(p.most(), s.start) {
+// shrinkToBound removes what p's size classes have beyond its bound.
+func (p *Partition) shrinkToBound(now Time) {
+	for s := range p.sizeClasses() {
+		s.resizeMu.Lock()
+		for s.inUse() > max(p.maxBlocks(), s.minBlocks) {
 			if !s.mergeLocked(p.table, now, true) {
 				runtime.Gosched() // to who writes one of the counters
 				continue
 			}
-			p.table.spare.Add(s.blockSize())
+			p.table.freeBytes.Add(s.blockSize())
 		}
-		s.resizing.Unlock()
+		s.resizeMu.Unlock()
 	}
 }
 
-// strays reports whether a counter that belongs to p may be in another size class than
+// mayBeElsewhere reports whether a counter that belongs to p may be in another size class than
 // its own.
-func (p *Partition) strays(a algorithm) bool { return a.resizes() || p.others.Load() != nil }
+func (p *Partition) mayBeElsewhere(a algorithm) bool { return a.resizes() || p.others.Load() != nil }
 
-// used reports whether p has a size class.
-func (p *Partition) used() bool {
-	for range p.all() {
+// hasClasses reports whether p has a size class.
+func (p *Partition) hasClasses() bool {
+	for range p.sizeClasses() {
 		return true
 	}
 	return false
 }
 
-// all returns p's size classes.
-func (p *Partition) all() iter.Seq[*sizeClass] {
+// sizeClasses returns p's size classes.
+func (p *Partition) sizeClasses() iter.Seq[*sizeClass] {
 	return func(yield func(*sizeClass) bool) {
 		for c := range p.classes {
 			if s := p.classes[c].Load(); s != nil && !yield(s) {

@@ -218,8 +218,8 @@ func TestALowerBoundHolds(t *testing.T) {
 	if live := tab.Live(min1); live > 80 || live < 60 {
 		t.Errorf("%d counters are live, want nearly 80", live)
 	}
-	if used := tab.Stats().Used; used != 80*16 || tab.spare.Load() != 1<<20-used {
-		t.Errorf("%d bytes are used, %d spare", used, tab.spare.Load())
+	if used := tab.Stats().Used; used != 80*16 || tab.freeBytes.Load() != 1<<20-used {
+		t.Errorf("%d bytes are used, %d spare", used, tab.freeBytes.Load())
 	}
 	kept := 0
 	for n := range 9_000 {
@@ -242,7 +242,7 @@ func TestALowerBoundWaitsForWriters(t *testing.T) {
 	class := partition.class(ringOfTen(5))
 	var held *slot
 	for index := (class.inUse() - 1) * ways; held == nil; index++ {
-		if s := class.at(index); s.tag.Load() != 0 {
+		if s := class.slotAt(index); s.tag.Load() != 0 {
 			held = s
 		}
 	}
@@ -290,7 +290,7 @@ func TestReservedMemory(t *testing.T) {
 	if _, err := tab.Partitions(3*min1, nil); err != nil || len(tab.partitions) != 0 || tab.common.others.Load() != nil {
 		t.Errorf("error %v, %d partitions, want the empty one to be gone", err, len(tab.partitions))
 	}
-	if s := tab.Stats(); s.Used+tab.spare.Load() != s.Bytes {
-		t.Errorf("%+v and %d spare", s, tab.spare.Load())
+	if s := tab.Stats(); s.Used+tab.freeBytes.Load() != s.Bytes {
+		t.Errorf("%+v and %d spare", s, tab.freeBytes.Load())
 	}
 }

@@ -71,12 +71,12 @@ const (
 	levelShift    = 59
 	forgottenMask = 1<<levelShift - 1
 
-	// longestMemory is for how long the longest penalty of all is remembered.
-	longestMemory = int64(MaxPenalty + MaxWindow)
+	// maxPenaltyMemory is for how long the longest penalty of all is remembered.
+	maxPenaltyMemory = int64(MaxPenalty + MaxWindow)
 )
 
-// besidePolicy is that of all counters of penalties.
-var besidePolicy = func() *Policy {
+// penaltyPolicy is that of all counters of penalties.
+var penaltyPolicy = func() *Policy {
 	p := &Policy{Algorithm: penaltyKind, Window: time.Second}
 	p.Prepare()
 	return p
@@ -86,12 +86,12 @@ func (penalty) cells(*Policy) int { return 0 }
 
 func (penalty) fresh(_, _ Time, _ *Policy) state { return state{} }
 
-func (penalty) empty(Time, *Policy, state) state { return state{} }
+func (penalty) resetState(Time, *Policy, state) state { return state{} }
 
-// offence returns what a word means at a time: its level and, in milliseconds, when it is forgotten; neither if it is.
-func offence(word uint64, at Time) (level uint64, forgotten int64) {
+// decodePenalty returns what a word means at a time: its level and, in milliseconds, when it is forgotten; neither if it is.
+func decodePenalty(word uint64, at Time) (level uint64, forgotten int64) {
 	forgotten = int64(word<<(64-levelShift)) >> (64 - levelShift) //nolint:gosec // bits
-	if until := forgotten * int64(time.Millisecond); until <= at.stamp() || begunAhead(until-longestMemory, at.stamp()) {
+	if until := forgotten * int64(time.Millisecond); until <= at.stamp() || begunAhead(until-maxPenaltyMemory, at.stamp()) {
 		return 0, forgotten
 	}
 	return word &^ generationBit >> levelShift, forgotten
@@ -99,7 +99,7 @@ func offence(word uint64, at Time) (level uint64, forgotten int64) {
 
 func (penalty) load(v *view, at Time, _ *Policy) bool {
 	v.state = state{}
-	if level, forgotten := offence(v.word, at); level > 0 {
+	if level, forgotten := decodePenalty(v.word, at); level > 0 {
 		v.state = state{used: level, num: forgotten}
 	}
 	return true
@@ -118,36 +118,36 @@ func (penalty) store(_ *view, _ *sizeClass, _ uint64, _ *Policy, after state) ui
 }
 
 func (penalty) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) {
-	level, forgotten := offence(word, at)
+	level, forgotten := decodePenalty(word, at)
 	return Time(forgotten * int64(time.Millisecond)), level > 0
 }
 
 // weight is the same for all: the one that is forgotten first is evicted.
 func (penalty) weight(*sizeClass, uint64, uint64) uint64 { return 1 }
 
-func (penalty) weighs() bool { return false }
+func (penalty) hasWeight() bool { return false }
 
-func (penalty) found(v *view, at Time, _ *Policy) {
+func (penalty) importState(v *view, at Time, _ *Policy) {
 	v.state = state{}
-	if v.found.PenaltyLevel > 0 && v.found.PenaltyExpiry > at {
-		v.state = state{used: min(uint64(v.found.PenaltyLevel), MaxPenalties), num: millis(v.found.PenaltyExpiry)}
+	if v.reported.PenaltyLevel > 0 && v.reported.PenaltyExpiry > at {
+		v.state = state{used: min(uint64(v.reported.PenaltyLevel), MaxPenalties), num: millis(v.reported.PenaltyExpiry)}
 	}
 }
 
-func (penalty) tell(_ *view, _ Time, _ *Policy, st state, s *State) {
+func (penalty) export(_ *view, _ Time, _ *Policy, st state, s *State) {
 	s.PenaltyLevel, s.PenaltyExpiry = uint8(st.used), Time(st.num*int64(time.Millisecond)) //nolint:gosec // at most MaxPenalties
 }
 
 // adopt goes by the store: a penalty that began here while it was away, or was reset there, is over.
-func (penalty) adopt(_, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
+func (penalty) merge(_, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
 	return there.state, true
 }
 
 // millis rounds a time down to milliseconds: who is told whole seconds, rounded up, is told those of the rules.
 func millis(t Time) int64 { return floorDiv(t.stamp(), int64(time.Millisecond)) }
 
-// endOf returns when the penalty in the state st of p ends.
-func (p *Policy) endOf(st state) Time {
+// penaltyEnd returns when the penalty in the state st of p ends.
+func (p *Policy) penaltyEnd(st state) Time {
 	if st.used == 0 {
 		return Time(-maxStamp)
 	}
@@ -155,7 +155,7 @@ func (p *Policy) endOf(st state) Time {
 }
 
 // A sentence is what a batch knows of the penalty of a charge: its counter when it was looked at, 0 for none.
-type sentence struct {
+type activePenalty struct {
 	level uint64
 	end   Time
 }
@@ -165,36 +165,36 @@ func (c *Charge) Penalises() bool {
 	return c.Policy.Penalty != nil && c.Mode == Enforce && !c.Refund && c.Policy.Limit > 0
 }
 
-// sentenced looks at the penalties of all charges, before their counters. Whoever is admitted was there before a penalty
+// readPenalties looks at the penalties of all charges, before their counters. Whoever is admitted was there before a penalty
 // that begins from now on.
-func (b *Batch) sentenced(at Time) {
+func (b *Batch) readPenalties(at Time) {
 	n := len(b.Charges)
-	b.sentences = slices.Grow(b.sentences[:0], n)[:n]
-	for i := range b.sentences {
-		b.sentences[i] = sentence{}
+	b.penalties = slices.Grow(b.penalties[:0], n)[:n]
+	for i := range b.penalties {
+		b.penalties[i] = activePenalty{}
 		if c := &b.Charges[i]; c.Penalises() && (b.table == nil || b.table.mayPenalise(at, c.ID.Hi)) {
-			_, st := b.offender(at, i)
-			b.sentences[i] = sentence{st.used, c.Policy.endOf(st)}
+			_, st := b.readPenalty(at, i)
+			b.penalties[i] = activePenalty{st.used, c.Policy.penaltyEnd(st)}
 		}
 	}
 }
 
-// serves reports whether charge i is under a penalty.
-func (b *Batch) serves(at Time, i int) bool {
-	return b.extra && b.penal && b.sentences[i].end > at && b.sentences[i].level > 0
+// underPenalty reports whether charge i is under a penalty.
+func (b *Batch) underPenalty(at Time, i int) bool {
+	return b.special && b.usesPenalties && b.penalties[i].end > at && b.penalties[i].level > 0
 }
 
-// offender reads what is remembered beside the counter of charge i.
-func (b *Batch) offender(at Time, i int) (*Batch, state) {
+// readPenalty reads what is remembered beside the counter of charge i.
+func (b *Batch) readPenalty(at Time, i int) (*Batch, state) {
 	p := b.Charges[i].Policy
-	a := b.beside(Charge{ID: b.Charges[i].ID, Policy: besidePolicy})
+	a := b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: penaltyPolicy})
 	if b.table == nil {
-		a.view = view{class: &outside, found: b.told(i), at: at}
-		penalty{}.found(&a.view, at, besidePolicy)
+		a.view = view{class: &externalClass, reported: b.reported(i), at: at}
+		penalty{}.importState(&a.view, at, penaltyPolicy)
 	} else {
 		a.read(at, 0, &a.view)
 	}
-	if st := a.view.state; st.used > 0 && begunAhead(int64(p.endOf(st))-int64(p.Penalty.step(st.used)), int64(at)) {
+	if st := a.view.state; st.used > 0 && begunAhead(int64(p.penaltyEnd(st))-int64(p.Penalty.step(st.used)), int64(at)) {
 		a.view.state = state{}
 	}
 	return a, a.view.state
@@ -205,26 +205,26 @@ func (y *Penalty) step(level uint64) time.Duration {
 	return y.steps[min(level, uint64(len(y.steps)))-1]
 }
 
-// serve decides charge i, which a penalty denies. Of its counter it only tells.
-func (b *Batch) serve(at Time, i int) {
+// decidePenalised decides charge i, which a penalty denies. Of its counter it only tells.
+func (b *Batch) decidePenalised(at Time, i int) {
 	d, v, p := &b.Decisions[i], &b.view, b.Charges[i].Policy
 	for {
 		b.read(at, i, v)
-		if !b.deny(v, at, i, v.state) {
+		if !b.denyPenalised(v, at, i, v.state) {
 			continue
 		}
-		if p.algorithm().finish(v, at, p, 0, v.state, d); v.same() {
+		if p.algorithm().finish(v, at, p, 0, v.state, d); v.unchanged() {
 			return
 		}
 	}
 }
 
-// deny makes the decision on charge i that of a penalty. When it is over the hits may still have to wait for room, as
+// denyPenalised makes the decision on charge i that of a penalty. When it is over the hits may still have to wait for room, as
 // if they came now and did not count. It reports false if v is no longer true.
-func (b *Batch) deny(v *view, at Time, i int, st state) bool {
-	c, d := &b.aside.denied, &b.Decisions[i]
+func (b *Batch) denyPenalised(v *view, at Time, i int, st state) bool {
+	c, d := &b.companion.deniedCharge, &b.Decisions[i]
 	if *c = b.Charges[i]; c.Policy.CountRefused {
-		uncounted := &b.aside.forced
+		uncounted := &b.companion.forcedPolicy
 		*uncounted = *c.Policy
 		uncounted.CountRefused = false
 		c.Policy = uncounted
@@ -234,22 +234,22 @@ func (b *Batch) deny(v *view, at Time, i int, st state) bool {
 	return ok
 }
 
-// sentence begins the penalties of the charges that were denied, and says of all that are under one how long it
+// applyPenalties begins the penalties of the charges that were denied, and says of all that are under one how long it
 // lasts. It comes last: until then a group may turn out to be decided once more.
-func (b *Batch) sentence(at Time) {
+func (b *Batch) applyPenalties(at Time) {
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if !d.Over || !c.Penalises() {
 			continue
 		}
-		if !b.serves(at, i) {
+		if !b.underPenalty(at, i) {
 			if b.hits(i) == 0 {
 				continue
 			}
-			b.sentences[i], d.PenaltyStarted = b.convict(at, i)
+			b.penalties[i], d.PenaltyStarted = b.startPenalty(at, i)
 		}
-		d.Penalty = uint8(b.sentences[i].level) //nolint:gosec // at most MaxPenalties
-		if left := time.Duration(b.sentences[i].end - at); d.RetryAfter == Never {
+		d.Penalty = uint8(b.penalties[i].level) //nolint:gosec // at most MaxPenalties
+		if left := time.Duration(b.penalties[i].end - at); d.RetryAfter == Never {
 			d.Reset = max(d.Reset, left)
 		} else {
 			d.RetryAfter = max(d.RetryAfter, left)
@@ -258,43 +258,43 @@ func (b *Batch) sentence(at Time) {
 	}
 }
 
-// convict begins a penalty for charge i, unless another request has begun one meanwhile. It returns the penalty that
+// startPenalty begins a penalty for charge i, unless another request has begun one meanwhile. It returns the penalty that
 // holds.
-func (b *Batch) convict(at Time, i int) (s sentence, began bool) {
+func (b *Batch) startPenalty(at Time, i int) (s activePenalty, began bool) {
 	p := b.Charges[i].Policy
 	for {
-		a, st := b.offender(at, i)
-		if end := p.endOf(st); end > at {
-			return sentence{st.used, end}, false
+		a, st := b.readPenalty(at, i)
+		if end := p.penaltyEnd(st); end > at {
+			return activePenalty{st.used, end}, false
 		}
 		level := min(st.used+1, uint64(len(p.Penalty.steps)), MaxPenalties)
 		after := state{used: level, num: millis(at+Time(p.Penalty.step(level))) + p.window()/int64(time.Millisecond)}
 		if b.table == nil {
-			penalty{}.tell(nil, at, nil, after, b.told(i))
+			penalty{}.export(nil, at, nil, after, b.reported(i))
 		} else {
 			b.table.raisePenalties(b.Charges[i].ID.Hi, after.num)
 			if !a.write(at, 0, &a.view, after) {
 				continue
 			}
 		}
-		return sentence{after.used, p.endOf(after)}, true
+		return activePenalty{after.used, p.penaltyEnd(after)}, true
 	}
 }
 
-// remembered has, by some bits of their counters' IDs, when the last penalty is forgotten, or later. So who is under none
+// penaltyFilter has, by some bits of their counters' IDs, when the last penalty is forgotten, or later. So who is under none
 // need hardly ever be searched for.
-type remembered [1 << 12]atomic.Int64
+type penaltyFilter [1 << 12]atomic.Int64
 
-// of returns the place of the penalties of counters with a tag, or with the high half of an ID.
-func (r *remembered) of(tag uint64) *atomic.Int64 { return &r[tag>>kindBits%uint64(len(r))] }
+// entry returns the place of the penalties of counters with a tag, or with the high half of an ID.
+func (r *penaltyFilter) entry(tag uint64) *atomic.Int64 { return &r[tag>>kindBits%uint64(len(r))] }
 
 // mayPenalise reports whether a counter with the high half of an ID may be under a penalty.
-func (t *Table) mayPenalise(at Time, hi uint64) bool { return int64(at) < t.penalties.of(hi).Load() }
+func (t *Table) mayPenalise(at Time, hi uint64) bool { return int64(at) < t.penalties.entry(hi).Load() }
 
 // raisePenalties notes when the penalty of a counter is forgotten, in milliseconds.
 func (t *Table) raisePenalties(hi uint64, until int64) {
 	until *= int64(time.Millisecond)
-	for at := t.penalties.of(hi); ; {
+	for at := t.penalties.entry(hi); ; {
 		have := at.Load()
 		if have >= until || at.CompareAndSwap(have, until) {
 			return

@@ -81,8 +81,8 @@ func TestPenaltiesRise(t *testing.T) {
 	}
 }
 
-// TestNoPenalty has what begins none.
-func TestNoPenalty(t *testing.T) {
+// TestChargesWithoutPenalty has what begins none.
+func TestChargesWithoutPenalty(t *testing.T) {
 	p := penalising(someSteps...)["fixed window"]
 	none := penalising(someSteps...)["fixed window"]
 	none.Limit = 0
@@ -185,8 +185,8 @@ func TestResetEndsPenalty(t *testing.T) {
 	}
 }
 
-// TestPenaltyOutlives has penalties in a snapshot, and under rules that have changed.
-func TestPenaltyOutlives(t *testing.T) {
+// TestPenaltySurvivesSnapshot has penalties in a snapshot, and under rules that have changed.
+func TestPenaltySurvivesSnapshot(t *testing.T) {
 	now := benchNow
 	for name, p := range penalising(someSteps...) {
 		tab := newTable(t, 64<<10)
@@ -216,8 +216,8 @@ func TestPenaltyOutlives(t *testing.T) {
 	}
 }
 
-// TestPenaltiesTakeNoMemoryBefore holds what a counter takes that denies nobody.
-func TestPenaltiesTakeNoMemoryBefore(t *testing.T) {
+// TestPenaltyNeedsNoMemoryBeforeADenial holds what a counter takes that denies nobody.
+func TestPenaltyNeedsNoMemoryBeforeADenial(t *testing.T) {
 	p := penalising(someSteps...)["fixed window"]
 	tab := newTable(t, 64<<10)
 	decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 2})

@@ -22,7 +22,7 @@ var (
 		Lease: LastLease, HeldHits: garbage, Reservations: garbage, SettledHits: garbage, PenaltyExpiry: math.MaxInt64, PenaltyLevel: math.MaxUint8,
 	}
 	garbageState    = state{used: garbage, past: garbage, num: garbageInt}
-	garbageTurn     = turn{counter: garbage, lo: garbage, index: math.MinInt}
+	garbageTurn     = counterKey{counter: garbage, lo: garbage, index: math.MinInt}
 	garbageDecision = Decision{
 		Over: true, Denied: true, Penalty: math.MaxUint8, PenaltyStarted: true, Before: garbage, Charged: garbage, Remaining: garbage,
 		Reset: time.Duration(garbageInt), RetryAfter: time.Duration(garbageInt), Wait: math.MaxInt64,
@@ -32,8 +32,8 @@ var (
 // poison makes v garbage. Its class is nil, so that whoever goes on from there fails at once.
 func (v *view) poison() {
 	*v = view{
-		slot: &garbageSlot, index: garbage, word: garbage, head: garbageInt, newer: garbage, moves: true, mirrors: true,
-		found: &garbageFound, at: garbageInt, salt: garbage, state: garbageState,
+		slot: &garbageSlot, index: garbage, word: garbage, head: garbageInt, newer: garbage, misplaced: true, mirror: true,
+		reported: &garbageFound, at: garbageInt, salt: garbage, state: garbageState,
 	}
 }
 
@@ -41,33 +41,33 @@ func (v *view) poison() {
 // told.
 func (b *Batch) poison() {
 	b.view.poison()
-	b.spare = garbageDecision
-	b.extra, b.leases, b.penal, b.offset = true, true, true, true
+	b.scratch = garbageDecision
+	b.special, b.usesLeases, b.usesPenalties, b.offsetDone = true, true, true, true
 	spoil(b.Decisions, garbageDecision)
 	spoil(b.marks, garbageInt)
-	spoil(b.turns, garbageTurn)
-	spoil(b.left, garbage)
-	spoil(b.setOffs, Offset{math.MinInt, math.MinInt, garbage})
+	spoil(b.order, garbageTurn)
+	spoil(b.hitsLeft, garbage)
+	spoil(b.offsets, Offset{math.MinInt, math.MinInt, garbage})
 	spoil(b.settled, true)
-	spoil(b.sentences, sentence{garbage, math.MaxInt64})
+	spoil(b.penalties, activePenalty{garbage, math.MaxInt64})
 	members := b.members[:cap(b.members)]
 	for i := range members {
-		members[i] = member{turn: garbageTurn, before: garbageState, after: garbageState}
+		members[i] = member{counterKey: garbageTurn, before: garbageState, after: garbageState}
 		members[i].seen.poison()
 	}
 }
 
-// poisonKept makes garbage of what stores told of counters.
-func (b *Batch) poisonKept() {
-	spoil(b.kept, kept{told: garbageFound, first: math.MinInt, changed: true, state: garbageState, newest: garbageInt})
+// poisonStored makes garbage of what stores told of counters.
+func (b *Batch) poisonStored() {
+	spoil(b.stored, storedCounter{reported: garbageFound, first: math.MinInt, changed: true, state: garbageState, newest: garbageInt})
 }
 
 // poison makes a garbage.
-func (a *aside) poison() {
+func (a *companion) poison() {
 	a.Batch.poison()
-	a.poisonKept()
-	a.forced = Policy{Algorithm: Algorithms, Limit: math.MaxUint32, CountRefused: true, wide: true}
-	a.denied = Charge{Policy: &a.forced, Hits: garbage, Refund: true, Reserve: true, Mode: Watch + 1, Group: math.MinInt32}
+	a.poisonStored()
+	a.forcedPolicy = Policy{Algorithm: Algorithms, Limit: math.MaxUint32, CountRefused: true, weighted: true}
+	a.deniedCharge = Charge{Policy: &a.forcedPolicy, Hits: garbage, Refund: true, Reserve: true, Mode: Watch + 1, Group: math.MinInt32}
 }
 
 // spoil fills the memory of s, up to its capacity.

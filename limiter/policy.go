@@ -59,8 +59,8 @@ type Policy struct {
 	// is debt, capped at one window.
 	CountRefused bool
 
-	wide    bool          // each place of a Concurrency has a number of hits: see reserve.go
-	longest time.Duration // for which a place may be held that an earlier policy gave, if that is more than Window
+	weighted    bool          // each place of a Concurrency has a number of hits: see reserve.go
+	longestLife time.Duration // for which a place may be held that an earlier policy gave, if that is more than Window
 
 	// SubWindows is the number of slots of a SlidingWindow, 1..[MaxSubWindows].
 	SubWindows uint32
@@ -86,10 +86,10 @@ type Policy struct {
 
 // What Prepare computes, so that a decision need not divide.
 type prepared struct {
-	bucket  bucket
-	ring    Ring
-	class   int
-	longest int64 // of places
+	bucket        bucket
+	ring          Ring
+	class         int
+	maxPermitLife int64 // of places
 }
 
 // Prepare computes what decisions under p need, so that each takes about half the
@@ -97,7 +97,7 @@ type prepared struct {
 // too, but is not prepared. A policy that is used once is not worth it.
 func (p *Policy) Prepare() {
 	p.self, p.ready = nil, prepared{}
-	p.ready = prepared{bucket: p.bucket(), ring: p.Ring(), class: p.class(), longest: longestOf(p)}
+	p.ready = prepared{bucket: p.bucket(), ring: p.Ring(), class: p.class(), maxPermitLife: maxPermitLife(p)}
 	p.self = p
 }
 

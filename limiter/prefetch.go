@@ -13,7 +13,7 @@ func (t *Table) Prefetch(b *Batch) {
 		if sc == nil {
 			continue
 		}
-		first, _ := sc.pair(c.ID)
+		first, _ := sc.blockPair(c.ID)
 		i := way(c.ID)
 		prefetch(&sc.blocks[first][i].tag)
 		if sc.size > 0 {

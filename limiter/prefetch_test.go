@@ -43,7 +43,7 @@ func TestPrefetchDecidesNothing(t *testing.T) {
 // In a table that is half full nearly all counters are in the line of memory that a
 // prefetch asks for: most in the very slot, hardly any in the other block. That is so of
 // slots that were never used, and once all were used, of those whose counters have expired.
-func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
+func TestCountersAreInThePrefetchedLine(t *testing.T) {
 	skipShort(t)
 	const keys = 100_000
 	p := &Policy{Algorithm: FixedWindow, Limit: 1000, Window: time.Minute}
@@ -68,7 +68,7 @@ func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
 			if slot == nil {
 				t.Fatalf("round %d: a counter is not there", round)
 			}
-			first, _ := sc.pair(id)
+			first, _ := sc.blockPair(id)
 			switch preferred := first*ways + way(id); {
 			case index == preferred:
 				slots++

@@ -68,9 +68,9 @@ func TestResetAndLookTakeNoSlot(t *testing.T) {
 		if used := reset(table, 1, nil, counterID(1), p); used != 0 {
 			t.Errorf("%s: Reset = %d of an absent counter", name, used)
 		}
-		for sc := range table.common.all() {
+		for sc := range table.common.sizeClasses() {
 			for i := range sc.inUse() * ways {
-				if sc.at(i).tag.Load() != 0 {
+				if sc.slotAt(i).tag.Load() != 0 {
 					t.Errorf("%s: slot %d is taken", name, i)
 				}
 			}

@@ -207,9 +207,9 @@ func (u *reuseTrial) conclude(charges []Charge, quotaPass bool, budget time.Dura
 	}
 }
 
-// TestBatchesAreUsedAgain decides random batches with one batch that is used again, and with new ones: nothing of an
+// TestBatchesAreReused decides random batches with one batch that is used again, and with new ones: nothing of an
 // earlier request may be left in a batch.
-func TestBatchesAreUsedAgain(t *testing.T) {
+func TestBatchesAreReused(t *testing.T) {
 	for seed := range uint64(60) {
 		u := &reuseTrial{t: t, r: rand.New(rand.NewPCG(seed, 40)), policies: reusePolicies(), now: 1_700_000_000 * sec}
 		for _, table := range []**Table{&u.byReused, &u.byFresh, &u.mirrored, &u.mirrorFresh} {
@@ -240,7 +240,7 @@ func newKeyed(tb testing.TB, bytes int64) *Table {
 // TestReadSetsAllOfAView reads counters into a view that was another counter's and into a new one.
 func TestReadSetsAllOfAView(t *testing.T) {
 	used := view{
-		class: &sizeClass{}, slot: &slot{}, index: 1, word: 2, head: 3, newer: 4, moves: true, mirrors: true, found: &State{}, at: 5, salt: 6,
+		class: &sizeClass{}, slot: &slot{}, index: 1, word: 2, head: 3, newer: 4, misplaced: true, mirror: true, reported: &State{}, at: 5, salt: 6,
 		state: state{6, 7, 8},
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(used)) {
@@ -267,8 +267,8 @@ func TestReadSetsAllOfAView(t *testing.T) {
 	}
 }
 
-// TestResizeLeavesNothing gives a batch that was decided empty decisions for other charges.
-func TestResizeLeavesNothing(t *testing.T) {
+// TestResetDecisionsClears gives a batch that was decided empty decisions for other charges.
+func TestResetDecisionsClears(t *testing.T) {
 	p := reserving(100, 10, false)["token bucket"]
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 5, Reserve: true}, {ID: counterID(2), Policy: p, Hits: 5, Group: 1}}}
 	tab := newTable(t, 1<<20)

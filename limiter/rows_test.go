@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// TestEachAlgorithmIsTold holds the counters that a store is compared on to all algorithms.
-func TestEachAlgorithmIsTold(t *testing.T) {
+// TestStoredDecideHasEachAlgorithm holds the counters that a store is compared on to all algorithms.
+func TestStoredDecideHasEachAlgorithm(t *testing.T) {
 	told := map[Algorithm]bool{}
-	for i := range concludePolicies {
-		told[concludePolicies[i].Algorithm] = true
+	for i := range storedPolicies {
+		told[storedPolicies[i].Algorithm] = true
 	}
 	if len(told) != Algorithms-1 {
 		t.Errorf("TestConclude has %d algorithms of %d", len(told), Algorithms-1)

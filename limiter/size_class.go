@@ -58,32 +58,32 @@ type sizeClass struct {
 	size  int
 	notes []note
 	cells []atomic.Uint64
-	// roomy is how many free slots make the preferred block good enough. Below it
+	// minFree is how many free slots make the preferred block good enough. Below it
 	// the emptier of the two is taken, so that pairs fill evenly.
-	roomy int
-	// start is how many blocks there are at least, a power of two, and shift its
+	minFree int
+	// minBlocks is how many blocks there are at least, a power of two, and shift its
 	// logarithm.
-	start uint64
-	shift uint8
+	minBlocks uint64
+	shift     uint8
 	// layout has the number of blocks in use in its low 32 bits. The high ones grow
 	// whenever counters move, so a reader that has found a counter nowhere knows
 	// whether to search again.
 	layout atomic.Uint64
-	// resizing is held while the number of blocks changes.
-	resizing sync.Mutex
+	// resizeMu is held while the number of blocks changes.
+	resizeMu sync.Mutex
 	// memory is what is mapped beside Go's heap, or nil.
 	memory []byte
 	// nonces are the table's.
 	nonces *nonceKey
 	// order is the class's place among all of the table, for those who lock two.
 	order uint64
-	// vain is how many counters that find no room need not look for any, because there
+	// skipSearches is how many counters that find no room need not look for any, because there
 	// was none a moment ago.
-	vain atomic.Int64
+	skipSearches atomic.Int64
 	// reclaimed and evicted count as in [Stats].
 	reclaimed, evicted atomic.Uint64
-	// passage is that of the save that is under way, if any.
-	passage atomic.Pointer[passage]
+	// cursor is that of the save that is under way, if any.
+	cursor atomic.Pointer[snapshotCursor]
 	// locks serialise the inserts of new counters, so that a counter never gets two
 	// slots. Block i belongs to lock i mod stripes; two are
 	// locked in ascending order. Counters that have a slot need no lock.
@@ -120,23 +120,23 @@ func (s *sizeClass) cellsOf(index uint64) []atomic.Uint64 {
 	return s.cells[index*n:][:n]
 }
 
-// fetch brings the note of a slot and its first cells into the cache, both at once:
+// loadCells brings the note of a slot and its first cells into the cache, both at once:
 // every atomic store waits for the memory of the one before.
-func (s *sizeClass) fetch(index uint64) {
+func (s *sizeClass) loadCells(index uint64) {
 	s.note(index).end.Load()
 	s.cell(index, 0).Load()
 }
 
-// touch begins to fetch what is beside the slot that id is likely to have or to get.
-func (s *sizeClass) touch(id identity.ID) {
-	first, _ := s.pair(id)
+// prefetchSlot begins to fetch what is beside the slot that id is likely to have or to get.
+func (s *sizeClass) prefetchSlot(id identity.ID) {
+	first, _ := s.blockPair(id)
 	index := first*ways + way(id)
 	prefetch(&s.note(index).past)
 	prefetch(s.cell(index, 0))
 }
 
-// at returns a slot by its number.
-func (s *sizeClass) at(index uint64) *slot { return &s.blocks[index/ways][index%ways] }
+// slotAt returns a slot by its number.
+func (s *sizeClass) slotAt(index uint64) *slot { return &s.blocks[index/ways][index%ways] }
 
 // A counter's first and second block have their number from a hash each. Its low bits,
 // as many as the size class has at least, are of ID.Lo; the others are bits of the
@@ -150,7 +150,9 @@ func secondHigh(tag uint64) uint64 { return tag >> 16 }
 
 // otherLow turns the low bits of one of a counter's hashes into those of the other.
 // They differ, so the two blocks do.
-func (s *sizeClass) otherLow(low, tag uint64) uint64 { return (low ^ (tag>>28 | 1)) & (s.start - 1) }
+func (s *sizeClass) otherLow(low, tag uint64) uint64 {
+	return (low ^ (tag>>28 | 1)) & (s.minBlocks - 1)
+}
 
 // address returns the number of the block that a hash leads to, by linear hashing
 // (Litwin, "Linear hashing: a new tool for file and table addressing", 1980): with a
@@ -163,29 +165,31 @@ func address(hash, count uint64) uint64 {
 	return hash & (mask >> 1)
 }
 
-// pairOf returns the numbers of the two blocks in which id may have its slot, the
+// blockPairUnder returns the numbers of the two blocks in which id may have its slot, the
 // preferred one first, under a layout.
-func (s *sizeClass) pairOf(layout uint64, id identity.ID) (first, second uint64) {
-	count, low := layout&layoutCount, id.Lo/ways&(s.start-1)
+func (s *sizeClass) blockPairUnder(layout uint64, id identity.ID) (first, second uint64) {
+	count, low := layout&layoutCount, id.Lo/ways&(s.minBlocks-1)
 	first = address(firstHigh(id.Hi)<<s.shift|low, count)
 	second = address(secondHigh(id.Hi)<<s.shift|s.otherLow(low, id.Hi), count)
 	return first, second
 }
 
-// pair is pairOf under the layout of now.
-func (s *sizeClass) pair(id identity.ID) (first, second uint64) { return s.pairOf(s.layout.Load(), id) }
+// blockPair is pairOf under the layout of now.
+func (s *sizeClass) blockPair(id identity.ID) (first, second uint64) {
+	return s.blockPairUnder(s.layout.Load(), id)
+}
 
 // hash returns the hash that led the counter with a tag to a block.
 func (s *sizeClass) hash(block, tag uint64) uint64 {
-	low := block & (s.start - 1)
+	low := block & (s.minBlocks - 1)
 	if tag&secondBit != 0 {
 		return secondHigh(tag)<<s.shift | low
 	}
 	return firstHigh(tag)<<s.shift | low
 }
 
-// other returns the other block in which the counter with a tag may be.
-func (s *sizeClass) other(layout, block, tag uint64) uint64 {
+// otherBlock returns the other block in which the counter with a tag may be.
+func (s *sizeClass) otherBlock(layout, block, tag uint64) uint64 {
 	return address(s.hash(s.otherLow(block, tag), tag^secondBit), layout&layoutCount)
 }
 
@@ -209,7 +213,7 @@ func (s *sizeClass) find(tag uint64, id identity.ID) (*slot, uint64) {
 // meanwhile, unless the layout is still the same. The line of the preferred slot comes
 // first, since nothing more must be fetched for it.
 func (s *sizeClass) findUnder(layout, tag uint64, id identity.ID) (*slot, uint64) {
-	first, second := s.pairOf(layout, id)
+	first, second := s.blockPairUnder(layout, id)
 	b, i := &s.blocks[first], way(id)
 	if b[i].tag.Load() == tag {
 		return &b[i], first*ways + i
@@ -247,13 +251,13 @@ func (s *sizeClass) search(tag uint64, first, second uint64) (*slot, uint64) {
 func (s *sizeClass) lockPair(id identity.ID) (first, second uint64, held pairLock) {
 	for {
 		layout := s.layout.Load()
-		first, second = s.pairOf(layout, id)
-		held = s.lock(first, second)
+		first, second = s.blockPairUnder(layout, id)
+		held = s.lockBlocks(first, second)
 		now := s.layout.Load()
 		if now == layout {
 			return first, second, held
 		}
-		if a, b := s.pairOf(now, id); a == first && b == second {
+		if a, b := s.blockPairUnder(now, id); a == first && b == second {
 			return first, second, held
 		}
 		held.unlock()
@@ -266,8 +270,8 @@ type pairLock struct {
 	first, last uint64
 }
 
-// lock locks the two blocks against other inserts.
-func (s *sizeClass) lock(a, b uint64) pairLock {
+// lockBlocks locks the two blocks against other inserts.
+func (s *sizeClass) lockBlocks(a, b uint64) pairLock {
 	a, b = a%stripes, b%stripes
 	l := pairLock{s: s, first: min(a, b), last: max(a, b)}
 	s.locks[l.first].Lock()
@@ -309,7 +313,7 @@ func CounterBytes(p Policy) int {
 		n += CounterBytes(p.Reserve.hold)
 	}
 	if p.Penalty != nil {
-		n += CounterBytes(*besidePolicy)
+		n += CounterBytes(*penaltyPolicy)
 	}
 	return n
 }

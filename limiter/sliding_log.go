@@ -18,7 +18,7 @@ const (
 )
 
 // slidingLog is the algorithm of [SlidingLog].
-type slidingLog struct{ celled }
+type slidingLog struct{ withCells }
 
 func (slidingLog) validate(p *Policy) error {
 	if p.Limit > MaxLog {
@@ -42,13 +42,13 @@ func (slidingLog) load(v *view, at Time, p *Policy) bool {
 	written := v.class.note(v.index).end.Load() - window
 	if !begunAhead(written, now) {
 		v.num = max(now, written)
-		v.past = v.log().within(min(count, logLimit(p)), v.num-window)
+		v.past = v.log().countAfter(min(count, logLimit(p)), v.num-window)
 	}
 	return v.slot.word.Load() == v.word
 }
 
 func (a slidingLog) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
-	return count(a, logLimit(c.Policy), v, at, c, hits, st, d)
+	return decideCount(a, logLimit(c.Policy), v, at, c, hits, st, d)
 }
 
 // refund takes back the newest hits.
@@ -76,23 +76,23 @@ func (slidingLog) retryAfter(v *view, at Time, p *Policy, limit uint64, st state
 }
 
 func (slidingLog) finish(v *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
-	if d.over(p) {
+	if d.finishOver(p) {
 		return
 	}
-	d.Remaining, d.Reset = room(logLimit(p), st), 1
+	d.Remaining, d.Reset = remaining(logLimit(p), st), 1
 	stamp := st.num
 	if st.used == 0 {
 		if st.past == 0 {
 			return
 		}
-		stamp = v.stampAt(v.staying(1, st))
+		stamp = v.stampAt(v.nthRemaining(1, st))
 	}
 	d.Reset = time.Duration(max(1, stamp+p.window()-at.stamp()))
 }
 
 // undo takes out hits of that time, wherever they are.
 func (slidingLog) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (after state, lost bool) {
-	if v.class == &outside { // the batch's own hits are in no cells
+	if v.class == &externalClass { // the batch's own hits are in no cells
 		after = v.state
 		after.used -= min(after.used, d.Charged)
 		return after, false
@@ -111,14 +111,14 @@ func (slidingLog) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (
 // store writes what counts to the slot. If it is not v's own, what still counts moves
 // there.
 func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
-	s.fetch(index)
+	s.loadCells(index)
 	to := log{cells: s.cellsOf(index)}
 	switch {
 	case v.slot == nil:
 	case s != v.class:
 		from := v.log()
 		for i := range after.past {
-			to.next = to.push(from.held(v.staying(after.past-i, after)))
+			to.next = to.push(from.lockedStamp(v.nthRemaining(after.past-i, after)))
 		}
 	default:
 		to.next = v.log().next
@@ -126,7 +126,7 @@ func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after st
 			for i := v.newer; i > 0; i-- {
 				to.cell(i + gone).Store(to.cell(i).Load())
 			}
-			to.next = to.back(gone)
+			to.next = to.cellIndex(gone)
 		}
 	}
 	for range after.used {
@@ -138,11 +138,11 @@ func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after st
 
 func (slidingLog) weight(_ *sizeClass, _, word uint64) uint64 { return word & logCountMask }
 
-func (slidingLog) found(v *view, at Time, p *Policy) {
-	now, newest := at.stamp(), v.found.Time.stamp()
+func (slidingLog) importState(v *view, at Time, p *Policy) {
+	now, newest := at.stamp(), v.reported.Time.stamp()
 	v.state, v.head, v.newer = state{num: now}, math.MinInt64, 0
-	if v.found.Hits > 0 && !begunAhead(newest, now) {
-		v.num, v.past = max(now, newest), min(v.found.Hits, logLimit(p))
+	if v.reported.Hits > 0 && !begunAhead(newest, now) {
+		v.num, v.past = max(now, newest), min(v.reported.Hits, logLimit(p))
 	}
 }
 
@@ -154,17 +154,17 @@ func (s *State) stampAt(nth uint64) int64 {
 	return s.Stamp.stamp()
 }
 
-func (slidingLog) tell(v *view, _ Time, _ *Policy, st state, s *State) {
+func (slidingLog) export(v *view, _ Time, _ *Policy, st state, s *State) {
 	if s.Hits = st.used + st.past; s.Hits == 0 {
 		return
 	}
 	if s.Time = Time(st.num); st.used == 0 {
-		s.Time = Time(v.stampAt(v.staying(1, st)))
+		s.Time = Time(v.stampAt(v.nthRemaining(1, st)))
 	}
 }
 
 // adopt adds what the charge put into the log: a store does not tell the time of each hit.
-func (a slidingLog) adopt(v, _ *view, _ Time, b *Batch, i int) (after state, ok bool) {
+func (a slidingLog) merge(v, _ *view, _ Time, b *Batch, i int) (after state, ok bool) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	after, _ = a.force(logLimit(c.Policy), v.state, d.Charged)
 	return after, !c.Refund && d.Charged > 0
@@ -176,9 +176,9 @@ func logLimit(p *Policy) uint64 { return uint64(min(p.Limit, MaxLog)) }
 // logPayload returns the payload of a log with so many stamps up to next.
 func logPayload(next, count uint64) uint64 { return next<<logCountBits | count }
 
-// staying returns which of v's hits, counted from the newest, is the nth in the state
+// nthRemaining returns which of v's hits, counted from the newest, is the nth in the state
 // after, that lacks some below the newer ones or, but for these, the newest.
-func (v *view) staying(nth uint64, after state) uint64 {
+func (v *view) nthRemaining(nth uint64, after state) uint64 {
 	if nth > v.newer && after.used == 0 {
 		return nth + v.past - after.past
 	}
@@ -208,14 +208,14 @@ func (v *view) log() log { return v.class.log(v.index, v.word) }
 // stampAt returns the time of the nth newest of v's hits that are in cells, of which a store
 // told those that it was asked for.
 func (v *view) stampAt(nth uint64) int64 {
-	if v.class == &outside {
-		return v.found.stampAt(nth)
+	if v.class == &externalClass {
+		return v.reported.stampAt(nth)
 	}
 	return v.log().at(nth)
 }
 
-// back returns the number of a cell.
-func (l log) back(n uint64) uint64 {
+// cellIndex returns the number of a cell.
+func (l log) cellIndex(n uint64) uint64 {
 	at, size := l.next-n, uint64(len(l.cells))
 	if at >= size { // below 0, by at most size
 		at += size
@@ -223,16 +223,16 @@ func (l log) back(n uint64) uint64 {
 	return at
 }
 
-func (l log) cell(back uint64) *atomic.Uint64 { return &l.cells[l.back(back)] }
+func (l log) cell(back uint64) *atomic.Uint64 { return &l.cells[l.cellIndex(back)] }
 
 // at returns a stamp, for readers that check afterwards that the word is still the same.
 func (l log) at(back uint64) int64 {
 	pause(beforeCellLoad)
-	return l.held(back)
+	return l.lockedStamp(back)
 }
 
-// held is at for a writer that holds the cells.
-func (l log) held(back uint64) int64 { return int64(l.cell(back).Load()) } //nolint:gosec // a time
+// lockedStamp is at for a writer that holds the cells.
+func (l log) lockedStamp(back uint64) int64 { return int64(l.cell(back).Load()) } //nolint:gosec // a time
 
 // push writes a stamp to cells that are held, and returns where the next one goes.
 func (l log) push(stamp int64) (next uint64) {
@@ -243,10 +243,10 @@ func (l log) push(stamp int64) (next uint64) {
 	return next
 }
 
-// within returns how many of the newest most stamps are after then. Those that are
+// countAfter returns how many of the newest most stamps are after then. Those that are
 // not have ceased to count since the last hit, so are few as a rule, and are looked
 // for from the oldest on in growing steps.
-func (l log) within(most uint64, then int64) uint64 {
+func (l log) countAfter(most uint64, then int64) uint64 {
 	lo, hi := uint64(0), most+1 // lo newest are after then, and fewer than hi
 	for step := uint64(1); step < hi; step *= 2 {
 		if l.at(hi-step) > then {

@@ -73,7 +73,7 @@ func TestALogNeverGoesBack(t *testing.T) {
 
 // Hits more than an hour ahead of a hit are those of a clock that was set back
 // since.
-func TestALogBearsAClockThatWasSetBack(t *testing.T) {
+func TestLogAfterClockSetBack(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
 	table, ahead := newTable(t, 0), benchNow+3600*sec

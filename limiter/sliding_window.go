@@ -20,7 +20,7 @@ import (
 // time since the head, which says what no longer counts.
 
 // slidingWindow is the algorithm of [SlidingWindow].
-type slidingWindow struct{ celled }
+type slidingWindow struct{ withCells }
 
 // A Ring is the sub-windows of a [SlidingWindow]. They are numbered from the Unix epoch.
 type Ring struct {
@@ -58,19 +58,19 @@ func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 	v.head = end/r.length - r.k - 1
 	switch {
 	case r.calendar != nil:
-		v.head = r.calendar.head(end, at.stamp(), r.k)
-		v.pass(r, at.stamp(), past)
+		v.head = r.calendar.ringHead(end, at.stamp(), r.k)
+		v.advance(r, at.stamp(), past)
 	case v.head == floorDiv(at.stamp(), r.length): // as pass has it, without a call
 		v.state = state{used: v.word & payloadMask, past: past, num: v.head}
 	default:
-		v.pass(r, at.stamp(), past)
+		v.advance(r, at.stamp(), past)
 	}
-	return v.same()
+	return v.unchanged()
 }
 
-// pass makes v's state what its ring is now, if past is the sum of the sub-windows before its
+// advance makes v's state what its ring is now, if past is the sum of the sub-windows before its
 // head.
-func (v *view) pass(r Ring, now int64, past uint64) {
+func (v *view) advance(r Ring, now int64, past uint64) {
 	current := r.number(now)
 	switch count := v.word & payloadMask; {
 	case r.setBack(v.head, current, now):
@@ -89,7 +89,7 @@ func (v *view) pass(r Ring, now int64, past uint64) {
 }
 
 func (a slidingWindow) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
-	return count(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
+	return decideCount(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
 }
 
 func (slidingWindow) force(_ uint64, st state, hits uint64) (after state, grown uint64) {
@@ -106,17 +106,17 @@ func (slidingWindow) retryAfter(v *view, at Time, p *Policy, limit uint64, st st
 			need -= n
 			continue
 		}
-		return time.Duration(r.end(x) - at.stamp()), v.same()
+		return time.Duration(r.end(x) - at.stamp()), v.unchanged()
 	}
-	return time.Duration(r.end(st.num) - at.stamp()), v.same()
+	return time.Duration(r.end(st.num) - at.stamp()), v.unchanged()
 }
 
 func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
-	if d.over(p) {
+	if d.finishOver(p) {
 		return
 	}
 	r, x := p.Ring(), st.num
-	d.Remaining, d.Reset = room(uint64(p.Limit), st), 1
+	d.Remaining, d.Reset = remaining(uint64(p.Limit), st), 1
 	if st.used == 0 {
 		if st.past == 0 {
 			return
@@ -130,12 +130,12 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 
 func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	r, note := p.Ring(), s.note(index)
-	s.fetch(index)
+	s.loadCells(index)
 	switch {
-	case v.found != nil: // a store says what counts
-		told := view{class: &outside, found: v.found, head: v.found.SubWindow}
+	case v.reported != nil: // a store says what counts
+		told := view{class: &externalClass, reported: v.reported, head: v.reported.SubWindow}
 		for x := after.num - r.k; x < after.num; x++ {
-			s.setCount(index, floorMod(x, r.k), told.countOf(r.k, x))
+			s.setRingCount(index, floorMod(x, r.k), told.countOf(r.k, x))
 		}
 	case after.past == 0: // nothing of before counts
 		for n := range uint64(r.k+1) / 2 { //nolint:gosec // positive
@@ -149,9 +149,9 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 				s.cell(index, n).Store(v.class.cell(v.index, n).Load())
 			}
 		}
-		s.setCount(index, floorMod(v.head, r.k), v.word&payloadMask)
+		s.setRingCount(index, floorMod(v.head, r.k), v.word&payloadMask)
 		for x := v.head + 1; x < after.num; x++ {
-			s.setCount(index, floorMod(x, r.k), 0)
+			s.setRingCount(index, floorMod(x, r.k), 0)
 		}
 	}
 	note.past.Store(after.past)
@@ -163,8 +163,8 @@ func (slidingWindow) weight(s *sizeClass, index, word uint64) uint64 {
 	return word&payloadMask + s.note(index).past.Load()
 }
 
-func (slidingWindow) found(v *view, at Time, p *Policy) {
-	r, s := p.Ring(), v.found
+func (slidingWindow) importState(v *view, at Time, p *Policy) {
+	r, s := p.Ring(), v.reported
 	if most := maxStamp / r.length; len(s.Counts) == 0 || s.SubWindow > most || s.SubWindow < -most {
 		v.head, v.word, v.state = math.MinInt64/2, 0, state{num: r.number(at.stamp())}
 		return
@@ -174,10 +174,10 @@ func (slidingWindow) found(v *view, at Time, p *Policy) {
 	for x := v.head - r.k; x < v.head; x++ {
 		past += v.countOf(r.k, x)
 	}
-	v.pass(r, at.stamp(), past)
+	v.advance(r, at.stamp(), past)
 }
 
-func (slidingWindow) tell(v *view, _ Time, p *Policy, st state, s *State) {
+func (slidingWindow) export(v *view, _ Time, p *Policy, st state, s *State) {
 	r := p.Ring()
 	s.SubWindow, s.Counts = st.num, append(s.Counts[:0], uint32(st.used)) //nolint:gosec // what a cell holds
 	for x := st.num - 1; x >= st.num-r.k && st.past > 0; x-- {
@@ -186,15 +186,15 @@ func (slidingWindow) tell(v *view, _ Time, p *Policy, st state, s *State) {
 }
 
 // adopt has store write what there tells.
-func (slidingWindow) adopt(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
-	v.found = there.found
+func (slidingWindow) merge(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
+	v.reported = there.reported
 	return there.state, true
 }
 
 // number returns the sub-window that the time lies in.
 func (r Ring) number(stamp int64) int64 {
 	if r.calendar != nil {
-		return r.calendar.part(stamp, r.k)
+		return r.calendar.partAt(stamp, r.k)
 	}
 	return floorDiv(stamp, r.length)
 }
@@ -240,9 +240,9 @@ func (r Ring) ClockSetBack(head int64, at Time) bool {
 // countOf returns the hits of a sub-window before the one of v's state.
 func (v *view) countOf(k, x int64) uint64 {
 	switch {
-	case v.class == &outside:
-		if n := v.head - x; n >= 0 && n <= k && n < int64(len(v.found.Counts)) {
-			return uint64(v.found.Counts[n])
+	case v.class == &externalClass:
+		if n := v.head - x; n >= 0 && n <= k && n < int64(len(v.reported.Counts)) {
+			return uint64(v.reported.Counts[n])
 		}
 		return 0
 	case v.slot == nil || x > v.head || x < v.head-k:
@@ -250,18 +250,18 @@ func (v *view) countOf(k, x int64) uint64 {
 	case x == v.head:
 		return v.word & payloadMask
 	default:
-		return v.class.count(v.index, floorMod(x, k))
+		return v.class.ringCount(v.index, floorMod(x, k))
 	}
 }
 
-// count returns a count of a ring.
-func (s *sizeClass) count(index uint64, slot int64) uint64 {
+// ringCount returns a count of a ring.
+func (s *sizeClass) ringCount(index uint64, slot int64) uint64 {
 	pause(beforeCellLoad)
 	return s.cell(index, uint64(slot>>1)).Load() >> (slot & 1 * 32) & math.MaxUint32 //nolint:gosec // not negative
 }
 
-// setCount writes a count of a ring that is held.
-func (s *sizeClass) setCount(index uint64, slot int64, n uint64) {
+// setRingCount writes a count of a ring that is held.
+func (s *sizeClass) setRingCount(index uint64, slot int64, n uint64) {
 	c, shift := s.cell(index, uint64(slot>>1)), slot&1*32 //nolint:gosec // not negative
 	c.Store(c.Load()&^(math.MaxUint32<<shift) | n<<shift)
 }

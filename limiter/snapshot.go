@@ -75,19 +75,19 @@ type SnapshotInfo struct {
 // microsecond at most for a thousand cells. Inserts of new counters wait for the copy of
 // a block. Saves happen one after another.
 func (t *Table) Save(w io.Writer, now Time) (SnapshotInfo, error) {
-	t.saves.Lock()
-	defer t.saves.Unlock()
-	s := &saver{w: w, at: now, horizon: math.MinInt64, saved: SnapshotInfo{At: now}}
+	t.saveMu.Lock()
+	defer t.saveMu.Unlock()
+	s := &saver{w: w, at: now, horizon: math.MinInt64, info: SnapshotInfo{At: now}}
 	classes := t.beginSave()
-	s.header(t)
+	s.writeHeader(t)
 	for _, c := range classes {
-		s.class(c)
-		defer c.class.passage.Store(nil)
+		s.writeClass(c)
+		defer c.class.cursor.Store(nil)
 	}
-	s.end(t)
+	s.writeTrailer(t)
 	runtime.KeepAlive(t) // its memory is not in Go's heap
 	runtime.KeepAlive(classes)
-	return s.saved, s.err
+	return s.info, s.err
 }
 
 // beginSave returns the size classes to be saved. No counter moves from one to another
@@ -97,9 +97,9 @@ func (t *Table) beginSave() (classes []savedClass) {
 		t.moving[i].Lock()
 		defer t.moving[i].Unlock()
 	}
-	for p := range t.all() {
-		for c := range p.all() {
-			c.passage.Store(&passage{})
+	for p := range t.allPartitions() {
+		for c := range p.sizeClasses() {
+			c.cursor.Store(&snapshotCursor{})
 			classes = append(classes, savedClass{p, c})
 		}
 	}
@@ -126,14 +126,14 @@ type saver struct {
 	crc     uint32
 	at      Time
 	horizon Time // of the counters that had expired
-	saved   SnapshotInfo
+	info    SnapshotInfo
 	err     error
 }
 
 // saveStep is how many bytes are written at a time, or a block more.
 const saveStep = 64 << 10
 
-func (s *saver) header(t *Table) {
+func (s *saver) writeHeader(t *Table) {
 	b := []byte(snapshotMagic)
 	b = binary.LittleEndian.AppendUint32(b, snapshotFormat)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.at)) //nolint:gosec // bits
@@ -142,8 +142,8 @@ func (s *saver) header(t *Table) {
 	s.buf = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// class writes a size class.
-func (s *saver) class(c savedClass) {
+// writeClass writes a size class.
+func (s *saver) writeClass(c savedClass) {
 	p, sc := c.partition, c.class
 	others := uint64(0)
 	if p.others.Load() != nil && p != &p.table.common {
@@ -152,58 +152,58 @@ func (s *saver) class(c savedClass) {
 	s.buf = binary.AppendUvarint(s.buf, 1)
 	s.buf = binary.AppendUvarint(s.buf, uint64(len(p.name)))
 	s.buf = append(s.buf, p.name...)
-	for _, n := range []uint64{uint64(p.slots.Load()), others, sc.stride(), sc.start, sc.inUse()} { //nolint:gosec // not negative
+	for _, n := range []uint64{uint64(p.slots.Load()), others, sc.stride(), sc.minBlocks, sc.inUse()} { //nolint:gosec // not negative
 		s.buf = binary.AppendUvarint(s.buf, n)
 	}
-	ps := sc.passage.Load()
+	ps := sc.cursor.Load()
 	for block := uint64(0); s.err == nil; block++ {
-		if block >= sc.inUse() && ps.finish(sc, block) {
+		if block >= sc.inUse() && ps.finishClass(sc, block) {
 			break
 		}
 		from := len(s.buf)
-		for !s.block(sc, ps, block) {
+		for !s.writeBlock(sc, ps, block) {
 			runtime.Gosched() // to who writes one of the counters
 		}
-		s.late(ps, from)
+		s.insertMoved(ps, from)
 		if len(s.buf) >= saveStep {
 			s.flush()
 		}
 	}
-	s.late(ps, len(s.buf))
+	s.insertMoved(ps, len(s.buf))
 	s.buf = binary.AppendUvarint(s.buf, 0)
 }
 
-// late inserts what was handed over, before what has been copied since: if a counter is
+// insertMoved inserts what was handed over, before what has been copied since: if a counter is
 // in both, the copy is later.
-func (s *saver) late(ps *passage, at int) {
+func (s *saver) insertMoved(ps *snapshotCursor, at int) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if len(ps.late) == 0 {
+	if len(ps.moved) == 0 {
 		return
 	}
 	rest := append([]byte(nil), s.buf[at:]...)
-	s.buf = append(append(s.buf[:at], ps.late...), rest...)
-	s.saved.Counters += ps.count
-	ps.late, ps.count = ps.late[:0], 0
+	s.buf = append(append(s.buf[:at], ps.moved...), rest...)
+	s.info.Counters += ps.movedCount
+	ps.moved, ps.movedCount = ps.moved[:0], 0
 }
 
-// block appends a block's live counters, and passes it. It reports false, and has done
+// writeBlock appends a block's live counters, and passes it. It reports false, and has done
 // nothing, if one of them is being written: waiting for its writer would keep those
 // waiting who want the lock of the block.
-func (s *saver) block(sc *sizeClass, ps *passage, block uint64) bool {
-	held := sc.lock(block, block)
+func (s *saver) writeBlock(sc *sizeClass, ps *snapshotCursor, writeBlock uint64) bool {
+	held := sc.lockBlocks(writeBlock, writeBlock)
 	defer held.unlock()
 	before, horizon := len(s.buf), s.horizon
-	s.buf = appendMask(s.buf, block, 0)
+	s.buf = appendMask(s.buf, writeBlock, 0)
 	mask := len(s.buf) - 1
 	for j := range uint64(ways) {
-		index := block*ways + j
-		tag := sc.at(index).tag.Load()
-		if tag == 0 || ps.skips(sc, block, tag) {
+		index := writeBlock*ways + j
+		tag := sc.slotAt(index).tag.Load()
+		if tag == 0 || ps.skips(sc, writeBlock, tag) {
 			continue
 		}
-		word := sc.at(index).word.Load()
-		if sc.size > 0 && (sc.busy(word) || !sc.at(index).word.CompareAndSwap(word, word|lockBit)) {
+		word := sc.slotAt(index).word.Load()
+		if sc.size > 0 && (sc.isBusy(word) || !sc.slotAt(index).word.CompareAndSwap(word, word|lockBit)) {
 			s.buf, s.horizon = s.buf[:before], horizon
 			return false
 		}
@@ -216,15 +216,15 @@ func (s *saver) block(sc *sizeClass, ps *passage, block uint64) bool {
 			s.buf[mask] |= 1 << j
 		}
 		if sc.size > 0 {
-			sc.at(index).word.Store(word)
+			sc.slotAt(index).word.Store(word)
 		}
 	}
 	if s.buf[mask] == 0 {
 		s.buf = s.buf[:before]
 	} else {
-		s.saved.Counters += int64(bits.OnesCount8(s.buf[mask]))
+		s.info.Counters += int64(bits.OnesCount8(s.buf[mask]))
 	}
-	ps.passed.Store(block + 1)
+	ps.written.Store(writeBlock + 1)
 	return true
 }
 
@@ -250,9 +250,9 @@ func (s *sizeClass) appendCounter(b []byte, index, tag, word uint64) []byte {
 	return b
 }
 
-// end writes what follows the counters. The horizon covers what was reclaimed since they
+// writeTrailer writes what follows the counters. The horizon covers what was reclaimed since they
 // were saved.
-func (s *saver) end(t *Table) {
+func (s *saver) writeTrailer(t *Table) {
 	s.buf = binary.AppendUvarint(s.buf, 0)
 	s.buf = binary.LittleEndian.AppendUint64(s.buf, uint64(max(s.horizon, Time(t.horizon.Load())))) //nolint:gosec // bits
 	s.flush()
@@ -273,6 +273,6 @@ func (s *saver) flush() {
 	if err != nil {
 		s.err = fmt.Errorf("write counters: %w", err)
 	}
-	s.saved.Bytes += int64(n)
+	s.info.Bytes += int64(n)
 	s.buf = s.buf[:0]
 }

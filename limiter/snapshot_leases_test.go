@@ -27,27 +27,27 @@ func TestASnapshotWithoutLeases(t *testing.T) {
 	id, p := counterID(1), atOnce(n)
 	var old []uint64
 	for range n {
-		old = append(old, takePlace(tab, benchNow, id, p))
+		old = append(old, acquirePermit(tab, benchNow, id, p))
 	}
 	loaded := loadWith(t, snapshot(t, tab, benchNow), false)
 	now := benchNow + sec
-	new1 := takePlace(loaded, now, id, p)
+	new1 := acquirePermit(loaded, now, id, p)
 	for _, lease := range old {
-		if givePlace(loaded, now, id, p, lease) != 0 {
+		if returnLease(loaded, now, id, p, lease) != 0 {
 			t.Errorf("the lease %d of before gives something back", lease)
 		}
 	}
 	for i := range n - 1 {
-		if takePlace(loaded, now, id, p) == 0 {
+		if acquirePermit(loaded, now, id, p) == 0 {
 			t.Errorf("%d places are held, want 1", n-1-i)
 		}
 	}
 	for _, lease := range old {
-		if givePlace(loaded, now, id, p, lease) != 0 {
+		if returnLease(loaded, now, id, p, lease) != 0 {
 			t.Errorf("the lease %d of before gives something back", lease)
 		}
 	}
-	if takePlace(loaded, now, id, p) != 0 || givePlace(loaded, now, id, p, new1) != 1 {
+	if acquirePermit(loaded, now, id, p) != 0 || returnLease(loaded, now, id, p, new1) != 1 {
 		t.Error("the places of the new process are not what they were")
 	}
 
@@ -77,21 +77,21 @@ func TestLeasesSinceASnapshot(t *testing.T) {
 	id, p := identity.ID{Hi: 77 << 8, Lo: 5}, atOnce(2*n)
 	tab := newTable(t, 1<<20)
 	for range n {
-		takePlace(tab, benchNow, id, p)
+		acquirePermit(tab, benchNow, id, p)
 	}
 	saved := snapshot(t, tab, benchNow)
 	var lost []uint64
 	for range n {
-		lost = append(lost, takePlace(tab, benchNow, id, p))
+		lost = append(lost, acquirePermit(tab, benchNow, id, p))
 	}
 	again := loadWith(t, saved, true)
 	for range n {
-		if takePlace(again, benchNow, id, p) == 0 { // at the same time
+		if acquirePermit(again, benchNow, id, p) == 0 { // at the same time
 			t.Fatal("more places are held than were saved")
 		}
 	}
 	for _, lease := range lost {
-		if givePlace(again, benchNow, id, p, lease) != 0 {
+		if returnLease(again, benchNow, id, p, lease) != 0 {
 			t.Errorf("the lease %d of a process that has crashed frees a place of the next", lease)
 		}
 	}

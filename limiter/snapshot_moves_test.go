@@ -23,7 +23,7 @@ func (w duringSave) Write(b []byte) (int, error) {
 
 // A bed is a table with counters of all sizes, in the common partition and in one that comes and goes,
 // whose hits are counted.
-type bed struct {
+type movingTable struct {
 	tab      *Table
 	counters int
 	policies [][]*Policy
@@ -39,7 +39,7 @@ type bed struct {
 	leases [][2]uint64
 }
 
-func newBed(t *testing.T, counters int) *bed {
+func newBed(t *testing.T, counters int) *movingTable {
 	t.Helper()
 	week, logs := 7*24*time.Hour, func(limit uint32) *Policy {
 		return &Policy{Algorithm: SlidingLog, Limit: limit, Window: 7 * 24 * time.Hour}
@@ -56,14 +56,14 @@ func newBed(t *testing.T, counters int) *bed {
 			{Algorithm: Concurrency, Limit: 9, Window: week},
 		},
 	}
-	return &bed{
+	return &movingTable{
 		tab: newTable(t, 8<<20), counters: counters, policies: policies,
 		asked: make([]atomic.Int64, 2*len(policies)*counters), admitted: make([]atomic.Int64, 2*len(policies)*counters),
 	}
 }
 
 // hit charges the nth counter, or looks at it.
-func (b *bed) hit(tab *Table, own *Partition, n int, hits uint64) uint64 {
+func (b *movingTable) hit(tab *Table, own *Partition, n int, hits uint64) uint64 {
 	of := b.policies[n/2%len(b.policies)]
 	batch := &Batch{Charges: []Charge{{ID: counterID(n), Policy: of[int(b.limit.Load())%len(of)], Hits: hits}}}
 	if n%2 == 1 {
@@ -80,8 +80,8 @@ func (b *bed) hit(tab *Table, own *Partition, n int, hits uint64) uint64 {
 	return batch.Decisions[0].Before
 }
 
-// giveAll gives the first leases back, which must be all that are held if there are no others.
-func (b *bed) giveAll(t *testing.T, tab *Table, own *Partition, leases int) {
+// returnAll gives the first leases back, which must be all that are held if there are no others.
+func (b *movingTable) returnAll(t *testing.T, tab *Table, own *Partition, leases int) {
 	t.Helper()
 	for i, l := range b.leases[:leases] {
 		batch := &Batch{Charges: []Charge{{ID: counterID(int(l[1])), Policy: b.policies[5][i%3], Hits: l[0], Refund: true}}}
@@ -95,7 +95,7 @@ func (b *bed) giveAll(t *testing.T, tab *Table, own *Partition, leases int) {
 }
 
 // disturb does something at random that makes counters move, or hits one.
-func (b *bed) disturb(t *testing.T, r *rand.Rand) {
+func (b *movingTable) disturb(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	switch k := r.IntN(100); {
 	case k == 0:
@@ -110,29 +110,29 @@ func (b *bed) disturb(t *testing.T, r *rand.Rand) {
 		b.hit(b.tab, b.own.Load(), r.IntN(len(b.asked)), 1)
 	default:
 		var classes []*sizeClass
-		for p := range b.tab.all() {
-			for s := range p.all() {
+		for p := range b.tab.allPartitions() {
+			for s := range p.sizeClasses() {
 				classes = append(classes, s)
 			}
 		}
 		s := classes[r.IntN(len(classes))]
 		if k < 80 {
-			s.leave(b.tab, min1, r.Uint64N(s.inUse()*ways), 1)
+			s.moveToOther(b.tab, min1, r.Uint64N(s.inUse()*ways), 1)
 			return
 		}
 		if k < 90 {
 			b.tab.shrink(min1, s, false)
-		} else if b.tab.take(s.blockSize()) {
-			s.resizing.Lock()
+		} else if b.tab.takeMemory(s.blockSize()) {
+			s.resizeMu.Lock()
 			if s.inUse() >= uint64(len(s.blocks)) || !s.splitLocked() {
-				b.tab.spare.Add(s.blockSize())
+				b.tab.freeBytes.Add(s.blockSize())
 			}
-			s.resizing.Unlock()
+			s.resizeMu.Unlock()
 		}
 	}
 }
 
-func (b *bed) reserve(t *testing.T, tab *Table, bound int64) *Partition {
+func (b *movingTable) reserve(t *testing.T, tab *Table, bound int64) *Partition {
 	t.Helper()
 	own, err := tab.Partitions(min1, map[string]int64{"own": bound})
 	if err != nil {
@@ -154,11 +154,11 @@ func totals(of []atomic.Int64) []uint64 {
 }
 
 // check holds a snapshot against what was counted before it and after it.
-func (b *bed) check(t *testing.T, snapshot []byte, least, most []uint64) {
+func (b *movingTable) check(t *testing.T, snapshot []byte, least, most []uint64) {
 	t.Helper()
 	tab := load(t, snapshot, b.tab.bytes)
 	slots := int64(0)
-	for p := range tab.all() {
+	for p := range tab.allPartitions() {
 		slots += p.live(min1)
 	}
 	own := b.reserve(t, tab, 4000)
@@ -202,8 +202,8 @@ func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 		}
 		b.check(t, buf.Bytes(), least, totals(b.asked))
 		loaded := load(t, buf.Bytes(), b.tab.bytes)
-		b.giveAll(t, loaded, b.reserve(t, loaded, 4000), leases)
-		b.giveAll(t, b.tab, b.own.Load(), len(b.leases))
+		b.returnAll(t, loaded, b.reserve(t, loaded, 4000), leases)
+		b.returnAll(t, b.tab, b.own.Load(), len(b.leases))
 	}
 }
 
@@ -233,5 +233,5 @@ func TestConcurrentSave(t *testing.T) {
 	if s := b.tab.Stats(); s.Evicted > 0 {
 		t.Errorf("%+v, want none evicted", s)
 	}
-	b.giveAll(t, b.tab, b.own.Load(), len(b.leases))
+	b.returnAll(t, b.tab, b.own.Load(), len(b.leases))
 }

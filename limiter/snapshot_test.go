@@ -41,28 +41,28 @@ func load(tb testing.TB, b []byte, size int64) *Table {
 func checkSlots(tb testing.TB, tab *Table) {
 	tb.Helper()
 	used := int64(0)
-	for p := range tab.all() {
-		for s := range p.all() {
+	for p := range tab.allPartitions() {
+		for s := range p.sizeClasses() {
 			used += s.bytes()
 			seen := map[identity.ID]bool{}
 			for index := range s.inUse() * ways {
-				tag := s.at(index).tag.Load()
+				tag := s.slotAt(index).tag.Load()
 				if tag == 0 {
 					continue
 				}
-				id := s.known(index/ways, tag)
+				id := s.partialID(index/ways, tag)
 				if seen[id] {
 					tb.Fatalf("a counter has two slots in a class of %d cells", s.size)
 				}
 				seen[id] = true
-				if found, _ := s.find(tag&^secondBit, id); found != s.at(index) {
+				if found, _ := s.find(tag&^secondBit, id); found != s.slotAt(index) {
 					tb.Fatalf("a counter in block %d of %d is not found there", index/ways, s.inUse())
 				}
 			}
 		}
 	}
-	if used+tab.spare.Load() != tab.bytes {
-		tb.Fatalf("%d bytes are used and %d spare, of %d", used, tab.spare.Load(), tab.bytes)
+	if used+tab.freeBytes.Load() != tab.bytes {
+		tb.Fatalf("%d bytes are used and %d spare, of %d", used, tab.freeBytes.Load(), tab.bytes)
 	}
 }
 
@@ -221,7 +221,7 @@ func smallSnapshot(tb testing.TB) []byte {
 }
 
 // Whatever bit is flipped and wherever it is cut, a snapshot is not taken.
-func TestADamagedSnapshotIsNotTaken(t *testing.T) {
+func TestDamagedSnapshotIsRejected(t *testing.T) {
 	b := smallSnapshot(t)
 	load(t, b, 64<<10)
 	for i := range b {
@@ -253,7 +253,7 @@ func TestADamagedSnapshotIsNotTaken(t *testing.T) {
 }
 
 // What is whole but not for this table is not taken either, and the error says why.
-func TestAnotherSnapshotIsNotTaken(t *testing.T) {
+func TestSnapshotOfAnotherTableIsRejected(t *testing.T) {
 	b := smallSnapshot(t)
 	broken := errors.New("broken")
 	format := bytes.Clone(b)
@@ -306,9 +306,9 @@ func TestSaveFails(t *testing.T) {
 	if _, err := tab.Save(failing{broken}, min1); !errors.Is(err, broken) {
 		t.Errorf("Save() = %v", err)
 	}
-	for p := range tab.all() {
-		for s := range p.all() {
-			if s.passage.Load() != nil {
+	for p := range tab.allPartitions() {
+		for s := range p.sizeClasses() {
+			if s.cursor.Load() != nil {
 				t.Error("a size class takes itself for one that is being saved")
 			}
 		}

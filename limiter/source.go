@@ -29,7 +29,7 @@ func (s *source) fill(n int) error {
 	if s.buf == nil {
 		s.buf = make([]byte, sourceBytes)
 	}
-	s.sum()
+	s.checksum()
 	s.to = copy(s.buf, s.buf[s.from:s.to])
 	s.from, s.summed = 0, 0
 	m, err := io.ReadAtLeast(s.r, s.buf[s.to:], n-s.to)
@@ -57,8 +57,8 @@ func (s *source) next(n int) ([]byte, error) {
 	return b, nil
 }
 
-// number takes a number up to most.
-func (s *source) number(most uint64) (uint64, error) {
+// readUvarint takes a number up to most.
+func (s *source) readUvarint(most uint64) (uint64, error) {
 	for n := 1; ; n++ {
 		if s.to-s.from < n {
 			if err := s.fill(n); err != nil {
@@ -78,15 +78,15 @@ func (s *source) number(most uint64) (uint64, error) {
 	}
 }
 
-// sum returns the checksum of all that has been taken.
-func (s *source) sum() uint32 {
+// checksum returns the checksum of all that has been taken.
+func (s *source) checksum() uint32 {
 	s.crc = crc32.Update(s.crc, castagnoli, s.buf[s.summed:s.from])
 	s.summed = s.from
 	return s.crc
 }
 
-// more reports whether anything is left.
-func (s *source) more() (bool, error) {
+// hasMore reports whether anything is left.
+func (s *source) hasMore() (bool, error) {
 	if s.from < s.to {
 		return true, nil
 	}

@@ -65,7 +65,7 @@ func spreads(t *testing.T, text func(i int) []byte) {
 		h.AddBytes(text(i))
 		id := h.Sum()
 		hi[id.Hi>>kindBits], lo[id.Lo] = true, true
-		a, b := sc.pair(id)
+		a, b := sc.blockPair(id)
 		first[a]++
 		second[b]++
 		both[a]++

@@ -27,9 +27,9 @@ type Waiter interface {
 // OffsetRefunds sets the refunds off against the charges on the same counters, so that
 // [Stored.Hits] says what is left of each.
 func (s Stored) OffsetRefunds() {
-	s.b.offset = false
-	if _, refunds, _, _ := s.b.survey(); refunds {
-		s.b.setOff()
+	s.b.offsetDone = false
+	if _, refunds, _, _ := s.b.classifyCharges(); refunds {
+		s.b.offsetRefunds()
 	}
 }
 
@@ -39,14 +39,14 @@ func (s Stored) Hits(i int) uint64 { return s.b.hits(i) }
 
 // Offsets returns what [Stored.SetOff] has set off.
 func (s Stored) Offsets() []Offset {
-	if s.b.offset {
-		return s.b.setOffs
+	if s.b.offsetDone {
+		return s.b.offsets
 	}
 	return nil
 }
 
 // Refunded returns how many hits charge i, a refund that was decided, took off its counter.
-func (s Stored) Refunded(i int) uint64 { return s.b.gave(i) }
+func (s Stored) Refunded(i int) uint64 { return s.b.refunded(i) }
 
 // Decide decides all charges as [Table.Decide] does, but on counters that a store has
 // charged: found, parallel to them, is what they found there, and now is when the store
@@ -57,7 +57,7 @@ func (s Stored) Refunded(i int) uint64 { return s.b.gave(i) }
 // It refers to found's Counts until the batch is reset or decided again, and allocates nothing once
 // that has grown.
 func (s Stored) Decide(now Time, found []State) {
-	s.b.keep(found)
+	s.b.loadReported(found)
 	s.b.table = nil
 	s.b.decide(now)
 }
@@ -71,10 +71,10 @@ func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
 	b.rollBack(now, i)
 	b.Decisions[i].Denied = true
 	for k := range s.Offsets() {
-		if set := &b.setOffs[k]; set.Charge == i {
-			hits, before := set.Hits, b.gave(set.Refund)
+		if set := &b.offsets[k]; set.Charge == i {
+			hits, before := set.Hits, b.refunded(set.Refund)
 			b.refundUncounted(now, set)
-			refunds, gave = refunds+hits-set.Hits, gave+b.gave(set.Refund)-before
+			refunds, gave = refunds+hits-set.Hits, gave+b.refunded(set.Refund)-before
 		}
 	}
 	return refunds, gave
@@ -85,18 +85,18 @@ func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
 func (s Stored) ResolveGroups(deny func(i int)) {
 	b := s.b
 	b.Denied, b.Wait = false, 0
-	_, _, quota, leases := b.survey()
-	b.conclude(0, quota && !b.quotaPassed(), leases, deny)
+	_, _, quota, leases := b.classifyCharges()
+	b.resolveGroups(0, quota && !b.quotaPassed(), leases, deny)
 }
 
 // StateAfter makes left the state in which [Stored.Decide], of the same time, left the counter of
 // charge i. It keeps the memory of left.
 func (s Stored) StateAfter(now Time, i int, left *State) {
 	v, p := &s.b.view, s.b.Charges[i].Policy
-	s.b.recall(now, i, v)
+	s.b.readStored(now, i, v)
 	left.clear()
-	p.algorithm().tell(v, now, p, v.state, left)
-	told := s.b.told(i)
+	p.algorithm().export(v, now, p, v.state, left)
+	told := s.b.reported(i)
 	left.HeldHits, left.PenaltyExpiry, left.PenaltyLevel = told.HeldHits, told.PenaltyExpiry, told.PenaltyLevel
 }
 
@@ -104,7 +104,7 @@ func (s Stored) StateAfter(now Time, i int, left *State) {
 // it has this TAT, a charge that waits is the newest, and can be cancelled.
 func (s Stored) BucketAfter(now Time, i int) State {
 	var turn State
-	gcra{}.tell(nil, now, s.b.Charges[i].Policy, state{num: s.b.marks[i]}, &turn)
+	gcra{}.export(nil, now, s.b.Charges[i].Policy, state{num: s.b.marks[i]}, &turn)
 	return turn
 }
 
@@ -114,16 +114,16 @@ func (s Stored) ResetDecisions() {
 	s.b.resize(len(s.b.Charges))
 	clear(s.b.Decisions)
 	clear(s.b.marks)
-	s.b.left = slices.Grow(s.b.left[:0], len(s.b.Charges))[:len(s.b.Charges)]
+	s.b.hitsLeft = slices.Grow(s.b.hitsLeft[:0], len(s.b.Charges))[:len(s.b.Charges)]
 	for i := range s.b.Charges {
-		s.b.left[i] = s.b.Charges[i].Hits
+		s.b.hitsLeft[i] = s.b.Charges[i].Hits
 	}
-	s.b.extra, s.b.setOffs, s.b.offset = false, s.b.setOffs[:0], true
+	s.b.special, s.b.offsets, s.b.offsetDone = false, s.b.offsets[:0], true
 }
 
 // CopyDecision makes decision i that of charge k of part, which was decided with some of the charges, and what is left of its hits.
 func (s Stored) CopyDecision(i int, part *Batch, k int) {
-	s.b.Decisions[i], s.b.marks[i], s.b.left[i] = part.Decisions[k], part.marks[k], part.hits(k)
+	s.b.Decisions[i], s.b.marks[i], s.b.hitsLeft[i] = part.Decisions[k], part.marks[k], part.hits(k)
 }
 
 // ReadStates makes found, parallel to the charges, the states of their counters in a table, before they are
@@ -137,14 +137,14 @@ func (s Stored) ReadStates(t *Table, now Time, found []State) {
 		for {
 			s.b.read(now, i, v)
 			told.clear()
-			p.algorithm().tell(v, now, p, v.state, told)
+			p.algorithm().export(v, now, p, v.state, told)
 			if v.slot == nil || v.slot.word.Load() == v.word {
 				break
 			}
 		}
 		if s.b.Charges[i].Penalises() {
-			_, st := s.b.offender(now, i)
-			penalty{}.tell(nil, now, nil, st, told)
+			_, st := s.b.readPenalty(now, i)
+			penalty{}.export(nil, now, nil, st, told)
 		}
 	}
 }
@@ -159,25 +159,25 @@ func (s Stored) MergeInto(t *Table, now Time, i int, told *State) {
 	if r := b.Charges[i].Policy.Reserve; r != nil {
 		held := State{Hits: told.HeldHits}
 		b.table = t
-		b.beside(Charge{ID: b.Charges[i].ID, Policy: &r.hold}).Stored().MergeInto(t, now, 0, &held)
+		b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: &r.hold}).Stored().MergeInto(t, now, 0, &held)
 	}
 	if b.Charges[i].Penalises() {
 		t.raisePenalties(b.Charges[i].ID.Hi, millis(told.PenaltyExpiry))
 		b.table = t
-		b.beside(Charge{ID: b.Charges[i].ID, Policy: besidePolicy}).Stored().MergeInto(t, now, 0, told)
+		b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: penaltyPolicy}).Stored().MergeInto(t, now, 0, told)
 	}
 	p, v := b.Charges[i].Policy, &b.view
 	a := p.algorithm()
 	b.members = slices.Grow(b.members[:0], 1)[:1]
 	there := &b.members[0].seen // which the store tells of
-	*there = view{class: &outside, found: told, at: now}
-	a.found(there, now, p)
+	*there = view{class: &externalClass, reported: told, at: now}
+	a.importState(there, now, p)
 	b.table = t
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	for {
 		b.read(now, i, v)
-		after, ok := a.adopt(v, there, now, b, i)
-		if !ok || v.slot == nil && a.weighs() && after.used+after.past == 0 || b.write(now, i, v, after) {
+		after, ok := a.merge(v, there, now, b, i)
+		if !ok || v.slot == nil && a.hasWeight() && after.used+after.past == 0 || b.write(now, i, v, after) {
 			return
 		}
 	}
@@ -193,13 +193,13 @@ func (s Stored) Settled(i int) bool { return s.b.isSettled(i) }
 // SetLease makes lease the one under which charge i, decided in a mirror, holds its place.
 func (s Stored) SetLease(i int, lease uint64) { s.b.marks[i] = int64(lease) } //nolint:gosec // a lease
 
-// keep fills b.kept.
-func (b *Batch) keep(found []State) {
+// loadReported fills b.kept.
+func (b *Batch) loadReported(found []State) {
 	n := len(b.Charges)
-	b.poisonKept()
-	b.kept = slices.Grow(b.kept[:0], n)[:n]
+	b.poisonStored()
+	b.stored = slices.Grow(b.stored[:0], n)[:n]
 	if n == 1 {
-		b.kept[0] = kept{told: found[0]}
+		b.stored[0] = storedCounter{reported: found[0]}
 		return
 	}
 	b.sortMembers(0, n)
@@ -209,10 +209,10 @@ func (b *Batch) keep(found []State) {
 		first := b.members[lo].index
 		for m := lo; m < hi; m++ {
 			i := b.members[m].index
-			b.kept[i] = kept{told: found[first], first: first}
-			k, own := &b.kept[i].told, &found[i]
+			b.stored[i] = storedCounter{reported: found[first], first: first}
+			k, own := &b.stored[i].reported, &found[i]
 			k.Stamp, k.RefundStamp, k.Lease, k.SettledHits = own.Stamp, own.RefundStamp, own.Lease, own.SettledHits
-			f := &b.kept[first].told
+			f := &b.stored[first].reported
 			if own.PenaltyLevel > 0 {
 				f.PenaltyExpiry, f.PenaltyLevel = own.PenaltyExpiry, own.PenaltyLevel
 			}
@@ -221,28 +221,28 @@ func (b *Batch) keep(found []State) {
 	}
 }
 
-// told returns what a store told of the counter of charge i.
-func (b *Batch) told(i int) *State { return &b.kept[b.kept[i].first].told }
+// reported returns what a store told of the counter of charge i.
+func (b *Batch) reported(i int) *State { return &b.stored[b.stored[i].first].reported }
 
-// recall is read for a counter that a store told of.
-func (b *Batch) recall(at Time, i int, v *view) {
-	k := &b.kept[b.kept[i].first]
-	*v = view{class: &outside, found: &b.kept[i].told, at: at}
+// readStored is read for a counter that a store told of.
+func (b *Batch) readStored(at Time, i int, v *view) {
+	k := &b.stored[b.stored[i].first]
+	*v = view{class: &externalClass, reported: &b.stored[i].reported, at: at}
 	p := b.Charges[i].Policy
-	p.algorithm().found(v, at, p)
+	p.algorithm().importState(v, at, p)
 	if k.changed {
 		v.state = k.state
 	}
 	if k.newest != 0 {
-		v.found.Time = k.newest
+		v.reported.Time = k.newest
 	}
 }
 
-// remember is write for a counter that a store told of.
-func (b *Batch) remember(i int, v *view, after state) {
-	k := &b.kept[b.kept[i].first]
+// writeStored is write for a counter that a store told of.
+func (b *Batch) writeStored(i int, v *view, after state) {
+	k := &b.stored[b.stored[i].first]
 	k.state, k.changed = after, true
 	if after.past < v.past && after.used == 0 { // the newest hits of a log went
-		k.newest = v.found.Stamp
+		k.newest = v.reported.Stamp
 	}
 }

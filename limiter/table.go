@@ -35,7 +35,7 @@ type Table struct {
 	// so a new one never starts before it. Raised before the slot is taken, read
 	// under the lock of the stripe that the slot belonged to.
 	horizon   atomic.Int64
-	penalties remembered
+	penalties penaltyFilter
 	// moving serialise the inserts of counters that may have a slot in another size class,
 	// so that each is in one only. They come before the locks of a size class, and size
 	// classes of smaller counters before those of larger ones.
@@ -44,20 +44,20 @@ type Table struct {
 	key    identity.Key
 	nonces nonceKey
 	mirror bool // see Mirror
-	// saves is held while the counters are saved.
-	saves sync.Mutex
+	// saveMu is held while the counters are saved.
+	saveMu sync.Mutex
 
 	// bytes bounds the memory, and spare is what no size class has.
-	bytes int64
-	spare atomic.Int64
-	// squeezing is held while a size class takes memory from donors, which are those
+	bytes     int64
+	freeBytes atomic.Int64
+	// squeezeMu is held while a size class takes memory from donors, which are those
 	// that must give some.
-	squeezing sync.Mutex
+	squeezeMu sync.Mutex
 	donors    atomic.Pointer[[]*sizeClass]
 	// reclaimed and evicted are the totals of size classes that are gone.
 	reclaimed, evicted atomic.Uint64
-	// growth is held while size classes and partitions are made.
-	growth     sync.Mutex
+	// growthMu is held while size classes and partitions are made.
+	growthMu   sync.Mutex
 	classes    uint64 // how many have been made
 	partitions map[string]*Partition
 }
@@ -87,7 +87,7 @@ func New(opt Options) (*Table, error) {
 	}
 	t.common.table = t
 	t.horizon.Store(math.MinInt64)
-	t.spare.Store(size)
+	t.freeBytes.Store(size)
 	t.donors.Store(&[]*sizeClass{})
 	return t, nil
 }
@@ -134,8 +134,8 @@ type ClassStats struct {
 // Stats returns the totals so far.
 func (t *Table) Stats() Stats {
 	out := Stats{Bytes: t.bytes, Reclaimed: t.reclaimed.Load(), Evicted: t.evicted.Load()}
-	for p := range t.all() {
-		for s := range p.all() {
+	for p := range t.allPartitions() {
+		for s := range p.sizeClasses() {
 			out.Used += s.bytes()
 			out.Reclaimed += s.reclaimed.Load()
 			out.Evicted += s.evicted.Load()
@@ -154,8 +154,8 @@ func (t *Table) Classes(now Time) []ClassStats {
 	t.common.class(&oneWordPolicy)
 	var out []ClassStats
 	free := t.bytes
-	for p := range t.all() {
-		for s := range p.all() {
+	for p := range t.allPartitions() {
+		for s := range p.sizeClasses() {
 			c := ClassStats{
 				Partition: p.name, CounterBytes: slotBytes(s.size),
 				Live: s.countLive(now), Capacity: p.slots.Load(), Evicted: s.evicted.Load(),
@@ -175,16 +175,16 @@ func (t *Table) Classes(now Time) []ClassStats {
 // Live returns how many counters are live; see [Table.Classes].
 func (t *Table) Live(now Time) int64 {
 	n := int64(0)
-	for p := range t.all() {
+	for p := range t.allPartitions() {
 		n += p.live(now)
 	}
 	return n
 }
 
-// all returns the partitions, the common one first.
-func (t *Table) all() iter.Seq[*Partition] {
-	t.growth.Lock()
-	defer t.growth.Unlock()
+// allPartitions returns the partitions, the common one first.
+func (t *Table) allPartitions() iter.Seq[*Partition] {
+	t.growthMu.Lock()
+	defer t.growthMu.Unlock()
 	all := []*Partition{&t.common}
 	for _, name := range slices.Sorted(maps.Keys(t.partitions)) {
 		all = append(all, t.partitions[name])
@@ -198,7 +198,7 @@ var oneWordPolicy = Policy{Algorithm: FixedWindow}
 // live returns how many counters of p are live.
 func (p *Partition) live(now Time) int64 {
 	n := int64(0)
-	for s := range p.all() {
+	for s := range p.sizeClasses() {
 		n += s.countLive(now)
 	}
 	return n
@@ -223,7 +223,7 @@ func (s *sizeClass) sample(stride uint64, at Time) int64 {
 	for i := uint64(0); i < s.inUse(); i += stride {
 		for j := range uint64(ways) {
 			index := i*ways + j
-			tag, word := s.at(index).tag.Load(), s.at(index).word.Load()
+			tag, word := s.slotAt(index).tag.Load(), s.slotAt(index).word.Load()
 			if tag == 0 || word == dead {
 				continue
 			}

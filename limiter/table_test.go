@@ -34,7 +34,7 @@ func TestPair(t *testing.T) {
 		sc := newSizeClass(0, start, 100)
 		for sc.inUse() < 100 {
 			for n := range 200 {
-				if first, second := sc.pair(counterID(n)); first == second || max(first, second) >= sc.inUse() {
+				if first, second := sc.blockPair(counterID(n)); first == second || max(first, second) >= sc.inUse() {
 					t.Errorf("pair of counter %d in %d blocks = %d, %d", n, sc.inUse(), first, second)
 				}
 			}
@@ -192,7 +192,7 @@ func TestFlood(t *testing.T) {
 	}
 	for _, steady := range policies {
 		for _, flooding := range policies {
-			if steady.class() != flooding.class() || steady.algorithm().weighs() != flooding.algorithm().weighs() {
+			if steady.class() != flooding.class() || steady.algorithm().hasWeight() != flooding.algorithm().hasWeight() {
 				continue // others do not meet, or evict their own kind but for the first of a block
 			}
 			size := int64(4096 * CounterBytes(*steady))

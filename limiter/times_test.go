@@ -26,7 +26,7 @@ func everyPolicy() []Policy {
 
 // Counters decide as their oracles do where words begin anew: those of buckets do
 // every 146 years, or 9 if their unit is fine.
-func TestWhereWordsBeginAnew(t *testing.T) {
+func TestWordsThatOverflow(t *testing.T) {
 	const fineTurn = Time(1) << 58
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, base := range []Time{0, 1_700_000_000 * sec, fineTurn * 7, fineTurn * 8, 1 << 62, math.MaxInt64 - 10*Time(MaxWindow)} {

@@ -199,7 +199,7 @@ func TestRollBack(t *testing.T) {
 			b = decide(tab, 0, Charge{ID: c.ID, Policy: &p, Hits: 2})
 			decide(tab, 20*ms, Charge{ID: c.ID, Policy: &p, Hits: 4})
 			b.Clock = func() Time { return 30 * ms }
-			b.release(0, 0)
+			b.undoCharge(0, 0)
 			if got := decide(tab, 30*ms, Charge{ID: c.ID, Policy: &p}).Decisions[0].Before; got != 7 {
 				t.Errorf("used %d, want the 7 of the others", got)
 			}
@@ -227,7 +227,7 @@ func TestRollBackDrained(t *testing.T) {
 		}
 		decide(tab, s.then, Charge{ID: counterID(1), Policy: p, Hits: n})
 		b.Clock = func() Time { return s.now }
-		b.release(0, 0)
+		b.undoCharge(0, 0)
 		if got := decide(tab, s.now, Charge{ID: counterID(1), Policy: p}).Decisions[0].Before; got != s.used {
 			t.Errorf("given back at %v: used %d, want %d", time.Duration(s.now), got, s.used)
 		}
@@ -239,7 +239,7 @@ func TestRollBackWaiting(t *testing.T) {
 	p, tab := slots10(0), newTable(t, MinBytes)
 	b := held(tab, 0, take(counterID(1), p))
 	other := held(tab, 0, take(counterID(1), p))
-	b.release(0, 0)
+	b.undoCharge(0, 0)
 	if d := b.Decisions[0]; d.Charged != 1 || other.Wait != 10*time.Millisecond {
 		t.Errorf("decision %+v, want it charged still", d)
 	}
@@ -278,7 +278,7 @@ func TestRollBackKeepsLaterHits(t *testing.T) {
 	b := hit(10*ms, 3)
 	hit(20*ms, 2)
 	hit(30*ms, 1)
-	b.release(10*ms, 0)
+	b.undoCharge(10*ms, 0)
 	if d := b.Decisions[0]; d.Charged != 0 || d.Reset != 1020*time.Millisecond {
 		t.Errorf("after the release: %+v, want nothing charged, and hits until 1.03s", d)
 	}

@@ -12,7 +12,7 @@ import (
 func (b *Batch) read(at Time, i int, v *view) {
 	t := b.table
 	if t == nil {
-		b.recall(at, i, v)
+		b.readStored(at, i, v)
 		return
 	}
 	c := &b.Charges[i]
@@ -22,29 +22,29 @@ func (b *Batch) read(at Time, i int, v *view) {
 		v.poison()
 		// v has been that of other counters, or of one that is gone by now, so each field is set below. One assignment of
 		// all would cost 2 % of a decision.
-		v.head, v.newer, v.found, v.at, v.salt, v.mirrors = 0, 0, nil, at, 0, t.mirror
+		v.head, v.newer, v.reported, v.at, v.salt, v.mirror = 0, 0, nil, at, 0, t.mirror
 		s, moves := partition.class(p), uint64(0)
-		strays := partition.strays(a)
+		strays := partition.mayBeElsewhere(a)
 		if strays {
 			moves = t.moving[id.Lo%stripes].moves.Load()
 		}
 		layout := s.layout.Load()
 		pause(beforeSearch)
 		slot, index := s.findUnder(layout, tag, id)
-		v.class, v.slot, v.index, v.moves = s, slot, index, false
+		v.class, v.slot, v.index, v.misplaced = s, slot, index, false
 		if slot == nil {
 			if s.layout.Load() != layout {
 				continue
 			}
 			if strays {
 				pause(beforeElsewhere)
-				v.elsewhere(partition, p, tag, id)
+				v.findElsewhere(partition, p, tag, id)
 				if v.slot == nil && moves != t.moving[id.Lo%stripes].moves.Load() {
 					continue // it may have moved from where it was not searched for yet
 				}
 			}
 			if slot, s = v.slot, v.class; slot == nil {
-				v.word, v.state = 0, a.fresh(at, t.notLate(at), p)
+				v.word, v.state = 0, a.fresh(at, t.notBeforeHorizon(at), p)
 				return
 			}
 		}
@@ -56,7 +56,7 @@ func (b *Batch) read(at Time, i int, v *view) {
 		if slot.tag.Load()&^secondBit != tag {
 			continue
 		}
-		if word&generationBit != 0 && !s.settled(word, id) {
+		if word&generationBit != 0 && !s.isStable(word, id) {
 			continue
 		}
 		if a.load(v, at, p) {
@@ -65,9 +65,9 @@ func (b *Batch) read(at Time, i int, v *view) {
 	}
 }
 
-// settled reports whether no goroutine is changing the slot with the word. If one is,
+// isStable reports whether no goroutine is changing the slot with the word. If one is,
 // it waits for it.
-func (s *sizeClass) settled(word uint64, id identity.ID) bool {
+func (s *sizeClass) isStable(word uint64, id identity.ID) bool {
 	switch {
 	case word == dead:
 		_, _, held := s.lockPair(id) // which is held while the slot changes hands
@@ -81,9 +81,9 @@ func (s *sizeClass) settled(word uint64, id identity.ID) bool {
 	}
 }
 
-// elsewhere searches for a counter outside the size class where it belongs: for a log in
+// findElsewhere searches for a counter outside the size class where it belongs: for a log in
 // the other ones, and for any counter in other partitions that may have it.
-func (v *view) elsewhere(partition *Partition, p *Policy, tag uint64, id identity.ID) {
+func (v *view) findElsewhere(partition *Partition, p *Policy, tag uint64, id identity.ID) {
 	home := v.class
 	try := func(in *Partition, c int) bool {
 		s := in.classes[c].Load()
@@ -92,7 +92,7 @@ func (v *view) elsewhere(partition *Partition, p *Policy, tag uint64, id identit
 		}
 		slot, index := s.find(tag, id)
 		if slot != nil {
-			v.class, v.slot, v.index, v.moves = s, slot, index, true
+			v.class, v.slot, v.index, v.misplaced = s, slot, index, true
 		}
 		return slot != nil
 	}
@@ -121,11 +121,11 @@ func (v *view) elsewhere(partition *Partition, p *Policy, tag uint64, id identit
 func (b *Batch) write(at Time, i int, v *view, after state) bool {
 	switch {
 	case after == v.state:
-		return v.same()
+		return v.unchanged()
 	case b.table == nil:
-		b.remember(i, v, after)
+		b.writeStored(i, v, after)
 		return true
-	case v.slot == nil || v.moves:
+	case v.slot == nil || v.misplaced:
 		return b.table.insert(at, b, &b.Charges[i], v, after)
 	default:
 		return v.replace(b.Charges[i].Policy, after)
@@ -139,9 +139,9 @@ func (v *view) replace(p *Policy, after state) bool {
 	switch {
 	case v.class.size == 0:
 		return v.slot.word.CompareAndSwap(v.word, withGeneration(a.store(v, nil, 0, p, after), v.word))
-	case v.found == nil && after.num == v.head && after.past == v.past: // the cells stay as they are
+	case v.reported == nil && after.num == v.head && after.past == v.past: // the cells stay as they are
 		return v.slot.word.CompareAndSwap(v.word, v.word&^payloadMask|after.used)
-	case !v.hold():
+	case !v.lockCells():
 		return false
 	}
 	v.slot.word.Store(nextVersion(v.word, a.store(v, v.class, v.index, p, after)))

@@ -4,9 +4,9 @@ package limiter
 
 import "testing"
 
-// TestACounterThatGoesWhileItIsRead has a reservation read what is held beside a counter while that is given back and its
+// TestCounterReleasedWhileItIsRead has a reservation read what is held beside a counter while that is given back and its
 // slot goes to another counter. So nothing is held when it is read again.
-func TestACounterThatGoesWhileItIsRead(t *testing.T) {
+func TestCounterReleasedWhileItIsRead(t *testing.T) {
 	for name, p := range reserving(10, 1, true) {
 		g := newBudget(t, p)
 		g.table = newTable(t, MinBytes)
@@ -33,7 +33,7 @@ func TestACounterThatGoesWhileItIsRead(t *testing.T) {
 				t.Errorf("%s: %d came back", name, b.Decisions[0].Charged)
 			}
 			for n := 1; there() && n < 1000; n++ {
-				takePlace(g.table, benchNow, counterID(n), hold)
+				acquirePermit(g.table, benchNow, counterID(n), hold)
 			}
 			if there() {
 				t.Errorf("%s: the counter keeps its slot", name)

@@ -20,31 +20,31 @@ func (t *Table) LeaseStats(now Time, b *Batch, i int) (h LeaseStats) {
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	b.table = t
 	if r := b.Charges[i].Policy.Reserve; r != nil {
-		b, i = b.beside(Charge{ID: b.Charges[i].ID, Policy: &r.hold}), 0
+		b, i = b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: &r.hold}), 0
 	}
 	p, v := b.Charges[i].Policy, &b.view
 	for b.read(now, i, v); ; b.read(now, i, v) {
-		h = v.heldBy(p, now.stamp())
-		if v.same() {
+		h = v.leaseStats(p, now.stamp())
+		if v.unchanged() {
 			return h
 		}
 	}
 }
 
-// heldBy returns what is held at the time now on v's counter, which has places of p.
-func (v *view) heldBy(p *Policy, now int64) (h LeaseStats) {
+// leaseStats returns what is held at the time now on v's counter, which has places of p.
+func (v *view) leaseStats(p *Policy, now int64) (h LeaseStats) {
 	if v.slot == nil || v.past == 0 {
 		return h
 	}
-	ps, first := v.places(p), int64(maxStamp)
+	ps, first := v.permits(p), int64(maxStamp)
 	for i := range ps.high {
-		if ps.live(i, now) {
+		if ps.isHeld(i, now) {
 			h.Requests++
 			first = min(first, ps.expiry(i)*int64(time.Millisecond))
 		}
 	}
-	if h.Hits = h.Requests; p.wide {
-		h.Hits = ps.sum(now)
+	if h.Hits = h.Requests; p.weighted {
+		h.Hits = ps.heldHits(now)
 	}
 	if h.Requests > 0 {
 		h.Next = time.Duration(first - now)
