@@ -7,50 +7,52 @@ import (
 	"time"
 )
 
-// A concurrency limit has a place for each hit that it holds. A place is a cell with the time at which it is
-// free again if nobody gives it back, and with a nonce that tells its lease from those that held it before.
-// So a place that nobody gives back needs nobody to free it. The word and the note say where to look:
+// A concurrency limit has a permit for each hit in progress. A permit is a cell with its expiry time and a
+// nonce, which distinguishes its lease from earlier leases of the same cell. A permit that is not released
+// expires by itself. The word and the note summarize the cells:
 //
-//	cell     time 48, in milliseconds since the Unix epoch; nonce 16. What is reserved has a cell more: its hits
-//	payload  cells that may be in use 13, places held 13
-//	note     end: when the last place is free by itself
-//	         past: by how many milliseconds the first is before, or more 35; cell to look at first 13; leases given 16
+//	cell     expiry 48, in milliseconds since the Unix epoch; nonce 16. A permit of a
+//	         reservation has a second cell with the number of its hits
+//	payload  number of cells that may be in use 13, permits held 13
+//	note     end: latest expiry
+//	         past: milliseconds, or more, from the first expiry to end 35; next cell to try 13;
+//	         leases granted 16
 //
-// Until the first place is free by itself, the payload says how many are held. From then on the cells do, which
-// are counted anew by whoever writes them. A cell that is not held has no time, so a caller who is late finds as
-// many held as the payload says.
+// Until the first permit expires, the payload has the number of held permits. From then on the cells must
+// be counted; each writer does so and updates the payload. A released cell has no expiry time, so a late
+// caller finds the number in the payload.
 
-// concurrency is the algorithm of [Concurrency].
+// concurrency implements [Concurrency].
 type concurrency struct{ withCells }
 
 const (
 	nonceBits  = 16
 	nonceMask  = 1<<nonceBits - 1
-	permitBits = 13 // of a number up to MaxLog
+	permitBits = 13 // for numbers up to MaxLog
 	permitMask = 1<<permitBits - 1
-	// mostBefore, 397 days in milliseconds, is the most that the note says of the first place. It stands for
-	// any time before.
+	// maxBefore is the greatest value of the milliseconds in note.past, 397 days. It means that long or
+	// longer.
 	maxBefore = 1<<(64-permitBits-nonceBits) - 1
-	// freeCell is a cell whose time is the earliest there is.
+	// freeCell is a cell with the earliest possible expiry time.
 	freeCell = 1 << 63
 )
 
-// A lease is FirstLease, the number of the place's cell (12 bits) and its nonce (16 bits). So it is above what
-// hits are as a rule, and below 10^9, the most that Envoy takes for hits.
+// A lease is FirstLease plus the number of the permit (12 bits) and its nonce (16 bits). Leases are thus
+// greater than usual hit counts, and less than 10^9, the maximum that Envoy accepts as hits.
 const (
 	FirstLease = 1 << 29
 	LastLease  = FirstLease + 1<<28 - 1
 )
 
-// UsesLeases reports whether p holds hits under leases until these are given back: see [Batch.Lease].
+// UsesLeases reports whether charges under p hold hits under leases; see [Batch.Lease].
 func (p *Policy) UsesLeases() bool { return p.Algorithm == Concurrency || p.Reserve != nil }
 
-// acquiresLease reports whether c holds what it takes under a lease.
+// acquiresLease reports whether c, if admitted, holds hits under a lease.
 func (c *Charge) acquiresLease() bool {
 	return !c.Refund && (c.Reserve || c.Policy.Algorithm == Concurrency)
 }
 
-// Lease returns the lease under which charge i of b, decided, holds what it took; 0 if it holds nothing.
+// Lease returns the lease under which charge i of b, decided, holds its hits; 0 if it holds none.
 func (b *Batch) Lease(i int) uint64 {
 	if b.Decisions[i].Charged == 0 || !b.Charges[i].acquiresLease() {
 		return 0
@@ -58,7 +60,7 @@ func (b *Batch) Lease(i int) uint64 {
 	return uint64(b.marks[i]) //nolint:gosec // a lease is not negative
 }
 
-// HasLease reports whether a charge of b, decided, holds something under a lease.
+// HasLease reports whether any decided charge of b holds hits under a lease.
 func (b *Batch) HasLease() bool {
 	for i := range b.Charges {
 		if b.Lease(i) > 0 {
@@ -68,7 +70,7 @@ func (b *Batch) HasLease() bool {
 	return false
 }
 
-// permitLimit is p.Limit, cut to what a counter can hold.
+// permitLimit returns p.Limit, capped at the capacity of a counter.
 func permitLimit(p *Policy) uint64 { return uint64(min(p.Limit, MaxLog)) }
 
 func (concurrency) validate(p *Policy) error {
@@ -76,17 +78,17 @@ func (concurrency) validate(p *Policy) error {
 	case p.Limit > MaxLog:
 		return fmt.Errorf("concurrency of %d: must be at most %d", p.Limit, MaxLog)
 	case p.CountRefused:
-		return errors.New("concurrency that counts denied hits: a denied request holds nothing")
+		return errors.New("concurrency limits cannot count denied hits")
 	}
 	return nil
 }
 
 func (concurrency) capacity(p *Policy) uint64 { return permitLimit(p) }
 
-// cells is one at least, for a note.
+// cells returns at least 1, so that the counter has a note.
 func (concurrency) cells(p *Policy) int { return int(max(1, permitLimit(p)) * p.width()) } //nolint:gosec // at most MaxLog
 
-// width is how many cells a place has.
+// width returns the number of cells of a permit.
 func (p *Policy) width() uint64 {
 	if p.weighted {
 		return 2
@@ -98,7 +100,7 @@ func (concurrency) resizes() bool { return true }
 
 func (concurrency) fresh(_, _ Time, _ *Policy) state { return state{} }
 
-// empty has store free all places. The num of any other change is a lease.
+// resetState makes store release all permits: the num of any other change is a lease.
 func (concurrency) resetState(Time, *Policy, state) state { return state{} }
 
 func (concurrency) load(v *view, at Time, p *Policy) bool {
@@ -109,7 +111,7 @@ func (concurrency) load(v *view, at Time, p *Policy) bool {
 		v.past = ps.heldHits(at.stamp())
 	}
 	if v.misplaced && v.newer > 0 && ps.high*ps.width > uint64(sizes[p.class()]) { //nolint:gosec // not negative
-		v.misplaced = false // it stays where its leases say
+		v.misplaced = false // leases contain cell numbers of this class
 	}
 	return v.unchanged()
 }
@@ -122,7 +124,7 @@ func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Durat
 		if held, lease := v.leaseHits(c.Policy, hits, at); held > 0 && held <= st.past {
 			d.Charged, st.past, st.num = held, st.past-held, int64(lease) //nolint:gosec // a lease
 		}
-	case hits > 0 && wide && v.newer < limit: // reservations are made one by one
+	case hits > 0 && wide && v.newer < limit: // one reservation per charge
 		d.Charged, st.used = hits, hits
 		st.num = v.newLease(c, at, 1)
 	case hits > 0 && !wide && d.Before < limit:
@@ -138,14 +140,14 @@ func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Durat
 	return st, v.unchanged()
 }
 
-// finish tells of no window: any place may be given back at any moment.
+// finish sets Reset to one second, since a permit may be released at any moment.
 func (concurrency) finish(_ *view, _ Time, p *Policy, _ time.Duration, st state, d *Decision) {
 	if !d.finishOver(p) {
 		d.Remaining, d.Reset = remaining(permitLimit(p), st), time.Second
 	}
 }
 
-// undo gives back the place that the lease mark holds.
+// undo releases the permit of the lease mark.
 func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
 	after = v.state
 	if v.class == &externalClass {
@@ -156,7 +158,7 @@ func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision)
 	return after, false
 }
 
-// store writes what changes. Cells keep their numbers if the counter moves.
+// store writes the cells that change. Permits keep their cell numbers if the counter moves.
 func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	s.loadCells(index)
 	now, ps := v.at.stamp(), permits{first: maxStamp, end: -maxStamp, width: p.width(), maxLife: maxPermitLife(p)}
@@ -178,7 +180,7 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	}
 	switch {
 	case after.used > 0 && p.weighted:
-		if after.past == 0 { // it takes the place of all
+		if after.past == 0 { // it replaces all permits
 			ps.high, ps.hint, ps.count, ps.first, ps.end = 0, 0, 0, maxStamp, -maxStamp
 		}
 		ps.cells[take()+1].Store(after.used)
@@ -188,7 +190,7 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 		}
 	case after.num > 0:
 		ps.release(uint64(after.num))
-	case after.past > 0: // a store says that so many are held
+	case after.past > 0: // a store reported fewer permits
 		ps.releaseN(v.past-after.past, now)
 	default: // a reset
 		ps.count = 0
@@ -197,7 +199,7 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	case ps.count == 0:
 		ps.high, ps.hint, ps.first, ps.end = 0, 0, now, now
 	case ps.mayHaveExpired(now):
-		ps.rescan(now) // and no sooner: decide has chosen among the cells as they were
+		ps.rescan(now) // not earlier, since decide has chosen a cell before
 	}
 	note := s.note(index)
 	note.end.Store(ps.end)
@@ -205,7 +207,7 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	return ps.high<<permitBits | ps.count
 }
 
-// heldPermits returns how many places of v's counter are held.
+// heldPermits returns the number of held permits of v's counter.
 func (v *view) heldPermits() uint64 {
 	if v.slot == nil {
 		return 0
@@ -224,21 +226,23 @@ func (concurrency) importState(v *view, _ Time, p *Policy) {
 
 func (concurrency) export(_ *view, _ Time, _ *Policy, st state, s *State) { s.Hits = st.used + st.past }
 
-// adopt has as many places held as there. Which they are only the store knows: see [Table.SetMirror].
+// merge makes the number of held permits equal to the store's. Only the store knows the leases; see
+// [Table.SetMirror].
 func (concurrency) merge(v, there *view, _ Time, b *Batch, i int) (after state, ok bool) {
 	p := b.Charges[i].Policy
 	switch {
 	case !p.weighted:
 	case there.past == v.past:
 		return v.state, true
-	default: // one place for all
+	default: // one permit for all hits
 		return state{used: there.past}, true
 	}
 	told := min(there.past, permitLimit(p))
 	return state{past: min(v.past, told), used: told - min(v.past, told)}, true
 }
 
-// leaseHits returns how many hits a lease holds in v's counter, 0 if it does not, and under which lease that is.
+// leaseHits returns the number of hits that a lease holds in v's counter, 0 if it is not valid, and the
+// lease to release.
 func (v *view) leaseHits(p *Policy, lease uint64, at Time) (hits, under uint64) {
 	switch {
 	case v.class == &externalClass:
@@ -264,7 +268,7 @@ func (v *view) leaseHits(p *Policy, lease uint64, at Time) (hits, under uint64) 
 	return 1, lease
 }
 
-// newLease returns the lease of the nth place, counted from 1, that the batch of c takes of v's counter.
+// newLease returns the lease of the nth permit, from 1, that the batch of c acquires on v's counter.
 func (v *view) newLease(c *Charge, at Time, nth uint64) int64 {
 	if v.class == &externalClass {
 		return int64(v.reported.Lease) //nolint:gosec // a lease
@@ -279,9 +283,9 @@ func (v *view) newLease(c *Charge, at Time, nth uint64) int64 {
 		}
 	}
 	v.salt = v.class.nonces.salt(c.ID, at)
-	// It may be a cell that v's slot does not have, if the counter is about to move.
+	// The cell may be beyond those of v's slot, if the counter is about to move.
 	return int64(FirstLease + min(cell, MaxLog-1)<<nonceBits + v.class.nonces.nonce(v.salt, ps.leasesGiven+nth)) //nolint:gosec // small
 }
 
-// permitIndex returns the number of the place that a lease names.
+// permitIndex returns the number of the permit of a lease.
 func permitIndex(lease uint64) uint64 { return lease >> nonceBits & (permitMask >> 1) }

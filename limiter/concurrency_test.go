@@ -9,28 +9,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// atOnce is a policy of n places, each for a minute.
+// atOnce returns a policy of n permits, each for a minute.
 func atOnce(n uint32) *Policy {
 	p := &Policy{Algorithm: Concurrency, Limit: n, Window: time.Minute}
 	p.Prepare()
 	return p
 }
 
-// take charges the counter id one hit, and returns the lease or 0.
+// acquirePermit charges one hit to counter id, and returns the lease or 0.
 func acquirePermit(t *Table, now Time, id identity.ID, p *Policy) uint64 {
 	b := &Batch{Charges: []Charge{{ID: id, Policy: p, Hits: 1}}}
 	t.Decide(now, b)
 	return b.Lease(0)
 }
 
-// give gives a lease back, and returns how many places that freed.
+// returnLease returns a lease, and returns how many permits that released.
 func returnLease(t *Table, now Time, id identity.ID, p *Policy, lease uint64) uint64 {
 	b := &Batch{Charges: []Charge{{ID: id, Policy: p, Hits: lease, Refund: true}}}
 	t.Decide(now, b)
 	return b.Decisions[0].Charged
 }
 
-// TestConcurrencyAgainstAMap runs a limit of places beside a map of leases.
+// TestConcurrencyAgainstAMap compares a concurrency limit with a map of leases.
 func TestConcurrencyAgainstAMap(t *testing.T) {
 	for _, n := range []uint32{0, 1, 2, 3, 16, 100, MaxLog} {
 		seed := rand.Uint64()
@@ -69,7 +69,7 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 					break
 				}
 			case 4:
-				lease := r.Uint64N(1 << 30) // hardly ever one that is held
+				lease := r.Uint64N(1 << 30) // very rarely a valid lease
 				if len(given) > 0 && r.IntN(2) == 0 {
 					lease = given[r.IntN(len(given))]
 				}
@@ -84,7 +84,7 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 	}
 }
 
-// reloaded returns a table with the counters of tab.
+// reloaded returns a table loaded from a snapshot of tab.
 func reloaded(t *testing.T, tab *Table, now Time) *Table {
 	t.Helper()
 	var file bytes.Buffer
@@ -98,7 +98,8 @@ func reloaded(t *testing.T, tab *Table, now Time) *Table {
 	return again
 }
 
-// TestConcurrencyKeepsPermitsAcrossLimits holds that another number neither frees places nor loses leases.
+// TestConcurrencyKeepsPermitsAcrossLimits checks that a change of the limit neither releases permits nor
+// invalidates leases.
 func TestConcurrencyKeepsPermitsAcrossLimits(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	id, few, many := identity.ID{Hi: 7 << 20, Lo: 9}, atOnce(2), atOnce(50)
@@ -124,7 +125,7 @@ func TestConcurrencyKeepsPermitsAcrossLimits(t *testing.T) {
 	}
 }
 
-// TestDeniedRequestsHoldNothing has another group of the request deny it.
+// TestDeniedRequestsHoldNothing denies the request by another group.
 func TestDeniedRequestsHoldNothing(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p, full := atOnce(1), &Policy{Algorithm: FixedWindow, Window: time.Minute}
@@ -152,7 +153,7 @@ func TestDeniedRequestsHoldNothing(t *testing.T) {
 	}
 }
 
-// TestALaterGroupDeniesPermits has groups that take places denied by one that comes after them, or by quotas.
+// TestALaterGroupDeniesPermits denies groups that acquire permits by a later group, or by quotas.
 func TestALaterGroupDeniesPermits(t *testing.T) {
 	for name, b := range map[string]*Batch{
 		"full":  {Charges: []Charge{take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1}}},
@@ -178,7 +179,8 @@ func TestALaterGroupDeniesPermits(t *testing.T) {
 	}
 }
 
-// TestReturnedLeasesAreNotHits has a request take a place and give another back, beside a refund that is set off.
+// TestReturnedLeasesAreNotHits acquires a permit and returns another in one request, together with an
+// offset refund.
 func TestReturnedLeasesAreNotHits(t *testing.T) {
 	for _, group := range []int32{0, 1} {
 		tab, p, id := newTable(t, 1<<20), atOnce(2), counterID(1)
@@ -199,7 +201,7 @@ func TestReturnedLeasesAreNotHits(t *testing.T) {
 	}
 }
 
-// TestPermitsAfterClockSetBack holds that places that began over an hour ahead are not waited for.
+// TestPermitsAfterClockSetBack checks that permits that began over an hour ahead are free.
 func TestPermitsAfterClockSetBack(t *testing.T) {
 	tab, p, id := newTable(t, 1<<20), atOnce(1), counterID(1)
 	ahead := acquirePermit(tab, benchNow+3600*sec, id, p)
@@ -211,7 +213,8 @@ func TestPermitsAfterClockSetBack(t *testing.T) {
 	}
 }
 
-// TestSeveralPermitsOfOneRequest takes places of one counter in one group, and gives them back one by one.
+// TestSeveralPermitsOfOneRequest acquires several permits of one counter in one group, and returns them one
+// by one.
 func TestSeveralPermitsOfOneRequest(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p, id := atOnce(4), identity.ID{Hi: 1 << 30, Lo: 1}
@@ -238,7 +241,7 @@ func TestSeveralPermitsOfOneRequest(t *testing.T) {
 	}
 }
 
-// TestResetReleasesPermits holds that the leases of before are of no use then.
+// TestResetReleasesPermits checks that a reset invalidates all leases.
 func TestResetReleasesPermits(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p, id := atOnce(1), identity.ID{Hi: 1 << 30, Lo: 1}
@@ -254,7 +257,7 @@ func TestResetReleasesPermits(t *testing.T) {
 	}
 }
 
-// TestHigherLimitKeepsLeases takes the places of a counter that has more cells from now on.
+// TestHigherLimitKeepsLeases returns leases after the counter has moved to a larger size class.
 func TestHigherLimitKeepsLeases(t *testing.T) {
 	tab, id := newTable(t, 1<<20), counterID(1)
 	held := map[uint64]*Policy{}
@@ -276,11 +279,11 @@ func TestHigherLimitKeepsLeases(t *testing.T) {
 	}
 }
 
-// TestLateCallerAcquiresAFreePermit has a caller whose time is before the end of a place that others have seen
-// end: it must not take one that is held.
+// TestLateCallerAcquiresAFreePermit checks that a caller whose time is before the expiry of a permit, which
+// others have seen expire, does not acquire a held one.
 func TestLateCallerAcquiresAFreePermit(t *testing.T) {
 	tab, id, p := newTable(t, 1<<20), counterID(1), atOnce(5)
-	acquirePermit(tab, benchNow, id, p) // nobody gives it back
+	acquirePermit(tab, benchNow, id, p) // it is never released
 	var leases []uint64
 	for range 4 {
 		leases = append(leases, acquirePermit(tab, benchNow+50*sec, id, p))
@@ -298,7 +301,7 @@ func TestLateCallerAcquiresAFreePermit(t *testing.T) {
 	}
 }
 
-// TestPermitsExpireOneByOne has places that end within a second of each other, and years.
+// TestPermitsExpireOneByOne has permits that expire within a second of each other, and years apart.
 func TestPermitsExpireOneByOne(t *testing.T) {
 	for _, apart := range []Time{Time(time.Millisecond), 600 * Time(time.Millisecond), 7 * sec, 300 * 24 * 3600 * sec} {
 		p, tab, id := &Policy{Algorithm: Concurrency, Limit: 9, Window: MaxWindow}, newTable(t, 1<<20), counterID(1)
@@ -316,8 +319,8 @@ func TestPermitsExpireOneByOne(t *testing.T) {
 	}
 }
 
-// TestPermitsAreCountedOnlyAfterAnExpiry holds that cells are not read one by one in the second before a place
-// ends by itself.
+// TestPermitsAreCountedOnlyAfterAnExpiry checks that cells are not read one by one in the second before a
+// permit expires.
 func TestPermitsAreCountedOnlyAfterAnExpiry(t *testing.T) {
 	tab, id, p := newTable(t, 1<<20), counterID(1), atOnce(9)
 	for n := range Time(9) {

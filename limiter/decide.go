@@ -5,17 +5,15 @@ import (
 	"slices"
 )
 
-// Decide decides all charges of b at the time now, together. b.Charges must be
-// filled; the answers are in b.Decisions and b.Denied.
-//
-// Groups are decided one after another, each seeing what those before it took.
+// Decide decides all charges of b at the time now and stores the results in b.Decisions, b.Denied and
+// b.Wait. Groups are decided one after another; each sees the charges of the groups before it.
 func (t *Table) Decide(now Time, b *Batch) {
 	b.table = t
 	b.decide(now)
 	runtime.KeepAlive(t) // its memory is not in Go's heap
 }
 
-// decide decides b on the counters of b.table, or on what a store told of them.
+// decide decides b on the counters of b.table, or on those that a store reported.
 func (b *Batch) decide(now Time) {
 	if b.poison(); b.table != nil {
 		b.poisonStored()
@@ -31,7 +29,7 @@ func (b *Batch) decide(now Time) {
 			b.special = false
 			b.chargeCounter(now, 0)
 			d := &b.Decisions[0]
-			if b.denies(0) || c.Mode == Quota && !b.quotaPassed() { // it has nothing to give back
+			if b.denies(0) || c.Mode == Quota && !b.quotaPassed() { // there is nothing to undo
 				b.Denied, d.Denied = true, true
 			} else if c.Mode != Watch {
 				b.Wait = d.Wait
@@ -40,7 +38,7 @@ func (b *Batch) decide(now Time) {
 		}
 	}
 	if n > 1 && b.table != nil {
-		b.table.Prefetch(b) // all at once, while the first is searched for
+		b.table.Prefetch(b) // in parallel, while the first is searched
 	}
 	grouped, refunds, quota, leases := b.classifyCharges()
 	if b.special = leases || b.usesPenalties; b.usesPenalties {
@@ -52,7 +50,7 @@ func (b *Batch) decide(now Time) {
 	if b.usesLeases = leases; leases {
 		b.settleLeases(now)
 	}
-	// If no quota has room even now, the groups with one are denied without touching
+	// If all quotas are over their limits already, groups with a quota charge are denied without charging
 	// their other counters.
 	quotaDenies := grouped && quota && !refunds && !b.quotaHasRoom(now)
 	if leases {
@@ -78,8 +76,8 @@ func (b *Batch) decide(now Time) {
 	}
 }
 
-// decideLeases decides the groups of a batch with leases. Those that take leases come last: if the request is
-// denied anyway, they only peek. So it does not hold places of others even for a moment.
+// decideLeases decides the groups of a batch with leases. Groups that acquire leases come last: if the
+// request is denied anyway, they only peek and do not block permits for others.
 func (b *Batch) decideLeases(at Time, quotaDenies bool) {
 	deny := false
 	for _, takes := range [...]bool{false, true} {
@@ -93,7 +91,8 @@ func (b *Batch) decideLeases(at Time, quotaDenies bool) {
 	}
 }
 
-// decideGroup decides the group from lo to hi. With deny it is denied; with quotaDenies, if it has a quota charge.
+// decideGroup decides the group [lo, hi). It is denied if deny is set, or if quotaDenies is set and it has
+// a quota charge.
 func (b *Batch) decideGroup(at Time, lo, hi int, quotaDenies, deny bool) {
 	if hi-lo == 1 && !deny {
 		if !b.isSettled(lo) {
@@ -107,7 +106,7 @@ func (b *Batch) decideGroup(at Time, lo, hi int, quotaDenies, deny bool) {
 	b.decideTogether(at, lo, hi, deny)
 }
 
-// deniedBy reports whether a charge from lo to hi, decided, denies its group.
+// deniedBy reports whether a decided charge in [lo, hi) denies its group.
 func (b *Batch) deniedBy(lo, hi int) bool {
 	for i := lo; i < hi; i++ {
 		if b.Decisions[i].Denied || b.denies(i) {
@@ -117,8 +116,8 @@ func (b *Batch) deniedBy(lo, hi int) bool {
 	return false
 }
 
-// acquiresLeases reports whether a charge from lo to hi holds what it takes under a lease. So it depends on the
-// whole request: one that is denied holds nothing.
+// acquiresLeases reports whether a charge in [lo, hi) acquires a lease. Such a group depends on the
+// complete request: a denied request holds no lease.
 func (b *Batch) acquiresLeases(lo, hi int) bool {
 	for i := lo; i < hi; i++ {
 		if b.Charges[i].acquiresLease() {
@@ -128,14 +127,14 @@ func (b *Batch) acquiresLeases(lo, hi int) bool {
 	return false
 }
 
-// resize gives b room for n decisions.
+// resize makes room in b for n decisions.
 func (b *Batch) resize(n int) {
 	b.Decisions = slices.Grow(b.Decisions[:0], n)[:n]
 	b.marks = slices.Grow(b.marks[:0], n)[:n]
 }
 
-// classifyCharges reports whether b has groups of several charges, refunds but for those of leases, quota
-// charges, and charges of policies that give leases. It makes b.penal valid.
+// classifyCharges reports whether b has groups of several charges, refunds other than returned leases,
+// quota charges, and charges of policies that grant leases. It also sets b.usesPenalties.
 func (b *Batch) classifyCharges() (grouped, refunds, quota, leases bool) {
 	b.usesPenalties = false
 	for i := range b.Charges {
@@ -156,7 +155,7 @@ func (b *Batch) classifyCharges() (grouped, refunds, quota, leases bool) {
 	return grouped, refunds, quota, leases
 }
 
-// groupEnd returns the end of the group that begins at lo.
+// groupEnd returns the end of the group that starts at lo.
 func (b *Batch) groupEnd(lo int) int {
 	hi := lo + 1
 	for hi < len(b.Charges) && b.Charges[hi].Group == b.Charges[lo].Group {
@@ -165,7 +164,7 @@ func (b *Batch) groupEnd(lo int) int {
 	return hi
 }
 
-// quotaPassed reports whether a quota charge had room.
+// quotaPassed reports whether a quota charge is within its limit.
 func (b *Batch) quotaPassed() bool {
 	if b.QuotaPass {
 		return true
@@ -178,9 +177,9 @@ func (b *Batch) quotaPassed() bool {
 	return false
 }
 
-// resolveGroups marks what was denied. With quotaDenies every quota charge lacked room:
-// groups that have one are denied and give back what they took until they knew. So do
-// groups that took leases if any group is denied. It calls deny, if that is not nil, for each charge that becomes denied.
+// resolveGroups marks denied groups and undoes their charges. If quotaDenies is set, groups with a quota
+// charge are denied. If any group is denied, groups that acquired leases are denied, too. If deny is not
+// nil, it is called for each charge that becomes denied, in place of undoing the charge.
 func (b *Batch) resolveGroups(at Time, quotaDenies, leases bool, deny func(i int)) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
@@ -211,7 +210,7 @@ func (b *Batch) resolveGroups(at Time, quotaDenies, leases bool, deny func(i int
 	}
 }
 
-// denyGroup denies the charges from lo to hi, which give back what they took: by deny if that is not nil.
+// denyGroup denies the charges in [lo, hi). It undoes them, or calls deny if that is not nil.
 func (b *Batch) denyGroup(at Time, lo, hi int, deny func(i int)) {
 	for i := hi - 1; i >= lo; i-- {
 		if d := &b.Decisions[i]; deny == nil {
@@ -223,14 +222,14 @@ func (b *Batch) denyGroup(at Time, lo, hi int, deny func(i int)) {
 	}
 }
 
-// decideCharge decides charge i alone, in one atomic step, or two if it reserves.
+// decideCharge decides charge i alone, in one atomic step, or two for a reservation.
 func (b *Batch) decideCharge(at Time, i int) {
 	if !b.special || !b.decideSpecial(at, i) {
 		b.chargeCounter(at, i)
 	}
 }
 
-// chargeCounter is charge for what neither reserves nor is under a penalty.
+// chargeCounter decides a charge that is neither a reservation nor under a penalty.
 func (b *Batch) chargeCounter(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	p, v := c.Policy, &b.view
@@ -241,7 +240,7 @@ func (b *Batch) chargeCounter(at Time, i int) {
 		if !ok {
 			continue
 		}
-		a.finish(v, at, p, b.Budget, after, d) // reads cells, of which the write says whether they were true
+		a.finish(v, at, p, b.Budget, after, d) // reads cells; write fails if they have changed
 		if b.write(at, i, v, after) {
 			b.marks[i] = after.num
 			return
@@ -249,7 +248,7 @@ func (b *Batch) chargeCounter(at Time, i int) {
 	}
 }
 
-// decideSpecial decides charge i if it reserves, or if a penalty denies it. It reports whether it has.
+// decideSpecial decides charge i if it is a reservation or under a penalty. It reports whether it has.
 func (b *Batch) decideSpecial(at Time, i int) bool {
 	switch {
 	case b.Charges[i].Reserve:
@@ -262,10 +261,10 @@ func (b *Batch) decideSpecial(at Time, i int) bool {
 	return true
 }
 
-// Cancel gives back what b's charges hold that wait or have a lease, for a request that was cancelled at
-// the time now while it was held. A turn comes back only if no later one has been given
-// out, since others were promised theirs. What came back is no
-// longer in the Charged and Wait of its decision.
+// Cancel undoes the charges of b that are delayed or have a lease, after the request was cancelled at the
+// time now while its response was delayed. A delayed charge is undone only if no later hit was scheduled
+// behind it, since the start times of later hits are fixed. Cancel clears Charged and Wait of the decisions
+// that it undoes.
 func (t *Table) Cancel(now Time, b *Batch) {
 	b.table = t
 	for i, d := range slices.Backward(b.Decisions) {
@@ -276,8 +275,7 @@ func (t *Table) Cancel(now Time, b *Batch) {
 	b.Wait = 0
 }
 
-// rollBack undoes what charge i took on the condition that its group would be
-// admitted.
+// rollBack undoes a charge that was made under the condition that its group is admitted.
 func (b *Batch) rollBack(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	if d.Charged > 0 && !c.Refund && (c.Reserve || !c.Policy.CountRefused) && !b.isSettled(i) {
@@ -287,9 +285,8 @@ func (b *Batch) rollBack(at Time, i int) {
 	d.Wait = 0
 }
 
-// undoCharge gives back what charge i took. If the window it was taken from has
-// passed, there is nothing to give back; a bucket's turn that others wait behind
-// is lost and stays charged.
+// undoCharge undoes charge i. It does nothing if the window of the charge has passed. A delayed hit of a
+// bucket stays charged if later hits are scheduled behind it.
 func (b *Batch) undoCharge(at Time, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
 	if c.Reserve {
@@ -303,14 +300,14 @@ func (b *Batch) undoCharge(at Time, i int) {
 		after, lost, left := v.state, d.Wait > 0, &b.scratch
 		if v.slot != nil || v.class == &externalClass {
 			now := at
-			if b.Clock != nil && v.class != &externalClass { // read after the word, it is later than all that drained in it
+			if b.Clock != nil && v.class != &externalClass { // read after the word, so that it covers everything that has drained
 				now = max(b.Clock(), at)
 			}
 			after, lost = a.undo(v, at, now, p, b.marks[i], d)
 		}
 		if *left, left.Wait = *d, 0; !lost {
 			a.finish(v, at, p, b.Budget, after, left)
-			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if it had not been charged
+			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if not charged
 		}
 		if b.write(at, i, v, after) {
 			*d = *left
@@ -319,17 +316,15 @@ func (b *Batch) undoCharge(at Time, i int) {
 	}
 }
 
-// Reset makes the counter that charge i of b names equal to a new one at the time now,
-// and returns what was used of it: as [Decision.Before]. An absent counter stays absent.
-// For a peek, which changes nothing, decide a charge of 0 hits.
+// Reset makes the counter of charge i of b unused at the time now and returns its previous usage, as in
+// [Decision.Before]. An absent counter stays absent. To read the usage without a change, decide a charge of
+// 0 hits.
 //
-// It happens at one moment, before or after any charge on the counter. Three things
-// that began before it go on. A window of a clock that was ahead stays the current
-// one. A group that is denied, or a cancelled call, gives back what it took before the
-// reset, though that is gone already, if the window is the same. Calls that a leaky
-// bucket holds keep the times that they were promised, while new ones do not wait
-// behind them. A bucket that was reset may be reclaimed at once, so that its slot can
-// change hands sooner than time would let it; see Table.insert.
+// A reset is atomic with respect to charges. It does not affect operations that started earlier: the window
+// of a clock that was ahead remains the current one; a denied group or a cancelled request still undoes its
+// charge if the window is the same; delayed hits of a leaky bucket keep their start times, but new hits do
+// not wait behind them. A bucket that was reset may be reclaimed at once, so its slot can change its owner
+// sooner than by expiry; see Table.insert.
 func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 	c, v := &b.Charges[i], &b.view
 	a := c.Policy.algorithm()

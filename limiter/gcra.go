@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// gcra is the algorithm of [TokenBucket] and [LeakyBucket].
+// gcra implements [TokenBucket] and [LeakyBucket].
 type gcra struct{}
 
 func (gcra) validate(p *Policy) error {
@@ -53,8 +53,8 @@ func (gcra) load(v *view, _ Time, _ *Policy) bool {
 	return true
 }
 
-// admit reports whether hits have room at a level, and returns the level that they
-// leave. Those beyond full have to wait, for as long as held at most.
+// admit reports whether hits are admitted at a level, with a delay of at most held, and returns the level
+// after them. Hits beyond full are delayed.
 func (k *bucket) admit(level ticks, hits uint64, held ticks) (after ticks, ok bool) {
 	after = level + k.need(hits)
 	return after, after <= k.full+held && k.step > 0
@@ -66,8 +66,8 @@ func (gcra) decide(_ *view, at Time, c *Charge, hits uint64, budget time.Duratio
 	*d = Decision{Before: k.hitsIn(level)}
 	switch next, room := k.admit(level, hits, held); {
 	case c.Refund:
-		// The TAT does not fall below now, and not while calls wait, since they were
-		// promised their times.
+		// The TAT does not fall below now, and not while hits are delayed, since their start times are
+		// fixed.
 		if p.Algorithm != LeakyBucket || level <= k.full {
 			next, d.Charged = level-min(level, k.need(hits)), min(hits, d.Before)
 		} else {
@@ -93,8 +93,7 @@ func (gcra) decide(_ *view, at Time, c *Charge, hits uint64, budget time.Duratio
 	}
 }
 
-// deny decides hits that have no room. Those that count all the same are debt, of one
-// window at most.
+// deny denies hits. Denied hits that count become debt, at most one window.
 func (k *bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, st state, d *Decision) (after state) {
 	d.Over, d.RetryAfter = true, Never
 	if k.step == 0 {
@@ -129,12 +128,11 @@ func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, 
 	}
 }
 
-// undo lets the TAT fall again.
+// undo moves the TAT back.
 //
-// Had the charge not been made, the bucket might have been empty for some of the
-// time since, and less would have drained. So much does not come back, whether it was
-// or not: others that gave back meanwhile moved what was charged after them, and
-// nothing tells.
+// Without the charge the bucket might have been empty for some of the time since, and less would have
+// drained. That part is never given back, since earlier undos may have moved the TAT and the word does not
+// record it.
 func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
 	k := p.bucket()
 	level, part := k.level(v.state, now), k.need(d.Charged)
@@ -160,7 +158,7 @@ func (gcra) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) 
 	return at + Time(u.toDuration(level)), level > 0
 }
 
-// weight is the same for all: of buckets the nearest to its expiry is evicted.
+// weight is the same for all counters, so the bucket that expires first is evicted.
 func (gcra) weight(*sizeClass, uint64, uint64) uint64 { return 1 }
 
 func (gcra) hasWeight() bool { return false }
@@ -174,7 +172,7 @@ func (gcra) importState(v *view, at Time, p *Policy) {
 	level := ticks(s.Time) - ticks(at) //nolint:gosec // the difference, which is not negative
 	switch rest := ticks(s.Sixteenths & 15); {
 	case k.unit == fine:
-		level = min(level, highestFine>>fine)<<fine + rest
+		level = min(level, maxLevelFine>>fine)<<fine + rest
 	case rest > 0:
 		level++
 	}

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// maxGroupTries bounds how often a group peeks again because another
-// request took the room it had seen. What is denied after the last try did lack
-// room when it was tried.
+// maxGroupTries bounds how often a group is peeked at again because other requests used the capacity
+// between the peek and the charge. A group that is denied after the last try did exceed a limit then.
 const maxGroupTries = 4
 
-// keyOf returns the turn of charge i. The lowest bit of its tag is 0.
+// keyOf returns the sort key of charge i. The lowest bit of its tag is 0.
 func (b *Batch) keyOf(i int) counterKey {
 	c := &b.Charges[i]
 	t := counterKey{c.tag() >> 1, c.ID.Lo, i}
@@ -22,8 +21,8 @@ func (b *Batch) keyOf(i int) counterKey {
 	return t
 }
 
-// before returns 1 if the counter of t comes before that of u, else 0, without a branch:
-// nothing foretells which of two hashes is less.
+// before returns 1 if t sorts before u, else 0. It has no branch, since the order of two hashes is
+// unpredictable.
 func (t counterKey) before(u counterKey) uint64 {
 	_, borrow := bits.Sub64(t.lo, u.lo, 0)
 	_, borrow = bits.Sub64(t.counter, u.counter, borrow)
@@ -34,12 +33,10 @@ func (t counterKey) compare(u counterKey) int {
 	return cmp.Or(int(u.before(t))-int(t.before(u)), t.index-u.index) //nolint:gosec // 0 or 1
 }
 
-// sortMembers fills b.members with the charges lo to hi, those of one counter
-// next to each other and in request order. The order of counters is the same for
-// all batches: two groups that reserve the same counters in the same order cannot
-// each hold what the other lacks. Those where charges may wait come last: others
-// that come to wait behind a charge are promised their times, so it cannot be
-// given back.
+// sortMembers fills b.members with the charges [lo, hi), grouped by counter and in request order for each
+// counter. All batches use the same order of counters, so two groups cannot each charge a counter that the
+// other one needs. Counters with delayed hits come last: charges that others are scheduled behind cannot be
+// undone.
 func (b *Batch) sortMembers(lo, hi int) {
 	n := hi - lo
 	b.order, b.members = slices.Grow(b.order[:0], n)[:n], slices.Grow(b.members[:0], n)[:n]
@@ -58,7 +55,7 @@ func (b *Batch) sortMembers(lo, hi int) {
 	}
 }
 
-// runEnd returns the end of the members on the same counter as the one at i.
+// runEnd returns the end of the members on the same counter as member i.
 func (b *Batch) runEnd(i int) int {
 	j := i + 1
 	for j < len(b.members) && b.members[j].counter == b.members[i].counter && b.members[j].lo == b.members[i].lo {
@@ -67,7 +64,7 @@ func (b *Batch) runEnd(i int) int {
 	return j
 }
 
-// hits returns the hits of charge i that are left after the set-off.
+// hits returns the hits of charge i that remain after offsetRefunds.
 func (b *Batch) hits(i int) uint64 {
 	if b.offsetDone {
 		return b.hitsLeft[i]
@@ -75,8 +72,8 @@ func (b *Batch) hits(i int) uint64 {
 	return b.Charges[i].Hits
 }
 
-// offsetRefunds sets refunds off against the charges on the same counter, both in
-// request order. It leaves the rest of either in b.left, and what was set off in b.setOffs.
+// offsetRefunds offsets refunds against charges on the same counter, both in request order. It stores the
+// remaining hits in b.hitsLeft and the offsets in b.offsets.
 func (b *Batch) offsetRefunds() {
 	b.sortMembers(0, len(b.Charges))
 	b.hitsLeft = slices.Grow(b.hitsLeft[:0], len(b.Charges))[:len(b.Charges)]
@@ -112,8 +109,8 @@ func (b *Batch) offsetRefunds() {
 	}
 }
 
-// refundUncounted has the refund of s give back what was set off against the hits of a decided charge, if these do not
-// count: the charge was denied, or had no room. This is a step of its own on the counter, as of a refund alone.
+// refundUncounted refunds the hits of s if its charge, decided, does not count because it was denied or
+// over its limit. This is a separate step on the counter, like a refund alone.
 func (b *Batch) refundUncounted(at Time, s *Offset) {
 	if s.Hits == 0 || !b.isUncounted(at, s.Charge) {
 		return
@@ -121,14 +118,14 @@ func (b *Batch) refundUncounted(at Time, s *Offset) {
 	i := s.Refund
 	d, left := &b.Decisions[i], &b.hitsLeft[i]
 	first, rest, gave := *d, *left, b.refunded(i)
-	if b.table == nil { // a store tells no Rest if it has not made the refund yet
+	if b.table == nil { // a store reports no RefundStamp before it makes the refund
 		told := &b.stored[i].reported
 		told.Stamp = cmp.Or(told.RefundStamp, b.stored[b.stored[i].first].newest, told.Time)
 	}
 	*left = s.Hits
 	b.chargeCounter(at, i)
 	d.Before, d.Denied = d.Before+gave, first.Denied
-	d.Charged += first.Charged - b.Charges[i].Hits // both have what was set off
+	d.Charged += first.Charged - b.Charges[i].Hits // both include the offset hits
 	*left, s.Hits = rest+s.Hits, 0
 }
 
@@ -144,8 +141,7 @@ func (b *Batch) refunded(i int) uint64 {
 	return charged - min(charged, setOff)
 }
 
-// quotaHasRoom reports whether a quota charge has room, by a peek at each. It
-// charges nothing.
+// quotaHasRoom reports whether a peek finds a quota charge within its limit.
 func (b *Batch) quotaHasRoom(at Time) bool {
 	if b.QuotaPass {
 		return true
@@ -161,7 +157,7 @@ func (b *Batch) quotaHasRoom(at Time) bool {
 	return false
 }
 
-// peekCharge decides charge i into d as it would be decided now, and charges nothing.
+// peekCharge stores in d the decision that charge i would get now, and charges nothing.
 func (b *Batch) peekCharge(at Time, i int, budget time.Duration, d *Decision) {
 	c, v := &b.Charges[i], &b.view
 	for b.read(at, i, v); ; b.read(at, i, v) {
@@ -171,14 +167,13 @@ func (b *Batch) peekCharge(at Time, i int, budget time.Duration, d *Decision) {
 	}
 }
 
-// decideTogether decides the charges lo to hi together. With deny they are denied, whatever room there is.
+// decideTogether decides the charges [lo, hi) as a group. If deny is set the group is denied in any case.
 //
-// Charges that do not depend on the others come first. The rest peeks at all its
-// counters, so that a counter which is steadily full does not make the others be
-// charged and given back each time. Then they are reserved in order, and given back
-// if one has no room any more. Every counter keeps its bound at
-// every moment, so what is admitted is always legal. What is denied lacked
-// room, if only because of a reservation that was about to be given back.
+// Charges that do not depend on the others are decided first. Then all other counters are peeked at, so
+// that a counter that is permanently over its limit does not cause charges on the others. Then the members
+// are charged in order, and undone if one is over its limit by now. Every counter stays within its bound at
+// any moment, so an admitted group is always legal. A denied group did exceed a limit, if only because of a
+// charge of another group that was about to be undone.
 func (b *Batch) decideTogether(at Time, lo, hi int, deny bool) {
 	b.sortMembers(lo, hi)
 	deny = b.decideIndependent(at) || deny
@@ -208,15 +203,15 @@ func (b *Batch) denies(i int) bool {
 	return b.Charges[i].Mode == Enforce && b.Decisions[i].Over
 }
 
-// decideIndependent decides those members whose outcome the group cannot change, and drops them
-// from b.members: refunds, charges that count when denied, and peeks at counters that the
-// group does not charge. It reports whether one of them denies the group.
+// decideIndependent decides the members whose outcome does not depend on the group, and removes them from
+// b.members: refunds, charges that count when denied, and peeks at counters that the group does not charge.
+// It reports whether one of them denies the group.
 func (b *Batch) decideIndependent(at Time) bool {
 	deny, rest := false, 0
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
-		charged := false // on the condition that the group is admitted
+		charged := false // the group, if admitted, charges the counter
 		for i := lo; i < hi; i++ {
 			charge := b.members[i].index
 			c := &b.Charges[charge]
@@ -228,7 +223,7 @@ func (b *Batch) decideIndependent(at Time) bool {
 			if b.isSettled(m.index) {
 				continue
 			}
-			// Beside a charge with hits left a refund is fully set off.
+			// If a charge on the counter has hits left, the refund was offset completely.
 			if charged && (c.Reserve || c.Refund && !c.Policy.UsesLeases() || !c.Refund && !c.Policy.CountRefused) {
 				if rest++; rest <= i { // members are large
 					b.members[rest-1] = *m
@@ -243,9 +238,8 @@ func (b *Batch) decideIndependent(at Time) bool {
 	return deny
 }
 
-// peekAll peeks at the counters of b.members and decides as if those with room were
-// charged. What is left then is for reserve or leave to say. It reports whether none
-// denies the group.
+// peekAll peeks at the counters of b.members and decides as if members within their limits were charged. It
+// reports whether no member denies the group.
 func (b *Batch) peekAll(at Time) bool {
 	ok := true
 	var hi int
@@ -256,11 +250,11 @@ func (b *Batch) peekAll(at Time) bool {
 	return ok
 }
 
-// peek is peekAll for the members on one counter.
+// peek is peekAll for the members of one counter.
 func (b *Batch) peek(at Time, run []member) bool {
 	v := &run[0].seen
 	held := uint64(0)
-	if i := b.firstReserving(run); i >= 0 { // before the counter is looked at
+	if i := b.firstReserving(run); i >= 0 { // before the counter is read
 		held = b.heldHits(at, i)
 	}
 	b.read(at, run[0].index, v)
@@ -289,7 +283,7 @@ func (b *Batch) peek(at Time, run []member) bool {
 		if !decided {
 			return b.peek(at, run)
 		}
-		if v.class.size > 0 { // while the cells are known to be true
+		if v.class.size > 0 { // while the cells are known to be unchanged
 			c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, st, d)
 		}
 		m.after, st = after, after
@@ -301,8 +295,8 @@ func (b *Batch) peek(at Time, run []member) bool {
 	return ok
 }
 
-// markUncharged makes the decisions of b.members but the first reserved ones, which
-// say what would be if they were charged, say what is.
+// markUncharged rewrites the decisions of members[reserved:]: they were computed as if charged, and
+// afterwards describe the uncharged counter.
 func (b *Batch) markUncharged(at Time, reserved int) {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
@@ -316,15 +310,15 @@ func (b *Batch) markUncharged(at Time, reserved int) {
 			if !c.Refund {
 				d.Charged = 0
 			}
-			if v := &b.members[lo].seen; v.class.size == 0 && !c.Reserve { // else peek has done it
+			if v := &b.members[lo].seen; v.class.size == 0 && !c.Reserve { // otherwise peek has called finish
 				c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, m.before, d)
 			}
 		}
 	}
 }
 
-// chargeAll charges what peekAll has decided, and returns how many members it
-// has. It stops where a counter was hit meanwhile and now denies the group.
+// chargeAll charges the members as decided by peekAll. It stops at a counter that was hit meanwhile and now
+// denies the group, and returns the number of charged members.
 func (b *Batch) chargeAll(at Time) int {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
@@ -337,7 +331,7 @@ func (b *Batch) chargeAll(at Time) int {
 	return len(b.members)
 }
 
-// chargeRun is reserveAll for the members on one counter.
+// chargeRun is chargeAll for the members of one counter.
 func (b *Batch) chargeRun(at Time, run []member) bool {
 	if b.firstReserving(run) >= 0 {
 		return b.chargeReservingRun(at, run)
@@ -359,7 +353,7 @@ func (b *Batch) chargeRun(at Time, run []member) bool {
 	}
 }
 
-// firstReserving returns the first charge of the members that reserves, or -1.
+// firstReserving returns the first charge of the members that is a reservation, or -1.
 func (b *Batch) firstReserving(run []member) int {
 	for i := range run {
 		if c := run[i].index; b.usesLeases && b.Charges[c].Reserve {
@@ -369,7 +363,7 @@ func (b *Batch) firstReserving(run []member) int {
 	return -1
 }
 
-// chargeReservingRun is reserve for members of which one reserves: each has two steps of its own.
+// chargeReservingRun is chargeRun for members with a reservation, which takes two steps.
 func (b *Batch) chargeReservingRun(at Time, run []member) bool {
 	for i := range run {
 		if b.decideCharge(at, run[i].index); !b.denies(run[i].index) {

@@ -6,15 +6,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A size class grows by splitting its blocks in turn, each into itself and a new one at
-// the end, and shrinks by merging its last block into the one that it was split from.
-// Either moves a few counters and holds the locks of two blocks meanwhile.
+// A size class grows by splitting its blocks in turn, each into itself and a new last block, and shrinks by
+// merging the last block into the one that it was split from. Both move a few counters under the locks of
+// two blocks.
 
-// buddy returns the number of the block from which the nth was split.
+// buddy returns the number of the block from which block n was split.
 func buddy(n uint64) uint64 { return n - 1<<(bits.Len64(n)-1) }
 
-// splitLocked adds a block. It reports false, and does nothing, if a counter that would have to
-// move is being written. s.resizing is held, and there is memory for the block.
+// splitLocked adds a block. It returns false without effect if a counter that must move is being written.
+// The caller holds s.resizeMu and has taken the memory of the block.
 func (s *sizeClass) splitLocked() bool {
 	last := s.inUse()
 	from := buddy(last)
@@ -32,17 +32,17 @@ func (s *sizeClass) splitLocked() bool {
 		}
 	}
 	pause(whileCountersMove)
-	// Whoever searched in vain before the layout changed, searches again.
+	// Searches that failed under the old layout are repeated.
 	s.layout.Add(layoutMove + 1)
 	s.emptyFrozen(from, words)
 	s.adviseFilled(last)
 	return true
 }
 
-// mergeLocked removes the last block. If its live counters do not all fit into the one that it
-// was split from or their other blocks, the least used are evicted, or, if evict is false,
-// nothing happens and merge returns false. So it does if a counter that would have to move
-// is being written. s.resizing is held.
+// mergeLocked removes the last block. If its live counters do not fit into the block that it was split from
+// or into their other blocks, the least used are evicted, or, if evict is false, mergeLocked returns false
+// without effect. It also returns false if a counter that must move is being written. The caller holds
+// s.resizeMu.
 func (s *sizeClass) mergeLocked(t *Table, at Time, evict bool) bool {
 	if s.inUse() <= s.minBlocks {
 		return false
@@ -75,8 +75,8 @@ func (s *sizeClass) mergeLocked(t *Table, at Time, evict bool) bool {
 	return true
 }
 
-// mergeSlot moves the frozen counter in a slot, whose word was word, to a block, unless
-// it has expired or is worth less than all there.
+// mergeSlot moves the frozen counter of a slot, which had the given word, to a block, unless it has expired
+// or is evicted before all counters there.
 func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
 	tag := s.slotAt(index).tag.Load()
 	for {
@@ -104,8 +104,7 @@ func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
 	}
 }
 
-// displace makes room for id by moving a counter out of its two blocks to that counter's
-// other block. It reports whether it has.
+// displace makes room for id by moving a counter out of its two blocks. It reports whether it has.
 func (s *sizeClass) displace(t *Table, at Time, id identity.ID, depth int) bool {
 	first, second := s.blockPair(id)
 	for j := range uint64(ways) {
@@ -118,8 +117,8 @@ func (s *sizeClass) displace(t *Table, at Time, id identity.ID, depth int) bool 
 	return false
 }
 
-// moveToOther moves the counter in a slot to its other block if that has room. It reports
-// whether the slot is free now.
+// moveToOther moves the counter in a slot to its other block if that has room. It reports whether the slot
+// is free now. depth is how many further moves may make room.
 func (s *sizeClass) moveToOther(t *Table, at Time, index uint64, depth int) bool {
 	layout, tag, block := s.layout.Load(), s.slotAt(index).tag.Load(), index/ways
 	if tag == 0 {
@@ -157,7 +156,7 @@ func (s *sizeClass) moveToOther(t *Table, at Time, index uint64, depth int) bool
 	return true
 }
 
-// countLiveIn returns how many counters of a block are live.
+// countLiveIn returns the number of live counters of a block.
 func (s *sizeClass) countLiveIn(block uint64, at Time) int {
 	n := 0
 	for j := range uint64(ways) {
@@ -173,10 +172,9 @@ func (s *sizeClass) countLiveIn(block uint64, at Time) int {
 	return n
 }
 
-// freezeLocked makes a slot's word dead, so that its counter can move, and returns what it was.
-// It reports false, and does nothing, if the counter is being written: waiting for its
-// writer would keep those waiting who want the locks of these blocks. The lock of the
-// slot's block is held.
+// freezeLocked makes the word of a slot dead, so that its counter can move, and returns the previous word.
+// It returns false without effect if the counter is being written: waiting for the writer would also delay
+// others that need the locks of these blocks. The lock of the slot's block is held.
 func (s *sizeClass) freezeLocked(index uint64) (word uint64, ok bool) {
 	for {
 		word = s.slotAt(index).word.Load()
@@ -189,8 +187,8 @@ func (s *sizeClass) freezeLocked(index uint64) (word uint64, ok bool) {
 	}
 }
 
-// freezeBlock freezes the counters of a block whose tags move, all of them or, if one is
-// being written, none. It returns their words, dead for the others.
+// freezeBlock freezes the counters of a block for whose tags moves returns true, or none if one is being
+// written. It returns their words, and dead for the other slots.
 func (s *sizeClass) freezeBlock(block uint64, moves func(tag uint64) bool) (words [ways]uint64, ok bool) {
 	ok = true
 	for j := range words {
@@ -208,7 +206,7 @@ func (s *sizeClass) freezeBlock(block uint64, moves func(tag uint64) bool) (word
 	return words, ok
 }
 
-// emptyFrozen empties the slots of a block that freezeBlock froze.
+// emptyFrozen clears the slots of a block that freezeBlock froze.
 func (s *sizeClass) emptyFrozen(block uint64, words [ways]uint64) {
 	for j, word := range words {
 		if word != dead {
@@ -217,8 +215,8 @@ func (s *sizeClass) emptyFrozen(block uint64, words [ways]uint64) {
 	}
 }
 
-// copyTo copies a frozen counter, whose word was word, to a slot that takeSlot took and
-// that had the word old.
+// copyTo copies a frozen counter, which had the given word, to a slot that takeSlotLocked took and that had
+// the word old.
 func (s *sizeClass) copyTo(from, to, word, old, tag uint64) {
 	s.noteMoveLocked(from, word, s, to/ways, s.partialID(from/ways, s.slotAt(from).tag.Load()))
 	payload := word &^ generationBit

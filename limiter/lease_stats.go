@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// LeaseStats is what requests hold under leases on a counter.
+// LeaseStats describes the leases held on a counter.
 type LeaseStats struct {
-	// Requests is how many hold something, and Hits how much all of them do.
+	// Requests is the number of leases, and Hits the number of hits that they hold.
 	Requests, Hits uint64
-	// Oldest is how long the one that holds longest has, and Next how long it takes until what it holds is free, or
-	// charged, by itself. Both are 0 if none holds anything.
+	// Oldest is the age of the oldest lease, and Next the time until the next one expires. Both are 0
+	// without leases.
 	Oldest, Next time.Duration
 }
 
-// LeaseStats returns what is held at the time now on the counter of charge i of b, whose policy gives leases. It changes
-// nothing. It may be called concurrently, with different batches.
+// LeaseStats returns the leases held at the time now on the counter of charge i of b, whose policy must
+// grant leases. It changes nothing, and may be called concurrently with different batches.
 func (t *Table) LeaseStats(now Time, b *Batch, i int) (h LeaseStats) {
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	b.table = t
@@ -31,7 +31,7 @@ func (t *Table) LeaseStats(now Time, b *Batch, i int) (h LeaseStats) {
 	}
 }
 
-// leaseStats returns what is held at the time now on v's counter, which has places of p.
+// leaseStats returns the leases held on v's counter at the time now.
 func (v *view) leaseStats(p *Policy, now int64) (h LeaseStats) {
 	if v.slot == nil || v.past == 0 {
 		return h

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestCloneOutlivesItsPolicy uses the memory of a policy again after it was copied, as plans do.
+// TestCloneOutlivesItsPolicy reuses the memory of a policy after it was cloned.
 func TestCloneOutlivesItsPolicy(t *testing.T) {
 	for _, memory := range []*Reserve{nil, NewReserve(7, time.Second, false)} {
 		r := NewReserve(5, time.Minute, true)

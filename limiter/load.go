@@ -12,17 +12,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Load returns a table with the counters of a snapshot, made by [Table.Save] of a table with
-// the same [Options.Bytes]. If opt.Key is zero, the table has that of the snapshot. It
-// reads to the end of r, and does not trust what it reads: any error means that nothing of it
-// is to be used, and wraps one of the errors above or one of r's.
+// Load returns a table with the counters of a snapshot that [Table.Save] wrote from a table with the same
+// [Options.Bytes]. If opt.Key is zero, the table gets the key of the snapshot. Load reads r to its end and
+// validates the input. On error it returns no table; the error wraps one of the errors above or an error of
+// r.
 //
-// A lease of the earlier process is good if [Options.RestoreLeases] is set and the lease is in the snapshot. Any other gives
-// nothing back, as one that is stale.
+// Leases of the snapshot are valid if [Options.RestoreLeases] is set; all others are stale.
 //
-// It is as if the time between had passed in memory: a counter that has expired meanwhile equals an
-// absent one, and [Table.Partitions] treats what was reserved under other rules as it
-// does at any change of rules.
+// Counters that expired since the snapshot are absent, and [Table.Partitions] treats partitions that were
+// reserved under other rules like after any change of rules.
 func Load(r io.Reader, opt Options) (*Table, SnapshotInfo, error) {
 	l := &loader{source: source{r: r}, leases: opt.RestoreLeases}
 	if err := l.readHeader(&opt); err != nil {
@@ -35,7 +33,7 @@ func Load(r io.Reader, opt Options) (*Table, SnapshotInfo, error) {
 	return l.table, l.info, nil
 }
 
-// A loader puts the counters of a snapshot into a table that nobody else has yet.
+// A loader reads a snapshot into a table that no other goroutine uses yet.
 type loader struct {
 	source
 
@@ -44,7 +42,7 @@ type loader struct {
 	leases bool // see Options
 }
 
-// readHeader reads the header, and makes the table.
+// readHeader reads the header and creates the table.
 func (l *loader) readHeader(opt *Options) error {
 	b, err := l.next(headerBytes)
 	if len(b) > 0 && string(b[:min(len(b), len(snapshotMagic))]) != snapshotMagic[:min(len(b), len(snapshotMagic))] {
@@ -59,7 +57,7 @@ func (l *loader) readHeader(opt *Options) error {
 		return fmt.Errorf("%w: %d, this version reads %d", ErrFormat, format, snapshotFormat)
 	}
 	if crc32.Checksum(body, castagnoli) != sum {
-		return fmt.Errorf("%w: the header's checksum is wrong", ErrDamaged)
+		return fmt.Errorf("%w: header checksum mismatch", ErrDamaged)
 	}
 	l.info.At = Time(binary.LittleEndian.Uint64(b[4:])) //nolint:gosec // bits
 	key := identity.Key(b[12:])
@@ -74,12 +72,12 @@ func (l *loader) readHeader(opt *Options) error {
 	case opt.Key != key:
 		return ErrKeyMismatch
 	case size != uint64(l.table.bytes): //nolint:gosec // positive
-		return fmt.Errorf("%w: it was made with %d bytes, not %d", ErrBytesMismatch, size, l.table.bytes)
+		return fmt.Errorf("%w: saved with %d bytes, not %d", ErrBytesMismatch, size, l.table.bytes)
 	}
 	return nil
 }
 
-// readClasses reads what follows the header.
+// readClasses reads everything after the header.
 func (l *loader) readClasses() error {
 	for {
 		more, err := l.readUvarint(1)
@@ -107,13 +105,13 @@ func (l *loader) readTrailer() error {
 		return err
 	}
 	if binary.LittleEndian.Uint32(b) != sum {
-		return fmt.Errorf("%w: the checksum is wrong", ErrDamaged)
+		return fmt.Errorf("%w: checksum mismatch", ErrDamaged)
 	}
 	switch more, err := l.hasMore(); {
 	case err != nil:
 		return err
 	case more:
-		return fmt.Errorf("%w: something follows its end", ErrDamaged)
+		return fmt.Errorf("%w: trailing data", ErrDamaged)
 	}
 	l.table.raiseHorizon(horizon, horizon)
 	l.table.growthMu.Lock()
@@ -138,9 +136,9 @@ func (l *loader) readClass() error {
 	c := slices.Index(sizes[:], int(size)) //nolint:gosec // at most MaxLog
 	switch {
 	case c < 0 || partition.classes[c].Load() != nil:
-		return fmt.Errorf("%w: a size class of counters with %d cells", ErrDamaged, size)
+		return fmt.Errorf("%w: invalid size class with %d cells", ErrDamaged, size)
 	case !partition.validStart(c, start):
-		return fmt.Errorf("%w: a size class of %d blocks at least", ErrDamaged, start)
+		return fmt.Errorf("%w: invalid minimum of %d blocks", ErrDamaged, start)
 	}
 	t.growthMu.Lock()
 	s := partition.newClassLocked(c, start)
@@ -150,12 +148,12 @@ func (l *loader) readClass() error {
 		s.layout.Add(1)
 	}
 	for n := uint64(hugeStep); n <= s.inUse(); n += hugeStep {
-		s.adviseFilled(n) // they are about to be filled
+		s.adviseFilled(n) // the blocks are about to be filled
 	}
 	return l.readBlocks(partition, s)
 }
 
-// validStart reports whether a size class of p can have so many blocks at least.
+// validStart reports whether a size class of p can have the given minimum number of blocks.
 func (p *Partition) validStart(c int, start uint64) bool {
 	each := uint64(slotBytes(sizes[c])) * ways                                                                                                   //nolint:gosec // positive
 	return start == 2 || p == &p.table.common && bits.OnesCount64(start) == 1 && start > 2 && start*each <= uint64(p.table.bytes)/minBlocksShare //nolint:gosec // positive
@@ -214,9 +212,9 @@ func (l *loader) readBlocks(p *Partition, s *sizeClass) error {
 		for at := 0; at < len(b); at += each {
 			tag := binary.LittleEndian.Uint64(b[at:])
 			if !s.fitsTag(tag) {
-				return fmt.Errorf("%w: a counter with the tag %#x", ErrDamaged, tag)
+				return fmt.Errorf("%w: counter with invalid tag %#x", ErrDamaged, tag)
 			}
-			// Where it may stand too is anywhere in memory: all eight are asked for at once.
+			// The other blocks are anywhere in memory: those of all eight slots are prefetched in parallel.
 			other := &s.blocks[s.otherBlock(layout, address(s.hash(number-1, tag), layout&layoutCount), tag)]
 			prefetch(&other[0].tag)
 			prefetch(&other[lineWays].tag)
@@ -228,7 +226,7 @@ func (l *loader) readBlocks(p *Partition, s *sizeClass) error {
 	}
 }
 
-// putCounter puts a counter into the size class. It was in a slot of a block, and gets that if it can.
+// putCounter stores a counter that was in the given slot of a block, if possible in the same slot.
 func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 	tag, word := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])&^generationBit
 	places := Algorithm(tag>>1&(1<<algorithmBits-1)) == Concurrency
@@ -270,8 +268,8 @@ func (s *sizeClass) fitsTag(tag uint64) bool {
 	return known && (algorithmsByTag[a].cells(&Policy{}) > 0) == (s.size > 0)
 }
 
-// freeSlot returns the number of a slot for the counter id, that of its tag if it is free. If there is no room,
-// the counter that has used least is evicted.
+// freeSlot returns the number of a slot for the counter id, preferably that of its tag. If there is no
+// room, it evicts the least used counter.
 func (l *loader) freeSlot(p *Partition, s *sizeClass, id identity.ID, tag uint64) uint64 {
 	t := l.table
 	for tries := 1; ; tries++ {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A table that adopts what another one's counters are goes on as that would.
+// TestMergeInto checks that a table that merges the counters of another one decides like it.
 func TestMergeInto(t *testing.T) {
 	r := seeded(t)
 	const base = Time(1_700_000_000_999_999_999)
@@ -21,7 +21,7 @@ func TestMergeInto(t *testing.T) {
 		now := base
 		var found, want, got State
 		for len(in) > 0 {
-			now += min(max(0, Time(oracleSteps[in.pick(len(oracleSteps))])), Time(24*time.Hour)) // a word must not lie untouched for years
+			now += min(max(0, Time(oracleSteps[in.pick(len(oracleSteps))])), Time(24*time.Hour)) // a word must not be left unused for years
 			n := in.pick(len(storedPolicies))
 			p := &storedPolicies[n]
 			if p.Algorithm == SlidingLog {
@@ -50,7 +50,7 @@ func TestMergeInto(t *testing.T) {
 			b.Stored().Decide(now, states)
 			var left State
 			b.Stored().StateAfter(now, 0, &left)
-			if in.pick(3) > 0 { // it does not see all
+			if in.pick(3) > 0 { // it does not see all charges
 				b.Stored().MergeInto(mirror, now, 0, &left)
 				here := []State{want}
 				b.Stored().ReadStates(there, now, here)
@@ -66,7 +66,7 @@ func TestMergeInto(t *testing.T) {
 	}
 }
 
-// countsOf is plainState without the time of a window that has no hits.
+// countsOf is plainState without the time of a window without hits.
 func countsOf(s State) State {
 	if s = plainState(s); s.Counts == nil {
 		s.SubWindow = 0
@@ -77,7 +77,7 @@ func countsOf(s State) State {
 	return s
 }
 
-// Of a log a table adopts its own hits only.
+// TestMergeIntoLog checks that a log receives only the hits of its own charges.
 func TestMergeIntoLog(t *testing.T) {
 	const now = Time(1_700_000_000_000_000_000)
 	p := &Policy{Algorithm: SlidingLog, Limit: 5, Window: time.Minute}
@@ -97,7 +97,7 @@ func TestMergeIntoLog(t *testing.T) {
 	}
 }
 
-// A reply that was overtaken by one of a newer window changes nothing.
+// TestMergeIntoLate checks that a reply from an older window is ignored.
 func TestMergeIntoLate(t *testing.T) {
 	const end = Time(1_700_000_040_000_000_000)
 	p := &Policy{Algorithm: FixedWindow, Limit: 5, Window: time.Minute}

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// permitsMutant has cells with leases, and a word of a version and of how many are held.
+// permitsMutant has cells with leases, and a word with a version and the number of held permits.
 type permitsMutant struct {
 	permitsMistakes
 
@@ -22,14 +22,14 @@ type permitsMutant struct {
 }
 
 type permitsMistakes struct {
-	stores      bool // writes a take without a look at whether the word is still the same
-	looksBefore bool // chooses the cell before it reads the word
-	givesTwice  bool // writes what is given back without that look
+	stores      bool // acquires without checking that the word is unchanged
+	looksBefore bool // chooses the cell before it loads the word
+	givesTwice  bool // releases without that check
 }
 
 const permitsVersion = 1 << 8
 
-// lease is in a field that no check of a mutant looks at.
+// lease uses a field that the check of a mutant ignores.
 func (*permitsMutant) lease(b *limiter.Batch) uint64 { return b.Decisions[0].Before }
 
 func (m *permitsMutant) Decide(_ limiter.Time, b *limiter.Batch) {
@@ -73,7 +73,7 @@ func (m *permitsMutant) take(limit uint64) (lease uint64) {
 		case !m.word.CompareAndSwap(word, next):
 			continue
 		}
-		m.nonce++ // no step from the swap to here: as if the word was locked
+		m.nonce++ // no step since the swap, as if the word were locked
 		lease = limiter.FirstLease + uint64(cell)<<16 + m.nonce
 		m.cells[cell].Store(lease)
 		return lease
@@ -99,7 +99,7 @@ func (m *permitsMutant) give(lease uint64) (freed uint64) {
 	}
 }
 
-// plan draws takes and gives of one counter at one instant.
+// plan generates acquires and releases of one counter at one instant.
 func (permitsMistakes) plan(r *rand.Rand) [][]op {
 	p := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: 4, Window: time.Second}
 	plan := make([][]op, clients)
@@ -111,7 +111,7 @@ func (permitsMistakes) plan(r *rand.Rand) [][]op {
 	return plan
 }
 
-// hold reports whether a mutant with these mistakes looks right in a history.
+// hold reports whether a mutant with these mistakes passes a history.
 func (m permitsMistakes) hold(r *rand.Rand, plan [][]op) bool {
 	t, rec := &turn{}, &recorder{}
 	rec.race(t, r, &permitsMutant{permitsMistakes: m, turn: t}, plan)

@@ -8,74 +8,74 @@ import (
 	"time"
 )
 
-// Penalty is how long who is denied by a limit is denied at least: for the first step, for the next if the limit
-// denies it again within a window after that, and for the last from then on.
+// Penalty lists the minimum durations for which a client stays denied. The first denial uses the first
+// step; each further denial within one window of a penalty's end uses the next step. The last step repeats.
 //
-// What a penalty is to be remembered by is beside the counter, not in it: a counter of one word under the same ID,
-// which is there from the first denial until a window after the last penalty's end. So a counter that denies nobody
-// takes no more memory, and the windows of the limit go on as they are: no more is admitted than without a penalty.
+// Penalty state is stored in a companion counter of one word with the same ID. It exists from the first
+// denial until one window after the end of the last penalty. Counters without denials therefore take no
+// more memory, and a penalty never admits more than the limit alone would.
 //
-// A limit penalises where its [Mode] is [Enforce], for hits that it has itself no room for; a request that another
-// limit denies is no offence against it. While a penalty lasts the limit denies every hit and every peek, and counts
-// none of them: they neither prolong the penalty nor fill the counter. Refunds are applied as always.
+// A limit applies penalties only in mode [Enforce], and only when its own limit is exceeded, not when
+// another limit denies the request. During a penalty the limit denies every hit and every peek and counts
+// none of them: they neither prolong the penalty nor fill the counter. Refunds are applied as usual.
 type Penalty struct{ steps []time.Duration }
 
 const (
-	// MaxPenalties is how many steps a [Penalty] has at most.
+	// MaxPenalties is the maximum number of steps of a [Penalty].
 	MaxPenalties = 15
-	// MaxPenalty is the longest of them.
+	// MaxPenalty is the longest step.
 	MaxPenalty = 365 * 24 * time.Hour
 )
 
-// NewPenalty returns a penalty of such steps, 1 to [MaxPenalties] of them, each longer than the one before, of whole
-// seconds up to [MaxPenalty].
+// NewPenalty returns a penalty with the given 1 to [MaxPenalties] steps. Steps must be whole seconds,
+// ascending, up to [MaxPenalty].
 func NewPenalty(steps ...time.Duration) *Penalty { return &Penalty{slices.Clone(steps)} }
 
-// Steps returns the steps, which must not be changed.
+// Steps returns the steps. The caller must not change them.
 func (y *Penalty) Steps() []time.Duration { return y.steps }
 
 func (y *Penalty) validate(p *Policy) error {
 	switch p.Algorithm {
 	case FixedWindow, SlidingWindow, SlidingLog, TokenBucket:
 	case LeakyBucket, Concurrency:
-		return errors.New("penalty: this algorithm has none")
+		return errors.New("penalty: not supported by this algorithm")
 	}
 	switch {
 	case p.Reserve != nil:
-		return errors.New("penalty: not together with a reserve")
+		return errors.New("penalty: cannot be combined with a reserve")
 	case len(y.steps) == 0 || len(y.steps) > MaxPenalties:
 		return fmt.Errorf("penalty of %d steps: must be 1 to %d", len(y.steps), MaxPenalties)
 	}
 	last := time.Duration(0)
 	for _, step := range y.steps {
 		if step <= last || step > MaxPenalty || step%time.Second != 0 {
-			return fmt.Errorf("penalty of %v after %v: must be whole seconds, rising, up to %v", step, last, MaxPenalty)
+			return fmt.Errorf("penalty step of %v after %v: must be ascending whole seconds up to %v", step, last, MaxPenalty)
 		}
 		last = step
 	}
 	return nil
 }
 
-// penalty is the algorithm of the counters that penalties are remembered by. It is none of [Algorithms]: no rule names
-// it, and no charge of a caller has it. Its word, from the high bits to the low:
+// penalty is the algorithm of penalty counters. It is not one of [Algorithms]: neither rules nor charges of
+// callers can select it. Its word, from the high bits to the low:
 //
-//	 1 bit   generation: flips when the slot changes hands
-//	 4 bits  level: how many steps have been taken, the last of which holds
-//	59 bits  when it is forgotten, in milliseconds since the Unix epoch
+//	 1 bit   generation: flips when the slot changes its owner
+//	 4 bits  level: the number of the current step, from 1
+//	59 bits  time at which the penalty is forgotten, in milliseconds since the Unix epoch
 //
-// A penalty ends a window before it is forgotten. Both are of one counter, whose window never changes.
+// A penalty ends one window before it is forgotten. All charges of a counter have the same window.
 type penalty struct{ counting }
 
 const (
-	penaltyKind   = 1<<algorithmBits - 1 // of [Algorithm]
+	penaltyKind   = 1<<algorithmBits - 1 // an [Algorithm]
 	levelShift    = 59
 	forgottenMask = 1<<levelShift - 1
 
-	// maxPenaltyMemory is for how long the longest penalty of all is remembered.
+	// maxPenaltyMemory is the longest time until a penalty is forgotten.
 	maxPenaltyMemory = int64(MaxPenalty + MaxWindow)
 )
 
-// penaltyPolicy is that of all counters of penalties.
+// penaltyPolicy is the policy of all penalty counters.
 var penaltyPolicy = func() *Policy {
 	p := &Policy{Algorithm: penaltyKind, Window: time.Second}
 	p.Prepare()
@@ -88,7 +88,8 @@ func (penalty) fresh(_, _ Time, _ *Policy) state { return state{} }
 
 func (penalty) resetState(Time, *Policy, state) state { return state{} }
 
-// decodePenalty returns what a word means at a time: its level and, in milliseconds, when it is forgotten; neither if it is.
+// decodePenalty returns the level in a word and when it is forgotten, in milliseconds. The level is 0 if it
+// is forgotten at the given time.
 func decodePenalty(word uint64, at Time) (level uint64, forgotten int64) {
 	forgotten = int64(word<<(64-levelShift)) >> (64 - levelShift) //nolint:gosec // bits
 	if until := forgotten * int64(time.Millisecond); until <= at.stamp() || begunAhead(until-maxPenaltyMemory, at.stamp()) {
@@ -105,7 +106,7 @@ func (penalty) load(v *view, at Time, _ *Policy) bool {
 	return true
 }
 
-// decide is for nobody but those who peek: a table's reset of a counter, and tests.
+// decide supports only peeks, for Table.Reset and tests.
 func (penalty) decide(_ *view, _ Time, _ *Charge, _ uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
 	*d = Decision{Before: st.used}
 	return st, true
@@ -122,7 +123,7 @@ func (penalty) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live boo
 	return Time(forgotten * int64(time.Millisecond)), level > 0
 }
 
-// weight is the same for all: the one that is forgotten first is evicted.
+// weight is the same for all counters, so the penalty that is forgotten first is evicted.
 func (penalty) weight(*sizeClass, uint64, uint64) uint64 { return 1 }
 
 func (penalty) hasWeight() bool { return false }
@@ -138,15 +139,17 @@ func (penalty) export(_ *view, _ Time, _ *Policy, st state, s *State) {
 	s.PenaltyLevel, s.PenaltyExpiry = uint8(st.used), Time(st.num*int64(time.Millisecond)) //nolint:gosec // at most MaxPenalties
 }
 
-// adopt goes by the store: a penalty that began here while it was away, or was reset there, is over.
+// merge takes the store's state: a penalty that started locally during an outage, or that was reset in the
+// store, is over.
 func (penalty) merge(_, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
 	return there.state, true
 }
 
-// millis rounds a time down to milliseconds: who is told whole seconds, rounded up, is told those of the rules.
+// millis rounds a time down to milliseconds, so that a remaining time rounded up to seconds equals the step
+// of the rule.
 func millis(t Time) int64 { return floorDiv(t.stamp(), int64(time.Millisecond)) }
 
-// penaltyEnd returns when the penalty in the state st of p ends.
+// penaltyEnd returns the end of the penalty in the state st.
 func (p *Policy) penaltyEnd(st state) Time {
 	if st.used == 0 {
 		return Time(-maxStamp)
@@ -154,19 +157,20 @@ func (p *Policy) penaltyEnd(st state) Time {
 	return Time(st.num*int64(time.Millisecond) - p.window())
 }
 
-// A sentence is what a batch knows of the penalty of a charge: its counter when it was looked at, 0 for none.
+// An activePenalty is the penalty of a charge as read at the start of the decision. Level 0 means none.
 type activePenalty struct {
 	level uint64
 	end   Time
 }
 
-// Penalises reports whether c may be denied by a penalty, or begin one. A limit of 0 denies for ever anyway.
+// Penalises reports whether c may be denied by a penalty or start one. A limit of 0 denies everything
+// anyway.
 func (c *Charge) Penalises() bool {
 	return c.Policy.Penalty != nil && c.Mode == Enforce && !c.Refund && c.Policy.Limit > 0
 }
 
-// readPenalties looks at the penalties of all charges, before their counters. Whoever is admitted was there before a penalty
-// that begins from now on.
+// readPenalties reads the penalties of all charges, before their counters are read. A request admitted
+// despite a penalty was thus decided before the penalty started.
 func (b *Batch) readPenalties(at Time) {
 	n := len(b.Charges)
 	b.penalties = slices.Grow(b.penalties[:0], n)[:n]
@@ -179,12 +183,13 @@ func (b *Batch) readPenalties(at Time) {
 	}
 }
 
-// underPenalty reports whether charge i is under a penalty.
+// underPenalty reports whether charge i is denied by a penalty.
 func (b *Batch) underPenalty(at Time, i int) bool {
 	return b.special && b.usesPenalties && b.penalties[i].end > at && b.penalties[i].level > 0
 }
 
-// readPenalty reads what is remembered beside the counter of charge i.
+// readPenalty reads the penalty counter of charge i. It returns the companion batch with the view, and the
+// state.
 func (b *Batch) readPenalty(at Time, i int) (*Batch, state) {
 	p := b.Charges[i].Policy
 	a := b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: penaltyPolicy})
@@ -200,12 +205,12 @@ func (b *Batch) readPenalty(at Time, i int) (*Batch, state) {
 	return a, a.view.state
 }
 
-// step returns the step of a level, from 1 on.
+// step returns the duration of a level, from 1.
 func (y *Penalty) step(level uint64) time.Duration {
 	return y.steps[min(level, uint64(len(y.steps)))-1]
 }
 
-// decidePenalised decides charge i, which a penalty denies. Of its counter it only tells.
+// decidePenalised decides charge i, which is under a penalty, without changing its counter.
 func (b *Batch) decidePenalised(at Time, i int) {
 	d, v, p := &b.Decisions[i], &b.view, b.Charges[i].Policy
 	for {
@@ -219,8 +224,8 @@ func (b *Batch) decidePenalised(at Time, i int) {
 	}
 }
 
-// denyPenalised makes the decision on charge i that of a penalty. When it is over the hits may still have to wait for room, as
-// if they came now and did not count. It reports false if v is no longer true.
+// denyPenalised sets the decision of charge i, which is under a penalty. RetryAfter is that of the same
+// hits without the penalty and without CountRefused. It returns false if v has changed.
 func (b *Batch) denyPenalised(v *view, at Time, i int, st state) bool {
 	c, d := &b.companion.deniedCharge, &b.Decisions[i]
 	if *c = b.Charges[i]; c.Policy.CountRefused {
@@ -234,8 +239,8 @@ func (b *Batch) denyPenalised(v *view, at Time, i int, st state) bool {
 	return ok
 }
 
-// applyPenalties begins the penalties of the charges that were denied, and says of all that are under one how long it
-// lasts. It comes last: until then a group may turn out to be decided once more.
+// applyPenalties starts the penalties of denied charges and extends RetryAfter and Reset of all charges
+// under a penalty. It comes last, since a group may be decided again until then.
 func (b *Batch) applyPenalties(at Time) {
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
@@ -258,8 +263,8 @@ func (b *Batch) applyPenalties(at Time) {
 	}
 }
 
-// startPenalty begins a penalty for charge i, unless another request has begun one meanwhile. It returns the penalty that
-// holds.
+// startPenalty starts a penalty for charge i unless another request has started one. It returns the active
+// penalty.
 func (b *Batch) startPenalty(at Time, i int) (s activePenalty, began bool) {
 	p := b.Charges[i].Policy
 	for {
@@ -281,17 +286,18 @@ func (b *Batch) startPenalty(at Time, i int) (s activePenalty, began bool) {
 	}
 }
 
-// penaltyFilter has, by some bits of their counters' IDs, when the last penalty is forgotten, or later. So who is under none
-// need hardly ever be searched for.
+// A penaltyFilter is indexed by some bits of counter IDs and stores the latest time, or a later one, at
+// which a penalty of these counters is forgotten. It saves the search for penalties of most counters
+// without one.
 type penaltyFilter [1 << 12]atomic.Int64
 
-// entry returns the place of the penalties of counters with a tag, or with the high half of an ID.
+// entry returns the entry of a tag, or of the high half of an ID.
 func (r *penaltyFilter) entry(tag uint64) *atomic.Int64 { return &r[tag>>kindBits%uint64(len(r))] }
 
-// mayPenalise reports whether a counter with the high half of an ID may be under a penalty.
+// mayPenalise reports whether a counter may be under a penalty, given the high half of its ID.
 func (t *Table) mayPenalise(at Time, hi uint64) bool { return int64(at) < t.penalties.entry(hi).Load() }
 
-// raisePenalties notes when the penalty of a counter is forgotten, in milliseconds.
+// raisePenalties records when the penalty of a counter is forgotten, in milliseconds.
 func (t *Table) raisePenalties(hi uint64, until int64) {
 	until *= int64(time.Millisecond)
 	for at := t.penalties.entry(hi); ; {

@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// Reserve is how a limit lets requests reserve hits whose number is known only later, such as tokens of an answer
-// that has yet to be made. What is reserved is held beside the counter, not charged to it: a charge that
-// reserves passes if all that is used and held, and itself, fits the limit. When the lease comes back, what it
-// cost is charged in place of what it held. So holds count across the edges of windows, and nothing is ever
-// refunded to a window that is over or to a bucket that has drained.
+// Reserve configures reservations of hits whose number is known only later, such as the tokens of a
+// response that is yet to be generated. Reserved hits are stored in a companion counter and are not
+// charged. A reservation is admitted if it fits the limit together with all used and reserved hits. When
+// the lease is returned, the actual cost is charged in place of the reserved hits. Reservations therefore
+// survive window boundaries, and hits are never refunded to a window that is over or to a bucket that has
+// drained.
 //
-// At each moment what is used and held is within the limit. So a counter exceeds it by what requests cost more than
-// they had reserved, and by nothing else.
+// Used and reserved hits never exceed the limit at admission. A counter exceeds its limit only by the
+// amount by which actual costs exceed the reservations.
 type Reserve struct {
-	hold    Policy // of what is held, which is a counter of its own under the same ID
+	hold    Policy // policy of the companion counter, which has the same ID
 	release bool
 }
 
-// MaxReservations is how many reservations a counter holds at most.
+// MaxReservations is the maximum number of reservations per counter.
 const MaxReservations = MaxLog / 2
 
 // NewReserve returns a reserve: see [Reserve.Set].
@@ -30,15 +31,16 @@ func NewReserve(reservations uint32, life time.Duration, release bool) *Reserve 
 	return r
 }
 
-// Set makes r a reserve of the given number of reservations at once, 1 to [MaxReservations]. Each ends after life at
-// most, as if it had not been made. If one ends earlier without a cost, what it held is charged, or free with release.
+// Set configures r for the given number of concurrent reservations, 1 to [MaxReservations]. A reservation
+// that is not returned within life is dropped without a charge. If a lease is returned without a cost, the
+// reserved hits are charged, or dropped if release is set.
 func (r *Reserve) Set(reservations uint32, life time.Duration, release bool) {
 	*r = Reserve{hold: Policy{Algorithm: Concurrency, Limit: reservations, Window: life, weighted: true}, release: release}
 	r.hold.Prepare()
 }
 
-// SetLongestLife says for how long reservations on the same counter are held at most under any other rule that it may have had.
-// Those that a rule of before has made go on for that long, whatever the life is now.
+// SetLongestLife sets the longest life of reservations on the same counter under any earlier rule.
+// Reservations made under an earlier rule keep their life.
 func (r *Reserve) SetLongestLife(longest time.Duration) {
 	r.hold.longestLife = longest
 	r.hold.Prepare()
@@ -47,39 +49,39 @@ func (r *Reserve) SetLongestLife(longest time.Duration) {
 // LongestLife returns the longest life of a reservation under any rule of the counter.
 func (r *Reserve) LongestLife() time.Duration { return max(r.hold.longestLife, r.hold.Window) }
 
-// Life returns for how long a reservation is held at most.
+// Life returns the maximum life of a reservation.
 func (r *Reserve) Life() time.Duration { return r.hold.Window }
 
-// MaxReservations returns how many are held at most.
+// MaxReservations returns the maximum number of concurrent reservations.
 func (r *Reserve) MaxReservations() uint32 { return r.hold.Limit }
 
-// HoldPolicy returns the policy of what is held. It is not for charges.
+// HoldPolicy returns the policy of the companion counter. Callers must not use it in charges.
 func (r *Reserve) HoldPolicy() *Policy { return &r.hold }
 
-// ReleasesWithoutCost reports whether reservations without a cost are as if they had not been made.
+// ReleasesWithoutCost reports whether a lease that is returned without a cost drops its hits uncharged.
 func (r *Reserve) ReleasesWithoutCost() bool { return r.release }
 
 func (r *Reserve) validate(p *Policy) error {
 	switch p.Algorithm {
 	case FixedWindow, SlidingWindow, TokenBucket:
 	case SlidingLog, LeakyBucket, Concurrency:
-		return errors.New("reserve: this algorithm cannot")
+		return errors.New("reserve: not supported by this algorithm")
 	}
 	if r.hold.Limit < 1 || r.hold.Limit > MaxReservations {
-		return fmt.Errorf("reserve: %d reservations at once: must be 1 to %d", r.hold.Limit, MaxReservations)
+		return fmt.Errorf("reserve: %d concurrent reservations: must be 1 to %d", r.hold.Limit, MaxReservations)
 	}
 	return r.hold.Validate()
 }
 
-// An aside is what reservations of a batch need beside it.
+// A companion is the scratch batch for charges on companion counters and for forced charges.
 type companion struct {
-	Batch // of one charge: on what is held, or one that must not be denied
+	Batch // has a single charge
 
-	forcedPolicy Policy // of that, and of one that a penalty denies
-	deniedCharge Charge // that one
+	forcedPolicy Policy // policy of a forced charge, and of deniedCharge
+	deniedCharge Charge // copy of a charge denied by a penalty
 }
 
-// companionBatch makes c the only charge of what b needs beside it.
+// companionBatch returns b's companion batch with c as its only charge.
 func (b *Batch) companionBatch(c Charge) *Batch {
 	if b.companion == nil {
 		b.companion = &companion{}
@@ -92,7 +94,7 @@ func (b *Batch) companionBatch(c Charge) *Batch {
 	return a
 }
 
-// heldHits returns how many hits are held beside the counter of charge i.
+// heldHits returns the number of hits reserved on the counter of charge i.
 func (b *Batch) heldHits(at Time, i int) uint64 {
 	if b.table == nil {
 		return b.reported(i).HeldHits
@@ -103,8 +105,8 @@ func (b *Batch) heldHits(at Time, i int) uint64 {
 	return a.Decisions[0].Before
 }
 
-// decideReserve decides charge i, which reserves, on a counter in the state st beside which so many hits are held. It
-// reports false if v is no longer true.
+// decideReserve decides charge i, a reservation, on a counter in the state st with the given number of
+// reserved hits. It returns false if v has changed.
 func (b *Batch) decideReserve(v *view, at Time, i int, st state, held uint64) bool {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	p, a := c.Policy, c.Policy.algorithm()
@@ -116,7 +118,7 @@ func (b *Batch) decideReserve(v *view, at Time, i int, st state, held uint64) bo
 		if _, ok := a.decide(v, at, c, c.Hits, 0, st, d); !ok {
 			return false
 		}
-		if !d.Over { // any of what is held may be settled at any moment
+		if !d.Over { // a reservation may be settled at any moment
 			d.Over, d.RetryAfter = true, time.Second
 		}
 	}
@@ -129,9 +131,9 @@ func (b *Batch) decideReserve(v *view, at Time, i int, st state, held uint64) bo
 	return v.unchanged()
 }
 
-// reserveHits decides charge i, which reserves, in two steps: it is held first, and then the counter is looked at. Who
-// settles goes the other way. So at each moment all that is or was about to be charged is seen in one of the two
-// places, and what passes fits the limit whatever others do.
+// reserveHits decides charge i, a reservation, in two steps: it acquires the hold first and then reads the
+// counter. A settlement works in the opposite order. A concurrent reader thus sees each pending hit at
+// least once, and an admitted reservation fits the limit.
 func (b *Batch) reserveHits(at Time, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
 	look := func(held uint64) {
@@ -165,7 +167,7 @@ func (b *Batch) reserveHits(at Time, i int) {
 	}
 }
 
-// dropReservation gives back what charge i reserved.
+// dropReservation undoes the reservation of charge i.
 func (b *Batch) dropReservation(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	if b.table == nil {
@@ -176,14 +178,14 @@ func (b *Batch) dropReservation(at Time, i int) {
 	d.Remaining, d.Charged = d.Remaining+d.Charged, 0
 }
 
-// dropStoredReservation drops a reservation of so many hits that a store told of.
+// dropStoredReservation removes a reservation of the given hits from the state that a store reported.
 func (b *Batch) dropStoredReservation(i int, hits uint64) {
 	t := b.reported(i)
 	t.HeldHits, t.Reservations = t.HeldHits-min(t.HeldHits, hits), t.Reservations-min(t.Reservations, 1)
 }
 
-// settleLeases decides the leases of reservations that the batch brings back, and the costs beside them. A cost is
-// charged whatever room there is, in place of what was held.
+// settleLeases decides the returned leases of reservations in the batch and the charges of their costs. A
+// cost is charged regardless of the limit, in place of the reserved hits.
 func (b *Batch) settleLeases(at Time) {
 	b.settled = slices.Grow(b.settled[:0], len(b.Charges))[:len(b.Charges)]
 	clear(b.settled)
@@ -200,8 +202,8 @@ func (b *Batch) isSettled(i int) bool {
 	return b.special && b.usesLeases && i < len(b.settled) && b.settled[i]
 }
 
-// settleLease charges the cost first and then drops what was held: see hold. Of two who bring the same lease one
-// finds it gone, and takes back what it charged.
+// settleLease charges the cost first and then releases the hold; see reserveHits. If two requests return
+// the same lease, one of them finds it released and undoes its charge.
 func (b *Batch) settleLease(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	lease := Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits, Refund: true}
@@ -214,7 +216,7 @@ func (b *Batch) settleLease(at Time, i int) {
 		hits = a.Decisions[0].Charged
 	}
 	*d = Decision{Reset: time.Second}
-	// Of a mirror the store knows what the lease holds, which is dropped there.
+	// In a mirror only the store knows the hits of the lease, and releases them there.
 	if mirrors := b.table != nil && b.table.mirror && c.Hits >= FirstLease; hits == 0 && !mirrors {
 		return
 	}
@@ -249,18 +251,19 @@ func (b *Batch) settleLease(at Time, i int) {
 		b.undoCompanion(at, Charge{ID: c.ID, Policy: c.Policy, Hits: did.Charged}, did, mark)
 	}
 	if cost >= 0 {
-		b.settled[cost] = false // it is a charge like others
+		b.settled[cost] = false // it is an ordinary charge
 	}
 }
 
-// undoCompanion gives back what the charge c beside b's took, by its decision and its mark.
+// undoCompanion undoes the companion charge c, given its decision and mark.
 func (b *Batch) undoCompanion(at Time, c Charge, did Decision, mark int64) {
 	a := b.companionBatch(c)
 	a.Decisions[0], a.marks[0] = did, mark
 	a.undoCharge(at, 0)
 }
 
-// forceCharge charges the counter of charge i hits whatever room there is. It returns a decision that is never over.
+// forceCharge charges hits to the counter of charge i regardless of the limit. The decision that it returns
+// is never Over.
 func (b *Batch) forceCharge(at Time, i int, hits uint64) (Decision, int64) {
 	c := &b.Charges[i]
 	a := b.companionBatch(Charge{ID: c.ID, Hits: hits})
@@ -268,7 +271,7 @@ func (b *Batch) forceCharge(at Time, i int, hits uint64) (Decision, int64) {
 	*forced = *c.Policy
 	forced.CountRefused, forced.Reserve = true, nil
 	a.Charges[0].Policy = forced
-	if b.table == nil { // the store has told of the counter
+	if b.table == nil { // the counter was reported by a store
 		a.stored = append(a.stored[:0], storedCounter{reported: *b.reported(i)})
 		if k := b.stored[b.stored[i].first]; k.changed {
 			a.stored[0].state, a.stored[0].changed = k.state, true

@@ -8,29 +8,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A passage is how far a save has come through a size class. Those that the save began
-// with have one until it ends.
+// A snapshotCursor tracks how far a running snapshot has written a size class. Every class that existed
+// when the snapshot started has one until it ends.
 type snapshotCursor struct {
-	// written is how many blocks have been saved, the first ones. Block i is passed under
-	// its lock, so whoever holds that knows whether it has been.
+	// written is the number of blocks written so far, from the first. It passes a block under the lock of
+	// that block, which a reader must hold.
 	written atomic.Uint64
-	// mu guards what follows. It comes after the locks of blocks.
+	// mu guards the fields below. It is acquired after the locks of blocks.
 	mu sync.Mutex
-	// moved are counters that moved from where the save had not been to where it had: so
-	// many blocks of one each, as in a snapshot.
+	// moved are counters that moved from an unwritten block to a written one, encoded as blocks with one
+	// counter each, and movedCount is their number.
 	moved      []byte
 	movedCount int64
-	// skipped are counters that moved from where the save had been, of this size class or
-	// another, to where it had not. some says whether there are any.
+	// skipped are counters that moved from a written block, of any class, to an unwritten one of this
+	// class. anySkipped reports whether there are any.
 	skipped    map[identity.ID]bool
 	anySkipped atomic.Bool
 }
 
-// hasPassed reports whether a save never comes to a block any more. Size classes that were made
-// since it began have no passage, and it does not come to them.
+// hasPassed reports whether the snapshot does not visit the block any more. It never visits size classes
+// created after its start, which have no cursor.
 func (ps *snapshotCursor) hasPassed(block uint64) bool { return ps == nil || block < ps.written.Load() }
 
-// finishClass passes all blocks if there are no more than so many, and reports whether it has.
+// finishClass passes all blocks if there are at most count, and reports whether it has.
 func (ps *snapshotCursor) finishClass(s *sizeClass, count uint64) bool {
 	s.resizeMu.Lock()
 	defer s.resizeMu.Unlock()
@@ -41,7 +41,7 @@ func (ps *snapshotCursor) finishClass(s *sizeClass, count uint64) bool {
 	return true
 }
 
-// skips reports whether the counter with a tag in a block is one of ps.twice.
+// skips reports whether the counter with a tag in a block is skipped.
 func (ps *snapshotCursor) skips(s *sizeClass, block, tag uint64) bool {
 	if !ps.anySkipped.Load() {
 		return false
@@ -51,8 +51,8 @@ func (ps *snapshotCursor) skips(s *sizeClass, block, tag uint64) bool {
 	return ps.skipped[s.partialID(block, tag)]
 }
 
-// partialID returns what the tag of a counter and the block that it is in tell of its ID: enough to
-// find its two blocks, which is all that tells it from others.
+// partialID returns the part of a counter's ID that its tag and block determine: enough to find its two
+// blocks and to identify it.
 func (s *sizeClass) partialID(block, tag uint64) identity.ID {
 	low := block & (s.minBlocks - 1)
 	if tag&secondBit != 0 {
@@ -61,14 +61,14 @@ func (s *sizeClass) partialID(block, tag uint64) identity.ID {
 	return identity.ID{Hi: tag &^ secondBit, Lo: low * ways}
 }
 
-// noteMoveLocked tells a save, if there is one, that the frozen counter in a slot, whose word was
-// word, gets its slot in a block of the size class to, which may be s itself. Of id it needs what
-// the class to knows. The locks of both blocks are held.
+// noteMoveLocked informs a running snapshot that the frozen counter in a slot, which had the given word,
+// moves to a block of the size class to, which may be s. Of id only the bits that the class to stores are
+// used. The locks of both blocks are held.
 func (s *sizeClass) noteMoveLocked(index, word uint64, to *sizeClass, block uint64, id identity.ID) {
 	from := s.cursor.Load()
-	into := from // one load: a save that began between two would take what it has not saved for saved
+	into := from // a single load: with two, a snapshot that starts in between would take an unwritten counter for written
 	if to != s {
-		into = to.cursor.Load() // no save begins during such a move; see beginSave
+		into = to.cursor.Load() // no snapshot starts during a move between classes; see beginSave
 	}
 	if from == nil && into == nil {
 		return
@@ -84,7 +84,7 @@ func (s *sizeClass) noteMoveLocked(index, word uint64, to *sizeClass, block uint
 	}
 }
 
-// skip makes the save leave out a counter.
+// skip makes the snapshot omit a counter.
 func (ps *snapshotCursor) skip(known identity.ID) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -95,7 +95,7 @@ func (ps *snapshotCursor) skip(known identity.ID) {
 	ps.anySkipped.Store(true)
 }
 
-// add hands a counter over to the save.
+// add passes a counter to the snapshot.
 func (ps *snapshotCursor) add(s *sizeClass, index, tag, word uint64) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

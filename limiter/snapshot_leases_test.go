@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// loadWith loads a snapshot, with leases or without.
+// loadWith loads a snapshot, with or without leases.
 func loadWith(t *testing.T, b []byte, leases bool) *Table {
 	t.Helper()
 	tab, _, err := Load(bytes.NewReader(b), Options{Bytes: 1 << 20, RestoreLeases: leases})
@@ -19,8 +19,8 @@ func loadWith(t *testing.T, b []byte, leases bool) *Table {
 	return tab
 }
 
-// TestASnapshotWithoutLeases loads places and reservations, which are free, beside hits, which are not. The leases of before do nothing to
-// the new ones.
+// TestASnapshotWithoutLeases loads hits, but no permits and reservations. Old leases do not affect new
+// ones.
 func TestASnapshotWithoutLeases(t *testing.T) {
 	const n = 16
 	tab := newTable(t, 1<<20)
@@ -61,7 +61,7 @@ func TestASnapshotWithoutLeases(t *testing.T) {
 				if got := again.used(benchNow); got != want {
 					t.Errorf("restored %v: %d are used and held, want %d", restored, got, want)
 				}
-				again.end(benchNow, leases[0], 70) // what it has cost counts in any case
+				again.end(benchNow, leases[0], 70) // the cost counts in any case
 				if got, want := again.used(benchNow), map[bool]uint64{false: 120, true: 420}[restored]; got != want {
 					t.Errorf("restored %v: after a cost of 70 %d are used and held, want %d", restored, got, want)
 				}
@@ -70,8 +70,8 @@ func TestASnapshotWithoutLeases(t *testing.T) {
 	}
 }
 
-// TestLeasesSinceASnapshot has a process crash that has given leases since it saved its places. They free none of the process that follows,
-// which also gives some.
+// TestLeasesSinceASnapshot simulates a crash of a process that granted leases after its last snapshot. They
+// release none of the leases of the next process.
 func TestLeasesSinceASnapshot(t *testing.T) {
 	const n = 8
 	id, p := identity.ID{Hi: 77 << 8, Lo: 5}, atOnce(2*n)

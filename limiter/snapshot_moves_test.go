@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// duringSave is a writer that does something before each write.
+// duringSave is a writer that calls a function before each write.
 type duringSave struct {
 	io.Writer
 	do func()
@@ -21,16 +21,16 @@ func (w duringSave) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// A bed is a table with counters of all sizes, in the common partition and in one that comes and goes,
-// whose hits are counted.
+// A movingTable is a table with counters of all sizes, in the common partition and in one that is added and
+// removed, and the number of their hits.
 type movingTable struct {
 	tab      *Table
 	counters int
 	policies [][]*Policy
-	limit    atomic.Int64 // which of the policies of one identity
+	limit    atomic.Int64 // index of the policy of each counter
 	own      atomic.Pointer[Partition]
-	// rules is held to write while the partition comes or goes: a request that goes on by the
-	// rules of before counts apart.
+	// rules is write-locked while the partition is added or removed: a request with the earlier rules
+	// counts separately.
 	rules sync.RWMutex
 	// asked and admitted count the hits of each counter, before and after they are charged.
 	asked, admitted []atomic.Int64
@@ -49,7 +49,7 @@ func newBed(t *testing.T, counters int) *movingTable {
 		{{Algorithm: TokenBucket, Limit: 1e6, Window: 1e6 * 1e9, Burst: 1e6}},
 		{{Algorithm: SlidingWindow, Limit: 1e6, Window: week, SubWindows: 10}},
 		{{Algorithm: SlidingLog, Limit: 60, Window: week}},
-		{logs(200), logs(300)}, // more than are hit: a lower limit would drop the oldest
+		{logs(200), logs(300)}, // more than the hits: a lower limit would drop the oldest
 		{
 			{Algorithm: Concurrency, Limit: 200, Window: week},
 			{Algorithm: Concurrency, Limit: 2, Window: week},
@@ -62,7 +62,7 @@ func newBed(t *testing.T, counters int) *movingTable {
 	}
 }
 
-// hit charges the nth counter, or looks at it.
+// hit charges the nth counter, or peeks at it.
 func (b *movingTable) hit(tab *Table, own *Partition, n int, hits uint64) uint64 {
 	of := b.policies[n/2%len(b.policies)]
 	batch := &Batch{Charges: []Charge{{ID: counterID(n), Policy: of[int(b.limit.Load())%len(of)], Hits: hits}}}
@@ -80,7 +80,7 @@ func (b *movingTable) hit(tab *Table, own *Partition, n int, hits uint64) uint64
 	return batch.Decisions[0].Before
 }
 
-// returnAll gives the first leases back, which must be all that are held if there are no others.
+// returnAll returns the first leases, and checks that no others are held.
 func (b *movingTable) returnAll(t *testing.T, tab *Table, own *Partition, leases int) {
 	t.Helper()
 	for i, l := range b.leases[:leases] {
@@ -94,7 +94,7 @@ func (b *movingTable) returnAll(t *testing.T, tab *Table, own *Partition, leases
 	}
 }
 
-// disturb does something at random that makes counters move, or hits one.
+// disturb moves counters at random, or hits one.
 func (b *movingTable) disturb(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	switch k := r.IntN(100); {
@@ -144,7 +144,7 @@ func (b *movingTable) reserve(t *testing.T, tab *Table, bound int64) *Partition 
 	return own["own"]
 }
 
-// totals returns what has been counted so far.
+// totals returns the current counts.
 func totals(of []atomic.Int64) []uint64 {
 	out := make([]uint64, len(of))
 	for i := range of {
@@ -153,7 +153,7 @@ func totals(of []atomic.Int64) []uint64 {
 	return out
 }
 
-// check holds a snapshot against what was counted before it and after it.
+// check compares a snapshot with the counts before and after it.
 func (b *movingTable) check(t *testing.T, snapshot []byte, least, most []uint64) {
 	t.Helper()
 	tab := load(t, snapshot, b.tab.bytes)
@@ -177,7 +177,8 @@ func (b *movingTable) check(t *testing.T, snapshot []byte, least, most []uint64)
 	}
 }
 
-// Counters that move between the writes of a snapshot are in it, once.
+// TestCountersMoveWhileTheyAreSaved checks that counters that move between the writes of a snapshot are in
+// it exactly once.
 func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -207,7 +208,7 @@ func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 	}
 }
 
-// So are those that others move and charge at the same time.
+// TestConcurrentSave checks the same for counters that are moved and charged concurrently.
 func TestConcurrentSave(t *testing.T) {
 	b := newBed(t, 100)
 	b.reserve(t, b.tab, 4000)

@@ -6,9 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// read makes v the counter of charge i at the time at. A window that has passed reads as a
-// new one; one that is still to come is kept, because the clock went back or
-// this caller is late.
+// read loads the counter of charge i at the time at into v. A window that has passed reads as a new one. A
+// window in the future is kept: the clock was set back or the caller is late.
 func (b *Batch) read(at Time, i int, v *view) {
 	t := b.table
 	if t == nil {
@@ -20,8 +19,8 @@ func (b *Batch) read(at Time, i int, v *view) {
 	a, tag := p.algorithm(), c.tag()
 	for {
 		v.poison()
-		// v has been that of other counters, or of one that is gone by now, so each field is set below. One assignment of
-		// all would cost 2 % of a decision.
+		// v is reused, so each field is set below. A single assignment of all fields costs 2 % of a
+		// decision.
 		v.head, v.newer, v.reported, v.at, v.salt, v.mirror = 0, 0, nil, at, 0, t.mirror
 		s, moves := partition.class(p), uint64(0)
 		strays := partition.mayBeElsewhere(a)
@@ -40,7 +39,7 @@ func (b *Batch) read(at Time, i int, v *view) {
 				pause(beforeElsewhere)
 				v.findElsewhere(partition, p, tag, id)
 				if v.slot == nil && moves != t.moving[id.Lo%stripes].moves.Load() {
-					continue // it may have moved from where it was not searched for yet
+					continue // it may have moved to a class that was searched before
 				}
 			}
 			if slot, s = v.slot, v.class; slot == nil {
@@ -52,7 +51,7 @@ func (b *Batch) read(at Time, i int, v *view) {
 		word := slot.word.Load()
 		v.word = word
 		pause(afterWordLoad)
-		// Without this the word might be that of the slot's next owner.
+		// Otherwise the word may be that of the slot's next owner.
 		if slot.tag.Load()&^secondBit != tag {
 			continue
 		}
@@ -65,12 +64,12 @@ func (b *Batch) read(at Time, i int, v *view) {
 	}
 }
 
-// isStable reports whether no goroutine is changing the slot with the word. If one is,
-// it waits for it.
+// isStable reports whether no goroutine is changing the slot with the given word. Otherwise it waits for
+// that goroutine.
 func (s *sizeClass) isStable(word uint64, id identity.ID) bool {
 	switch {
 	case word == dead:
-		_, _, held := s.lockPair(id) // which is held while the slot changes hands
+		_, _, held := s.lockPair(id) // the lock is held while the slot changes its owner
 		held.unlock()
 		return false
 	case s.size > 0: // the bit is the lock of the cells
@@ -81,8 +80,8 @@ func (s *sizeClass) isStable(word uint64, id identity.ID) bool {
 	}
 }
 
-// findElsewhere searches for a counter outside the size class where it belongs: for a log in
-// the other ones, and for any counter in other partitions that may have it.
+// findElsewhere searches for a counter outside the size class where it belongs: in the other size classes
+// if the algorithm resizes, and in other partitions that may have it.
 func (v *view) findElsewhere(partition *Partition, p *Policy, tag uint64, id identity.ID) {
 	home := v.class
 	try := func(in *Partition, c int) bool {
@@ -115,9 +114,8 @@ func (v *view) findElsewhere(partition *Partition, p *Policy, tag uint64, id ide
 	}
 }
 
-// write replaces what v shows by the state after. It reports whether v was still
-// true; if not, nothing has happened. Of a state that stays the same nothing is
-// written.
+// write replaces the state of v by after. It reports whether v was unchanged; if not, it has no effect. If
+// the state stays the same, nothing is written.
 func (b *Batch) write(at Time, i int, v *view, after state) bool {
 	switch {
 	case after == v.state:
@@ -132,14 +130,14 @@ func (b *Batch) write(at Time, i int, v *view, after state) bool {
 	}
 }
 
-// replace is write for a counter that has its slot and stays in it.
+// replace is write for a counter that stays in its slot.
 func (v *view) replace(p *Policy, after state) bool {
 	pause(beforeWordSwap)
 	a := p.algorithm()
 	switch {
 	case v.class.size == 0:
 		return v.slot.word.CompareAndSwap(v.word, withGeneration(a.store(v, nil, 0, p, after), v.word))
-	case v.reported == nil && after.num == v.head && after.past == v.past: // the cells stay as they are
+	case v.reported == nil && after.num == v.head && after.past == v.past: // the cells do not change
 		return v.slot.word.CompareAndSwap(v.word, v.word&^payloadMask|after.used)
 	case !v.lockCells():
 		return false
@@ -148,8 +146,8 @@ func (v *view) replace(p *Policy, after state) bool {
 	return true
 }
 
-// withGeneration returns a word with the generation of old. One that would be dead has
-// the other: the slot may as well have changed hands.
+// withGeneration returns word with the generation bit of old. A word that would equal dead gets the other
+// generation, as if the slot had changed its owner.
 func withGeneration(word, old uint64) uint64 {
 	if word |= old & generationBit; word == dead {
 		word ^= generationBit

@@ -4,8 +4,8 @@ package limiter
 
 import "testing"
 
-// TestCounterReleasedWhileItIsRead has a reservation read what is held beside a counter while that is given back and its
-// slot goes to another counter. So nothing is held when it is read again.
+// TestCounterReleasedWhileItIsRead reads the hold of a counter while it is released and its slot is given
+// to another counter. The second read must find no hold.
 func TestCounterReleasedWhileItIsRead(t *testing.T) {
 	for name, p := range reserving(10, 1, true) {
 		g := newBudget(t, p)
@@ -23,7 +23,7 @@ func TestCounterReleasedWhileItIsRead(t *testing.T) {
 			if at != beforeCellLoad {
 				return
 			}
-			// The first look at what is held only tells how much that is. The second is about to hold more.
+			// The first read only determines the held hits. The second is about to reserve.
 			if reads++; reads != 2 {
 				return
 			}
