@@ -163,7 +163,7 @@ func TestPartitions(t *testing.T) {
 			t.Errorf("algorithm %d: the flood reached another partition: %+v", p.Algorithm, d)
 		}
 	}
-	if _, err := tab.Partitions(min1, map[string]int64{"a": 1 << 14, "b": 1<<14 + 1}); err == nil || !strings.Contains(err.Error(), "may have 32768") {
+	if _, err := tab.Partitions(min1, map[string]int64{"a": 1 << 14, "b": 1<<14 + 1}); err == nil || !strings.Contains(err.Error(), "must not exceed 32768") {
 		t.Errorf("more than half of the table gives error %v", err)
 	}
 	if inPartition(tab, a, 1, perMinute(5), 0); a.slots.Load() != 104 {

@@ -282,7 +282,7 @@ func TestPenaltyIsValidated(t *testing.T) {
 		},
 		"0 steps":   func(p *Policy) { p.Penalty = NewPenalty() },
 		"16 steps":  func(p *Policy) { p.Penalty = NewPenalty(make([]time.Duration, 16)...) },
-		"rising":    func(p *Policy) { p.Penalty = NewPenalty(time.Minute, time.Minute) },
+		"ascending": func(p *Policy) { p.Penalty = NewPenalty(time.Minute, time.Minute) },
 		"whole":     func(p *Policy) { p.Penalty = NewPenalty(time.Second + 1) },
 		"up to 876": func(p *Policy) { p.Penalty = NewPenalty(MaxPenalty + time.Second) },
 	} {
