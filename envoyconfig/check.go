@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Check returns what stands between the configuration and the rules, in the order of files
-// and lines.
+// Check compares the configuration with the rules and returns what keeps limits from working, sorted by file and
+// line.
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
 		config: c, set: set, reachOf: map[sentPolicy]*descriptors.Reach{}, domains: map[string]rules.Pos{}, sentUnknown: map[string]bool{}, sentSome: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
@@ -30,7 +30,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 	return k.found
 }
 
-// checkAll looks at everything.
+// checkAll runs all checks.
 func (k *checker) checkAll() {
 	c := k.config
 	limiting := false
@@ -66,8 +66,8 @@ func (k *checker) checkAll() {
 	}
 }
 
-// checkManager looks at what the filters of a connection manager send on each route. It reports
-// whether there are any.
+// checkManager checks what the filters of a connection manager send on each route. It reports whether the manager has
+// rate limit filters.
 func (k *checker) checkManager(m *manager) bool {
 	limiting, quotas := m.rateLimitFilters(), m.quotaFilters()
 	for _, f := range m.filters {
@@ -111,17 +111,17 @@ func (k *checker) checkManager(m *manager) bool {
 	return true
 }
 
-// checkRoute looks at what filters send on a route, and counts what they do not.
-// Behind says why no request comes to the route; empty if some may.
+// checkRoute checks what the filters send on a route and counts what they do not send. If behind is not empty, it is
+// the reason why no request reaches the route.
 func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *route, behind string) {
 	uncalled := cmp.Or(behind, r.noCallReason())
 	type fate struct {
 		at  *tree.Node
 		why string
-		// local says that a filter which asks no service makes use of it.
+		// local is true if a local rate limit filter uses the policy.
 		local bool
 	}
-	var fates []fate // of each element, whichever filter sends it
+	var fates []fate // one for each policy, whichever filter sends it
 	leases := map[string]*filter{}
 	for _, f := range limiting {
 		candidates, config := f.candidates(m.table, h, r)
@@ -164,7 +164,7 @@ func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *
 	}
 }
 
-// checkSent looks at an element of rate_limits that a filter sends.
+// checkSent checks a policy that a filter sends.
 func (k *checker) checkSent(m *manager, f *filter, domain string, p candidate) {
 	k.sentSome[domain] = true
 	reach := k.reachOf[sentPolicy{domain, p.node}]
@@ -178,7 +178,7 @@ func (k *checker) checkSent(m *manager, f *filter, domain string, p candidate) {
 	k.checkMaxWait(f, reach)
 }
 
-// checkDomain holds that a filter's domain has rules.
+// checkDomain checks that the domain of a filter has rules.
 func (k *checker) checkDomain(name string, at *tree.Node) {
 	if _, ok := k.domains[name]; ok {
 		return
@@ -190,8 +190,8 @@ func (k *checker) checkDomain(name string, at *tree.Node) {
 	}
 }
 
-// reportUnusedDomains holds that a filter asks about each domain of the rules. Where one asks about some, the others may be for
-// other Envoys.
+// reportUnusedDomains checks that a filter asks about each domain of the rules. If filters ask about some of them,
+// the others may belong to other Envoys.
 func (k *checker) reportUnusedDomains() {
 	names := k.set.Domains()
 	code, severity, of := Domain, rules.Error, "so that its rules limit nothing"

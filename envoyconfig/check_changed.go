@@ -8,16 +8,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Envoy makes the descriptors for the end of a stream from the request's headers as they are by then: the router has
-// changed them for the upstream.
+// Envoy builds end-of-stream descriptors from the request headers as the router has rewritten them for the upstream.
 
-// hostRewrites and pathRewrites are the fields of a route's action that change :authority and :path.
+// hostRewrites and pathRewrites are the RouteAction fields that change :authority and :path.
 var (
 	hostRewrites = []string{"host_rewrite_literal", "auto_host_rewrite", "host_rewrite_header", "host_rewrite_path_regex"}
 	pathRewrites = []string{"prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "path_rewrite"}
 )
 
-// checkChangedHeaders holds that what the descriptors for the end of a stream are made of is not changed by the route before.
+// checkChangedHeaders checks that the route does not change the headers that end-of-stream descriptors read.
 func (k *checker) checkChangedHeaders(p candidate, t *table, h *virtualHost, r *route) {
 	if !p.streamDone {
 		return
@@ -32,7 +31,7 @@ func (k *checker) checkChangedHeaders(p candidate, t *table, h *virtualHost, r *
 	}
 }
 
-// headers returns the headers that an action looks at, in lower case.
+// headers returns the headers that an action reads, in lower case.
 func (a *action) headers() []string {
 	switch a.kind {
 	case "request_headers":
@@ -44,7 +43,7 @@ func (a *action) headers() []string {
 	}
 }
 
-// headerChange returns the field that changes a header on a route, or a missing one.
+// headerChange returns the field of a route that changes the header, or missing.
 func headerChange(header string, t *table, h *virtualHost, r *route) *tree.Node {
 	fields := map[string][]string{":path": pathRewrites, ":authority": hostRewrites, "host": hostRewrites}[header]
 	for _, name := range fields {

@@ -10,16 +10,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// defaultTimeout is how long a filter waits that does not say.
+// defaultTimeout is Envoy's timeout for a filter without one.
 const defaultTimeout = 20 * time.Millisecond
 
-// leastTimeout is what a call over a quiet network does not take, and one on a busy node does now and then.
+// leastTimeout is the shortest timeout that is not reported: a busy node sometimes takes longer to answer.
 const leastTimeout = 5 * time.Millisecond
 
-// defaultRequests is how many calls a cluster lets be in flight that does not say.
+// defaultRequests is Envoy's default of max_requests, the number of concurrent calls to a cluster.
 const defaultRequests = 1024
 
-// checkFilter looks at an HTTP filter for itself.
+// checkFilter checks the settings of a rate limit filter.
 func (k *checker) checkFilter(f *filter) {
 	k.checkNewFields(f.config, newFilterFields)
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
@@ -34,7 +34,7 @@ func (k *checker) checkFilter(f *filter) {
 	k.checkService(f)
 }
 
-// checkService looks at how a filter, of HTTP or of connections, asks the service.
+// checkService checks how an HTTP or network filter calls the service.
 func (k *checker) checkService(f *filter) {
 	service := f.config.At("rate_limit_service", "grpc_service")
 	if at := f.config.Field("timeout"); !at.Exists() {
@@ -48,14 +48,14 @@ func (k *checker) checkService(f *filter) {
 		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, which a pause of a node outlasts, and then %s: set timeout: 0.25s", f.timeout(), f.unanswered())
 	}
 	if len(k.config.clusters) == 0 {
-		return // Envoy's configuration is not whole
+		return // the configuration is incomplete
 	}
 	if name := service.At("envoy_grpc", "cluster_name"); name.Exists() {
 		k.checkServiceCluster(name)
 	}
 }
 
-// unanswered describes how the filter treats a request or connection about which the service does not answer in time.
+// unanswered describes what the filter does if the service does not answer in time.
 func (f *filter) unanswered() string {
 	switch deny := f.config.Field("failure_mode_deny").Bool(false); {
 	case deny && f.typeName == api.NetworkRateLimit:
@@ -67,7 +67,7 @@ func (f *filter) unanswered() string {
 	}
 }
 
-// checkRequestType holds that a filter for internal requests has some.
+// checkRequestType checks that a filter for internal requests can see one.
 func (k *checker) checkRequestType(m *manager, f *filter) {
 	kind := f.config.Field("request_type")
 	switch {
@@ -79,13 +79,13 @@ func (k *checker) checkRequestType(m *manager, f *filter) {
 	}
 }
 
-// isNever reports whether a fraction is none, whatever the runtime says.
+// isNever reports whether a runtime fraction is always 0.
 func isNever(fraction *tree.Node) bool {
 	value := fraction.Field("default_value")
 	return value.Exists() && !fraction.Field("runtime_key").Exists() && value.Field("numerator").Uint(0) == 0
 }
 
-// timeout returns how long the filter waits; 0 is for ever.
+// timeout returns the filter's timeout; 0 means no timeout.
 func (f *filter) timeout() time.Duration {
 	at := f.config.Field("timeout")
 	if !at.Exists() {
@@ -98,7 +98,7 @@ func (f *filter) timeout() time.Duration {
 	return d
 }
 
-// checkMaxWait holds that replies that are held come within the filter's timeout.
+// checkMaxWait checks that held replies arrive within the filter's timeout.
 func (k *checker) checkMaxWait(f *filter, reach *descriptors.Reach) {
 	timeout := f.timeout()
 	for _, r := range reach.Rules {
@@ -114,7 +114,8 @@ func (k *checker) checkMaxWait(f *filter, reach *descriptors.Reach) {
 	}
 }
 
-// findServiceCluster returns the cluster of the service; nil if it is not in these files, or Envoy cannot ask it.
+// findServiceCluster returns the cluster of the service. It returns nil and reports the reason if the cluster is
+// missing or cannot carry gRPC.
 func (k *checker) findServiceCluster(name *tree.Node) *tree.Node {
 	n := k.config.clusters[name.Text]
 	switch {
@@ -122,7 +123,7 @@ func (k *checker) findServiceCluster(name *tree.Node) *tree.Node {
 		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s does not speak HTTP/2, which gRPC needs, so that every call fails: "+
 			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.Describe())
 		return nil
-	case n != nil, k.config.fragments != nil: // it may be one that Istio makes of a Service
+	case n != nil, k.config.fragments != nil: // Istio may generate it from a Service
 	case !k.config.allClusters:
 		k.report(Unknown, rules.Note, name.Pos(), "the cluster %s of the service is not in these files: give it, or the answer of /config_dump, too", name.Describe())
 	default:
@@ -131,7 +132,7 @@ func (k *checker) findServiceCluster(name *tree.Node) *tree.Node {
 	return n
 }
 
-// checkServiceCluster holds that Envoy can ask the service, and as often as it needs.
+// checkServiceCluster checks that the service's cluster is usable and allows enough concurrent calls.
 func (k *checker) checkServiceCluster(name *tree.Node) {
 	n := k.findServiceCluster(name)
 	if n == nil {
@@ -159,15 +160,15 @@ func (k *checker) checkServiceCluster(name *tree.Node) {
 	}
 }
 
-// protocolOptions returns how a cluster speaks HTTP, missing if it does not say.
+// protocolOptions returns the HttpProtocolOptions of a cluster, or missing.
 func protocolOptions(n *tree.Node) *tree.Node {
 	return n.Field("typed_extension_protocol_options").Value("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")
 }
 
-// speaksHTTP2 reports whether a cluster uses HTTP/2, always or where the other end offers it.
+// speaksHTTP2 reports whether a cluster uses HTTP/2, always or if the peer offers it.
 func speaksHTTP2(n *tree.Node) bool {
 	options := protocolOptions(n)
-	return n.Field("http2_protocol_options").Exists() || // as it was before Envoy 1.17
+	return n.Field("http2_protocol_options").Exists() || // before Envoy 1.17
 		options.At("explicit_http_config", "http2_protocol_options").Exists() ||
 		options.Field("auto_config").Exists() || options.Field("use_downstream_protocol_config").Exists()
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// reportNoFilter says why there is no filter to look at. That is wrong only where nothing is missing in these files.
+// reportNoFilter reports why there is no filter to check. It is an error only if the files are complete.
 func (k *checker) reportNoFilter() {
 	c := k.config
 	switch {
@@ -33,7 +33,7 @@ func (k *checker) reportNoFilter() {
 	}
 }
 
-// discoveredFilter returns a rate limit filter whose configuration is not here; nil if there is none.
+// discoveredFilter returns a rate limit filter whose configuration comes by ECDS; nil if there is none.
 func (k *checker) discoveredFilter() *filter {
 	for _, m := range k.config.managers {
 		if i := slices.IndexFunc(m.filters, (*filter).isDiscovered); i >= 0 {
@@ -43,7 +43,8 @@ func (k *checker) discoveredFilter() *filter {
 	return nil
 }
 
-// checkWithoutFilter looks at rate_limits whose filter is in none of the files, as if one asked about each domain of the rules.
+// checkWithoutFilter checks policies whose filter is in none of the files, as if a filter asked about each domain of
+// the rules.
 func (k *checker) checkWithoutFilter() {
 	sent := false
 	look := func(m *manager, domains []string, policies []*policy) {
@@ -71,7 +72,7 @@ func (k *checker) checkWithoutFilter() {
 	}
 	for _, m := range slices.DeleteFunc(slices.Clone(k.config.managers), func(m *manager) bool { return !m.fragments }) {
 		if slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit }) {
-			return // it stands behind the router, which is an error already
+			return // it is behind the router, which is reported already
 		}
 		perRoute(m, m.table.node)
 		for _, h := range m.table.hosts {
@@ -93,7 +94,7 @@ func (k *checker) checkWithoutFilter() {
 	}
 }
 
-// checkPolicyWithoutFilter holds that a rule of one of the domains can match what an element of rate_limits makes.
+// checkPolicyWithoutFilter checks that a rule of one of the domains can match the policy.
 func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *policy) {
 	k.checkActions(m, nil, candidate{policy: p, own: true})
 	forms, known := p.forms()

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
+// countRoute counts a route that sends the policy at the given node, or does not send it for the reason why.
 func (k *checker) countRoute(at *tree.Node, r *route, why string) {
 	t := k.tallies[at]
 	if t == nil {
@@ -26,8 +27,8 @@ func (k *checker) countRoute(at *tree.Node, r *route, why string) {
 	}
 }
 
-// reportNeverSent reports the elements of rate_limits that some routes do not send, which may be on
-// purpose, or that none does, and filters for which there are none.
+// reportNeverSent reports policies that no route sends or, as a note, that some routes do not send, and filters
+// without policies.
 func (k *checker) reportNeverSent() {
 	unsent := false
 	for at, t := range k.tallies {
@@ -57,8 +58,8 @@ func (k *checker) reportNeverSent() {
 	}
 }
 
-// countDomain takes note of a route to which the domain of a RateLimitPerRoute applies. why is the reason for which no
-// request is sent anywhere from the route; empty if some may be.
+// countDomain counts a route to which the domain of a RateLimitPerRoute applies. why is the reason why no request is
+// sent from the route, empty if requests may be sent.
 func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why string) {
 	t := k.routeDomains[domain]
 	if t == nil {
@@ -70,8 +71,8 @@ func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why strin
 	}
 }
 
-// reportUnusedRouteDomains warns of domains of a RateLimitPerRoute for whose routes the filter never asks. A domain about which
-// nothing asks at all is an error already, except where an unsent element of rate_limits may be meant for it.
+// reportUnusedRouteDomains warns about domains of a RateLimitPerRoute on routes where the filter never asks. Domains
+// to which nothing is sent at all are reported as errors elsewhere, unless an unsent policy may be meant for them.
 func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	for at, t := range k.routeDomains {
 		if t.sending == 0 && (unsent || k.sentSome[at.Text]) {
@@ -80,7 +81,7 @@ func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	}
 }
 
-// reportHidden warns of routes that have rate_limits of their own, and so leave out those of their virtual host that others send.
+// reportHidden warns about routes whose own rate_limits hide those of the virtual host that other routes send.
 func (k *checker) reportHidden() {
 	type hides struct{ list, of *tree.Node }
 	var all []hides

@@ -15,9 +15,9 @@ import (
 
 func quote(s string) string { return strconv.Quote(rules.Shorten(s)) }
 
-// quotaTrap is a part of a bucket's settings that does another thing in Envoy 1.40 than it says.
+// quotaTrap is a bucket setting that Envoy 1.40 does not implement as documented.
 type quotaTrap struct {
-	path     string // by its fields
+	path     string // field names joined by dots
 	matches  func(at *tree.Node) bool
 	severity rules.Severity
 	message  string
@@ -51,7 +51,7 @@ var quotaTraps = []quotaTrap{
 	{"reporting_interval", func(at *tree.Node) bool { return seconds(at) != 5*time.Second }, rules.Warning, "Envoy 1.40 reports every 5 s whatever this says: write 5s"},
 }
 
-// seconds is a duration of whole and parts of seconds, 0 if there is none.
+// seconds parses a duration; 0 if there is none.
 func seconds(at *tree.Node) time.Duration {
 	d, err := time.ParseDuration(at.Text)
 	if err != nil {
@@ -66,13 +66,13 @@ func lacksTimeout(at *tree.Node) bool {
 	return at.Field("fallback_rate_limit").Exists() && seconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
 }
 
-// quotaSource says what an id gets of an input of a tree of matchers. Others are no inputs.
-var quotaInputs = map[string]bool{ // whether there is a value before a request is answered
+// quotaInputs are the matcher inputs that Envoy supports, and whether they have a text value before the response.
+var quotaInputs = map[string]bool{
 	api.HeaderInput: true, api.QueryInput: true, api.AddressInput: true, api.DirectInput: true,
 	"envoy.type.matcher.v3.HttpRequestTrailerMatchInput": false, "envoy.type.matcher.v3.HttpResponseHeaderMatchInput": false,
 	"envoy.type.matcher.v3.HttpResponseTrailerMatchInput": false, "envoy.type.matcher.v3.HttpResponseLocalReplyMatchInput": false,
 	"envoy.type.matcher.v3.HttpResponseStatusCodeMatchInput": false, "envoy.type.matcher.v3.HttpResponseStatusCodeClassMatchInput": false,
-	"xds.type.matcher.v3.HttpAttributesCelMatchInput": false, // it is no text
+	"xds.type.matcher.v3.HttpAttributesCelMatchInput": false, // not a text
 	networkInput + "DestinationIPInput":               true, networkInput + "DestinationPortInput": true, networkInput + "SourcePortInput": true,
 	networkInput + "SourceTypeInput": true, networkInput + "ServerNameInput": true, networkInput + "FilterStateInput": true,
 	networkInput + "DynamicMetadataInput": true, networkInput + "NetworkNamespaceInput": true,
@@ -84,13 +84,13 @@ var quotaInputs = map[string]bool{ // whether there is a value before a request 
 
 const networkInput = "envoy.extensions.matching.common_inputs.network.v3."
 
-// checkQuotaFilter looks at a filter of the rate limit quota service.
+// checkQuotaFilter checks a filter of the rate limit quota service.
 func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 	domain := f.domain()
 	k.checkDomain(domain, f.config.Field("domain"))
 	k.fragmentDomains[domain] = k.fragmentDomains[domain] || m.fragments
 	k.quotaDomains[domain] = true
-	k.sentSome[domain] = k.sentSome[domain] || !m.fragments // of parts, the filter of the rate limit service may be elsewhere
+	k.sentSome[domain] = k.sentSome[domain] || !m.fragments // with fragments, the rate limit filter may be elsewhere
 	if name := f.config.At("rlqs_server", "envoy_grpc", "cluster_name"); name.Exists() && len(k.config.clusters) > 0 {
 		k.findServiceCluster(name)
 	}
@@ -112,7 +112,7 @@ func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 	}
 }
 
-// checkBucket looks at what leads to a bucket.
+// checkBucket checks the settings and the ID of a bucket.
 func (k *checker) checkBucket(domain string, b *bucket) {
 	if !b.isBucket {
 		k.report(NeverAsked, rules.Error, b.settings.Pos(), "the action is no %s, so that it leads to no bucket", api.QuotaBucket)
@@ -138,7 +138,7 @@ func (k *checker) checkBucket(domain string, b *bucket) {
 	}
 }
 
-// checkIDEntry looks at where an entry of an id gets its value.
+// checkIDEntry checks the source of an ID entry's value.
 func (k *checker) checkIDEntry(b *bucket, entry *tree.Node) {
 	input := entry.Field("custom_value")
 	typeName, name := inputSource(input)
@@ -161,7 +161,7 @@ func (k *checker) checkIDEntry(b *bucket, entry *tree.Node) {
 	}
 }
 
-// checkBucketRules holds that a rule with quota matches ids of a form.
+// checkBucketRules checks that a rule with quota matches the bucket IDs of the given form.
 func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *tree.Node) {
 	reach := k.set.Reach(domain, forms)
 	var with, without []*descriptors.Rule
@@ -198,13 +198,14 @@ func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *
 	}
 }
 
-// ruleCall is an element of rate_limits that can lead to a rule with quota, and whether it can lead to others.
+// ruleCall is a policy that can match a rule with quota; others is true if it can match other rules, too.
 type ruleCall struct {
 	at     *tree.Node
 	others bool
 }
 
-// checkQuotaRules holds that a quota filter has a bucket for each rule with quota, and that none of them is asked for, too.
+// checkQuotaRules checks that each rule with quota has a bucket in a quota filter, and that the rate limit service is
+// not asked for it.
 func (k *checker) checkQuotaRules() {
 	for _, l := range k.set.Limits {
 		r := l.Rule
@@ -230,7 +231,7 @@ func (k *checker) checkQuotaRules() {
 	}
 }
 
-// checkQuotaOverrides holds that no route has a configuration of its own for a quota filter.
+// checkQuotaOverrides checks that no route has per-route configuration for a quota filter.
 func (k *checker) checkQuotaOverrides() {
 	for _, at := range k.config.overrides {
 		k.report(Quota, rules.Error, at.Pos(), "the quota filter takes no configuration for a route, and Envoy 1.40 refuses to start with one: remove it; buckets for routes are a matter of bucket_matchers, say by :path. "+

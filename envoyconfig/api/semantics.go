@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// semantics are the rules that Envoy has only in its code, by message.
+// semantics are the rules that exist only in Envoy's code, by message.
 var semantics = map[string]func(j *Validator, n *tree.Node){
 	RateLimit:         combine(validateOwnPolicies, validateHeaders),
 	RateLimitPerRoute: validateOwnPolicies,
@@ -70,7 +70,7 @@ var semantics = map[string]func(j *Validator, n *tree.Node){
 	"xds.core.v3.CidrRange":                            validateAddress("address_prefix"),
 }
 
-// combine has each of several rules judge a message.
+// combine returns a rule that applies each of the given rules.
 func combine(each ...func(j *Validator, n *tree.Node)) func(j *Validator, n *tree.Node) {
 	return func(j *Validator, n *tree.Node) {
 		for _, judge := range each {
@@ -79,14 +79,14 @@ func combine(each ...func(j *Validator, n *tree.Node)) func(j *Validator, n *tre
 	}
 }
 
-// requireAtMostOne rejects more than one of fields.
+// requireAtMostOne rejects a message with more than one of the fields.
 func (j *Validator) requireAtMostOne(n *tree.Node, fields ...string) {
 	if there := j.presentFields(n, fields); len(there) > 1 {
 		j.Reject(n, "Envoy takes %s alone: leave out all but one", strings.Join(there, " or "))
 	}
 }
 
-// requireExactlyOne rejects none, and more than one, of fields.
+// requireExactlyOne rejects a message with none or more than one of the fields.
 func requireExactlyOne(fields ...string) func(j *Validator, n *tree.Node) {
 	return func(j *Validator, n *tree.Node) {
 		j.requireAtMostOne(n, fields...)
@@ -96,7 +96,7 @@ func requireExactlyOne(fields ...string) func(j *Validator, n *tree.Node) {
 	}
 }
 
-// presentFields returns those of fields that are set.
+// presentFields returns the fields that are set.
 func (j *Validator) presentFields(n *tree.Node, fields []string) []string {
 	return slices.DeleteFunc(slices.Clone(fields), func(field string) bool {
 		at := n.Field(field)
@@ -104,7 +104,7 @@ func (j *Validator) presentFields(n *tree.Node, fields []string) []string {
 	})
 }
 
-// rejectDuplicates rejects elements of a list that have the same text in a field. Normal returns the text that is compared.
+// rejectDuplicates rejects elements of a list that have the same text in a field after normal is applied.
 func (j *Validator) rejectDuplicates(list *tree.Node, normal func(string) string, field string) {
 	seen := map[string]bool{}
 	for n := range list.Elements() {
@@ -119,7 +119,7 @@ func (j *Validator) rejectDuplicates(list *tree.Node, normal func(string) string
 
 func identity(text string) string { return text }
 
-// validateOwnPolicies judges the rate_limits of a filter, which have no stages.
+// validateOwnPolicies validates the rate_limits of a filter, which cannot have stages.
 func validateOwnPolicies(j *Validator, n *tree.Node) {
 	for element := range n.Field("rate_limits").Elements() {
 		j.requireAtMostOne(element.Field("hits_addend"), "number", "format")
@@ -152,7 +152,7 @@ func validateHeaderToMetadata(j *Validator, n *tree.Node) {
 	}
 }
 
-// validateDomains rejects a domain that stands twice in a table.
+// validateDomains rejects duplicate domains in a route configuration.
 func validateDomains(j *Validator, n *tree.Node) {
 	seen := map[string]bool{}
 	for host := range n.Field("virtual_hosts").Elements() {
@@ -166,7 +166,7 @@ func validateDomains(j *Validator, n *tree.Node) {
 	}
 }
 
-// validateWeights rejects weights that add up to nothing or too much.
+// validateWeights rejects weights whose sum is 0 or does not fit into 32 bits.
 func validateWeights(j *Validator, n *tree.Node) {
 	sum := uint64(0)
 	for cluster := range n.Field("clusters").Elements() {
@@ -181,7 +181,7 @@ func validateWeights(j *Validator, n *tree.Node) {
 	}
 }
 
-// validateHeaders judges the headers that a route, or a part of one, adds and removes.
+// validateHeaders validates the headers that a route, or a part of one, adds and removes.
 func validateHeaders(j *Validator, n *tree.Node) {
 	for _, list := range []string{"request_headers_to_add", "response_headers_to_add"} {
 		for option := range n.Field(list).Elements() {
@@ -202,13 +202,13 @@ func (j *Validator) validateChangedHeader(at *tree.Node) {
 }
 
 const (
-	// commandPattern is a command of a format string.
+	// commandPattern matches a command of a format string.
 	commandPattern = `(?s)^%[A-Z0-9_]+(\(.*?\))?(:[0-9]+)?%`
-	// parameterPattern are commands that name a header or the like in brackets.
+	// parameterPattern matches commands that require a parameter, such as the name of a header.
 	parameterPattern = `^%(REQ|RESP|TRAILER|QUERY_PARAM|COMMON_DURATION|ENVIRONMENT)(:[0-9]+)?%$`
 )
 
-// validateFormat rejects a text that Envoy cannot read as a format string.
+// validateFormat rejects a text that is not a valid format string.
 func (j *Validator) validateFormat(at *tree.Node) {
 	for text := at.Text; ; {
 		i := strings.IndexByte(text, '%')
@@ -230,14 +230,14 @@ func (j *Validator) validateFormat(at *tree.Node) {
 	}
 }
 
-// rejectV2 rejects the v2 API.
+// rejectV2 rejects transport_api_version V2.
 func rejectV2(j *Validator, n *tree.Node) {
 	if at := n.Field("transport_api_version"); strings.EqualFold(at.Text, "V2") || at.Text == "1" {
 		j.Reject(at, "%s: found %s, want AUTO or V3", at.Name, at.Describe())
 	}
 }
 
-// validateRegex rejects what RE2 cannot read. It has \C, which Go lacks.
+// validateRegex rejects expressions that RE2 cannot compile. RE2 supports \C, which Go does not.
 func validateRegex(j *Validator, n *tree.Node) {
 	at := n.Field("regex")
 	if _, err := syntax.Parse(at.Text, syntax.Perl); err != nil && !strings.Contains(at.Text, `\C`) {
@@ -245,7 +245,7 @@ func validateRegex(j *Validator, n *tree.Node) {
 	}
 }
 
-// validateAddress rejects what is not an IP address.
+// validateAddress rejects values that are not IP addresses.
 func validateAddress(field string) func(j *Validator, n *tree.Node) {
 	return func(j *Validator, n *tree.Node) {
 		if at := n.Field(field); at.Exists() && at.Text != "" && !isAddress(at) {

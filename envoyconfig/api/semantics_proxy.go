@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// validateManager judges what a connection manager has together, and the order of its filters.
+// validateManager validates combinations of a connection manager's fields and the order of its filters.
 func validateManager(j *Validator, n *tree.Node) {
 	if n.Field("use_remote_address").Bool(false) && len(n.Field("original_ip_detection_extensions").Nodes) > 0 {
 		j.Reject(n, "Envoy takes use_remote_address or original_ip_detection_extensions alone: leave out all but one")
@@ -24,14 +24,15 @@ func validateManager(j *Validator, n *tree.Node) {
 	}
 }
 
-// The packages of kinds of extensions.
+// Prefixes of the message names of extensions.
 const (
 	httpFilters      = "envoy.extensions.filters.http."
 	networkFilters   = "envoy.extensions.filters.network."
 	transportSockets = "envoy.extensions.transport_sockets."
 )
 
-// validateExtension judges the typed_config of an extension whose kind has the given package. Types of other makers may be of any.
+// validateExtension validates the typed_config of an extension whose message names have the prefix kind. Third-party
+// types can have any name.
 func validateExtension(kind string) func(j *Validator, n *tree.Node) {
 	return func(j *Validator, n *tree.Node) {
 		typed := n.Field("typed_config")
@@ -44,7 +45,7 @@ func validateExtension(kind string) func(j *Validator, n *tree.Node) {
 	}
 }
 
-// lastNetworkFilters are to be the last of a filter chain, and passingNetworkFilters are not to be.
+// terminalNetworkFilters must be last in a filter chain; nonTerminalNetworkFilters must not be.
 var (
 	terminalNetworkFilters = []string{
 		ConnectionManager, networkFilters + "tcp_proxy.v3.TcpProxy", networkFilters + "redis_proxy.v3.RedisProxy", networkFilters + "thrift_proxy.v3.ThriftProxy",
@@ -57,7 +58,7 @@ var (
 	}
 )
 
-// validateNetworkFilterOrder judges the order of the filters of a chain.
+// validateNetworkFilterOrder validates the order of a chain's filters.
 func (j *Validator) validateNetworkFilterOrder(list *tree.Node) {
 	for i := range list.Nodes {
 		last := i == len(list.Nodes)-1
@@ -70,10 +71,10 @@ func (j *Validator) validateNetworkFilterOrder(list *tree.Node) {
 	}
 }
 
-// unavailableFilters are in the API of Envoy, but not in its releases.
+// unavailableFilters are in Envoy's API but not in its releases.
 var unavailableFilters = []string{httpFilters + "gzip.v3.Gzip", httpFilters + "kill_request.v3.KillRequest"}
 
-// isTerminal reports whether a filter is to be the last one. Few are; the type of a filter that is found elsewhere is unknown.
+// isTerminal reports whether a filter must be the last one of http_filters.
 func isTerminal(typeName string, config *tree.Node) bool {
 	switch typeName {
 	case Router, httpFilters + "mcp_router.v3.McpRouter":
@@ -85,8 +86,8 @@ func isTerminal(typeName string, config *tree.Node) bool {
 	}
 }
 
-// validateHTTPFilterOrder judges the order of a list of HTTP filters: the last one is the router, or another one that is terminal.
-// Excerpts may leave it out.
+// validateHTTPFilterOrder validates the order of HTTP filters: the last one must be the router or another terminal
+// filter. Excerpts may leave it out.
 func (j *Validator) validateHTTPFilterOrder(list *tree.Node) {
 	for i := range list.Nodes {
 		n := &list.Nodes[i]
@@ -104,18 +105,18 @@ func (j *Validator) validateHTTPFilterOrder(list *tree.Node) {
 	}
 }
 
-// isEnvoyMessage reports whether the message is in the schema, and not of another maker.
+// isEnvoyMessage reports whether the message is in the schema and not third-party.
 func isEnvoyMessage(typeName string) bool {
 	return strings.HasPrefix(typeName, "envoy.") && messages.get(typeName) != nil
 }
 
-// isHTTPFilter reports whether the package of a message is one of HTTP filters.
+// isHTTPFilter reports whether a message is in a package of HTTP filters.
 func isHTTPFilter(typeName string) bool {
 	return strings.HasPrefix(typeName, httpFilters) || strings.HasPrefix(typeName, "envoy.extensions.common.matching.")
 }
 
-// validateHTTPFilter rejects an HTTP filter without typed_config, whose @type selects the filter, and one whose @type is
-// not an HTTP filter. A filter that is_optional may lack typed_config, since Envoy ignores it then; a disabled one may not.
+// validateHTTPFilter rejects an HTTP filter without typed_config, or whose @type is not an HTTP filter. Envoy ignores
+// such a filter if it is_optional, but not if it is disabled.
 func validateHTTPFilter(j *Validator, n *tree.Node) {
 	typed, name := n.Field("typed_config"), n.Field("name")
 	typeName, _ := typed.Typed()
@@ -134,7 +135,7 @@ func validateHTTPFilter(j *Validator, n *tree.Node) {
 	}
 }
 
-// validatePerRoute rejects the message of a filter for a route where the filter has another message for that.
+// validatePerRoute rejects the message of a filter in typed_per_filter_config if the filter has a PerRoute message.
 func (j *Validator) validatePerRoute(n *tree.Node) {
 	for f := range n.Field("typed_per_filter_config").Fields() {
 		if typeName, _ := f.Typed(); messages.get(typeName+"PerRoute") != nil {
@@ -143,7 +144,7 @@ func (j *Validator) validatePerRoute(n *tree.Node) {
 	}
 }
 
-// validateListener judges the address and the chains of a listener.
+// validateListener validates the address and the filter chains of a listener.
 func validateListener(j *Validator, n *tree.Node) {
 	socket := n.At("address", "socket_address")
 	if at := socket.Field("address"); at.Exists() && at.Text != "" && !isAddress(at) && !socket.Field("resolver_name").Exists() {
@@ -174,7 +175,7 @@ func validateListener(j *Validator, n *tree.Node) {
 	}
 }
 
-// validateServerNames rejects names with an asterisk in other places than the beginning.
+// validateServerNames rejects wildcards anywhere but at the start of a name.
 func validateServerNames(j *Validator, n *tree.Node) {
 	for at := range n.Field("server_names").Elements() {
 		if strings.Contains(strings.TrimPrefix(at.Text, "*."), "*") && at.Text != "*" {
@@ -183,7 +184,7 @@ func validateServerNames(j *Validator, n *tree.Node) {
 	}
 }
 
-// validateBootstrap rejects clusters and layers of one name.
+// validateBootstrap rejects duplicate names of clusters and runtime layers.
 func validateBootstrap(j *Validator, n *tree.Node) {
 	j.rejectDuplicates(n.At("static_resources", "clusters"), identity, "name")
 	layers := n.At("layered_runtime", "layers")
@@ -198,7 +199,7 @@ func validateBootstrap(j *Validator, n *tree.Node) {
 	}
 }
 
-// validateCluster judges what the type of a cluster needs.
+// validateCluster validates the fields that depend on the type of a cluster.
 func validateCluster(j *Validator, n *tree.Node) {
 	kind := n.Field("type").Enum("STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST")
 	if typed := n.Field("type").Exists(); !n.Field("cluster_type").Exists() && (typed || !j.partial) {
@@ -223,7 +224,7 @@ func validateCluster(j *Validator, n *tree.Node) {
 	}
 }
 
-// validateEndpoints rejects the names of hosts in a cluster that does not look them up.
+// validateEndpoints rejects host names in a cluster of type STATIC.
 func (j *Validator) validateEndpoints(n *tree.Node, kind string) {
 	if kind != "STATIC" {
 		return
@@ -242,7 +243,7 @@ func (j *Validator) validateEndpoints(n *tree.Node, kind string) {
 	}
 }
 
-// validateStatuses judges ranges of statuses.
+// validateStatuses validates ranges of HTTP statuses.
 func validateStatuses(j *Validator, n *tree.Node) {
 	for _, list := range []string{"expected_statuses", "retriable_statuses"} {
 		for at := range n.Field(list).Elements() {
@@ -253,7 +254,7 @@ func validateStatuses(j *Validator, n *tree.Node) {
 	}
 }
 
-// validateConfigSource judges how resources are asked for.
+// validateConfigSource validates the settings of an api_config_source.
 func validateConfigSource(j *Validator, n *tree.Node) {
 	source := n.Field("api_config_source")
 	kind := source.Field("api_type").Enum("DEPRECATED_AND_UNAVAILABLE_DO_NOT_USE", "REST", "GRPC")

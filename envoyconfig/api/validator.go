@@ -10,48 +10,48 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// A FaultError is a place at which a configuration differs from Envoy's API.
+// ValidationError is a part of a configuration that Envoy rejects or that its API does not have.
 type ValidationError struct {
 	Pos     rules.Pos
 	Message string
 }
 
-// Error returns the fault as file:line:column: message.
+// Error formats the error as file:line:column: message.
 func (f *ValidationError) Error() string { return fmt.Sprintf("%v: %s", f.Pos, f.Message) }
 
-// Validator finds what Envoy rejects. Its zero value is ready to use.
+// Validator collects what Envoy would reject. Its zero value is ready to use.
 type Validator struct {
-	// Errors is what Envoy rejects. It is complete after Conclude.
+	// Errors are the problems for which Envoy rejects the configuration. They are complete after Finish.
 	Errors []error
-	// Unknown are the fields and types that are not in the schema, but may be known to the Envoy that wrote a dump.
+	// Unknown are fields and types that are not in the schema but may exist in the release that wrote a dump.
 	Unknown []*ValidationError
-	// Running is set while the dump of a running Envoy is judged. That Envoy has accepted it, so only values that cannot
-	// be read are wrong.
+	// Running is set while the dump of a running Envoy is validated. Since that Envoy accepted it, only values that
+	// cannot be parsed are errors.
 	Running bool
-	// Strict is set while values are judged that istiod reads, which takes no single value for a list of it.
+	// Strict is set for values parsed by istiod, which does not accept a single value in place of a list.
 	Strict bool
-	// strange are fields that the newest release does not have, deprecated those that it
-	// rejects unless the runtime allows them, and lacking those that are missing outside of rate limits.
+	// unknown are fields that the newest release does not have, deprecated are fields that it rejects unless the
+	// runtime allows them, and missing are required fields of messages unrelated to rate limits.
 	unknown, deprecated, missing []*ValidationError
-	// partial is true while a part of a message is judged.
+	// partial is true while a partial message is validated.
 	partial bool
 }
 
-// Validate judges a message, by its name, before it is read. A message that is not known may be any object.
+// Validate validates a message of the given type before it is read. A message of an unknown type can be any object.
 func (j *Validator) Validate(n *tree.Node, message string) {
 	j.validateMessage(n, message, "")
 }
 
-// ValidatePart judges a part of a message, which may lack what Envoy needs.
+// ValidatePart validates a partial message, which may lack required fields.
 func (j *Validator) ValidatePart(n *tree.Node, message string) {
 	j.partial = true
 	j.Validate(n, message)
 	j.partial = false
 }
 
-// Finish completes Wrong and Newer. An unknown field is wrong unless an Envoy of another release wrote the dump; a
-// deprecated one is unless a running Envoy wrote it or the runtime allows it. A field that is missing outside of rate
-// limits is wrong in a whole configuration only: excerpts leave out what does not matter.
+// Finish completes Errors and Unknown. An unknown field is an error unless an Envoy of another release wrote the
+// dump; a deprecated field is an error unless a running Envoy wrote it or the runtime allows it. A field missing
+// outside of rate limits is an error only if the configuration is complete, because excerpts leave such fields out.
 func (j *Validator) Finish(dump Release, allowsDeprecated, whole bool) {
 	if dump == 0 || dump == schemaRelease {
 		j.addErrors(j.unknown)
@@ -72,14 +72,14 @@ func (j *Validator) addErrors(faults []*ValidationError) {
 	}
 }
 
-// Reject adds something that Envoy rejects, unless a running one has accepted it.
+// Reject adds an error unless a running Envoy has accepted the configuration.
 func (j *Validator) Reject(n *tree.Node, format string, args ...any) {
 	if !j.Running {
 		j.Errors = append(j.Errors, errorAt(n, format, args...))
 	}
 }
 
-// rejectIfComplete adds something that Envoy rejects in a whole configuration. Excerpts may leave out what makes it right.
+// rejectIfComplete adds an error that counts only in a complete configuration.
 func (j *Validator) rejectIfComplete(n *tree.Node, format string, args ...any) {
 	if !j.Running {
 		j.missing = append(j.missing, errorAt(n, format, args...))
@@ -90,7 +90,7 @@ func errorAt(n *tree.Node, format string, args ...any) *ValidationError {
 	return &ValidationError{n.Pos(), fmt.Sprintf(format, args...)}
 }
 
-// reportWrongKind adds a value that is of another kind than its field, which no Envoy takes.
+// reportWrongKind adds an error for a value that no Envoy can parse because it has another kind than the field.
 func (j *Validator) reportWrongKind(n *tree.Node, label, want string) {
 	hint := ""
 	if n.Kind == tree.Boolean && tree.IsYAML11Bool(n.Text) {
@@ -99,7 +99,7 @@ func (j *Validator) reportWrongKind(n *tree.Node, label, want string) {
 	j.Errors = append(j.Errors, errorAt(n, "%sfound %s, want %s%s", label, n.Describe(), want, hint))
 }
 
-// validateMessage judges an object. The label precedes what is said of the object itself.
+// validateMessage validates an object. label is the prefix of messages about the object itself.
 func (j *Validator) validateMessage(n *tree.Node, name, label string) {
 	if n.Kind == tree.Absent || n.Kind == tree.Null {
 		return
@@ -139,7 +139,7 @@ func (j *Validator) validateMessage(n *tree.Node, name, label string) {
 	}
 }
 
-// validateOneofs judges how many fields of each oneof are set.
+// validateOneofs checks that at most one field of each oneof is set, and one of each required oneof.
 func (j *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tree.Node, label string, strangers bool) {
 	members := map[string][]string{}
 	for _, f := range m.fields {
@@ -170,7 +170,7 @@ func (j *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tre
 	}
 }
 
-// reportMissingField adds a field that is missing or empty.
+// reportMissingField reports a required field that is missing or empty.
 func (j *Validator) reportMissingField(n *tree.Node, m *message, f *field, label string) {
 	if j.partial {
 		return
@@ -185,7 +185,7 @@ func (j *Validator) reportMissingField(n *tree.Node, m *message, f *field, label
 	j.reportMissing(n, m, text)
 }
 
-// reportMissing adds what a message needs.
+// reportMissing reports something that a message requires.
 func (j *Validator) reportMissing(n *tree.Node, m *message, text string) {
 	switch {
 	case j.Running:
@@ -196,8 +196,8 @@ func (j *Validator) reportMissing(n *tree.Node, m *message, text string) {
 	}
 }
 
-// rateLimitMessages are the beginnings of the names of messages that are about rate limits. An excerpt of a configuration has
-// these whole.
+// rateLimitMessages are the name prefixes of messages related to rate limits. Even excerpts of a configuration
+// contain these completely.
 var rateLimitMessages = []string{
 	"envoy.config.route.v3.RateLimit", "envoy.config.route.v3.HeaderMatcher", "envoy.config.route.v3.QueryParameterMatcher", "envoy.type.matcher.", "envoy.type.metadata.",
 	"envoy.extensions.filters.http.ratelimit.", "envoy.extensions.filters.network.ratelimit.", "envoy.extensions.filters.http.rate_limit_quota.", "envoy.config.ratelimit.",
@@ -205,7 +205,7 @@ var rateLimitMessages = []string{
 	httpFilter, "envoy.config.core.v3.ExtensionConfigSource",
 }
 
-// reportUnknownField notes a field that Envoy does not have.
+// reportUnknownField reports a field that Envoy does not have.
 func (j *Validator) reportUnknownField(n *tree.Node, m *message) {
 	if j.Running {
 		return
@@ -228,7 +228,7 @@ func (j *Validator) reportUnknownField(n *tree.Node, m *message) {
 	j.unknown = append(j.unknown, errorAt(n, "Envoy %v has no field %s here, and rejects it: leave it out%s", schemaRelease, rules.Shorten(n.Name), hint))
 }
 
-// misplacedFields says for some fields that Envoy does not have where to put them.
+// misplacedFields maps fields that Envoy does not have to the place where they belong.
 var misplacedFields = map[string]string{
 	Bootstrap + ".rate_limit_service": "into the rate limit filter: here it was of the v2 API",
 	RouteTable + ".rate_limits":       "into a virtual host or a route",
@@ -237,7 +237,7 @@ var misplacedFields = map[string]string{
 	Cluster + ".hosts":                "into load_assignment, as endpoints: hosts was of the v2 API",
 }
 
-// validateField judges the value of a field.
+// validateField validates the value of a field.
 func (j *Validator) validateField(n *tree.Node, f *field) {
 	label := n.Name + ": "
 	if f.deprecated {
@@ -265,17 +265,17 @@ func (j *Validator) validateField(n *tree.Node, f *field) {
 			}
 		}
 		j.validateRules(n, f, f.rules, label)
-	case isEmpty(n): // judged with the fields that are missing
+	case isEmpty(n): // reported as a missing field
 		j.validateValue(n, f, nil, label)
 	default:
 		j.validateValue(n, f, f.rules, label)
 	}
 }
 
-// validateList judges a list.
+// validateList validates a list.
 func (j *Validator) validateList(n *tree.Node, f *field, label string) {
 	if n.Kind != tree.List {
-		// Envoy takes a single value for a list of it.
+		// Envoy accepts a single value in place of a list.
 		if j.Strict || !f.accepts(n) {
 			j.reportWrongKind(n, label, "a list of "+f.noun().many)
 			return
@@ -291,7 +291,7 @@ func (j *Validator) validateList(n *tree.Node, f *field, label string) {
 	}
 }
 
-// validateValue judges one value of a field.
+// validateValue validates one value of a field.
 func (j *Validator) validateValue(n *tree.Node, f *field, constraints []rule, label string) {
 	if n.Kind == tree.Null {
 		return
@@ -322,7 +322,7 @@ func (j *Validator) validateValue(n *tree.Node, f *field, constraints []rule, la
 	}
 }
 
-// validateRules judges whether a value meets the rules of its field.
+// validateRules checks a value against the validation rules of its field.
 func (j *Validator) validateRules(n *tree.Node, f *field, constraints []rule, label string) {
 	unmet, ok := firstUnmet(n, constraints)
 	if !ok {
@@ -341,7 +341,7 @@ func (j *Validator) validateRules(n *tree.Node, f *field, constraints []rule, la
 	j.Reject(n, "%sfound %s, want %s", label, n.Describe(), want)
 }
 
-// validateAny judges an object whose @type names its message.
+// validateAny validates an object whose @type names its message.
 func (j *Validator) validateAny(n *tree.Node, label string) {
 	typeName, inner := n.Typed()
 	if inner != n && inner.Exists() && inner.Kind != tree.Object {
@@ -360,7 +360,8 @@ func (j *Validator) validateAny(n *tree.Node, label string) {
 	j.validateMessage(inner, typeName, label)
 }
 
-// reportUnknownType notes a message that is not in the schema, although its package is. Others may be of another maker.
+// reportUnknownType reports a message that is not in the schema although its package is. Messages of other packages
+// may be third-party.
 func (j *Validator) reportUnknownType(n *tree.Node, typeName string) {
 	const misspelt = 3 // letters
 	if j.Running || !strings.HasPrefix(typeName, "envoy.") {
