@@ -73,7 +73,7 @@ func maskedRemoteAddress(a *action) {
 func sourceCluster(a *action) {
 	a.value = func(x *exchange) outcome {
 		if !x.nodeCluster.Exists() {
-			return outcome{unknown: "there is no node.cluster, so that --service-cluster may say it"}
+			return outcome{unknown: "there is no node.cluster, so --service-cluster may say it"}
 		}
 		return outcome{value: x.nodeCluster.Text, present: true}
 	}

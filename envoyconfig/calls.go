@@ -146,7 +146,7 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	case len(found) == 0 && r.Listener != "":
 		return nil, fmt.Errorf("no listener %q with a rate limit filter for requests is in these files", r.Listener)
 	case len(found) == 0:
-		return nil, errors.New("no listener with a rate limit filter is in these files, so that Envoy never asks")
+		return nil, errors.New("no listener with a rate limit filter is in these files, so Envoy never asks")
 	case r.Listener == "":
 		return nil, fmt.Errorf("several listeners ask: name one with --listener: %s", strings.Join(names, ", "))
 	default:

@@ -22,7 +22,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 		k.report(Unknown, rules.Note, f.Pos, "%s, unless it came with another release: the dump is of Envoy %v", f.Message, c.release)
 	}
 	for _, pos := range c.unfilled {
-		k.report(ChangeMe, rules.Error, pos, placeholder+" stands for what the rules do not say: put in the name, address or value that is yours")
+		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
 	}
 	k.checkAll()
 	k.addPerFile()
@@ -48,11 +48,11 @@ func (k *checker) checkAll() {
 		return
 	}
 	if c.fragments != nil {
-		how := "looked at one by one"
+		how := "checked one by one"
 		if c.fragments.chain != nil {
 			how = "applied as istiod applies them"
 		}
-		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, %s: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy", how)
+		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, %s; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump", how)
 	}
 	k.reportUnmatched()
 	k.checkUnfilteredListeners()
@@ -72,7 +72,7 @@ func (k *checker) checkManager(m *manager) bool {
 	limiting, quotas := m.rateLimitFilters(), m.quotaFilters()
 	for _, f := range m.filters {
 		if f.typeName == api.RateLimit && !slices.Contains(limiting, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotas, f) {
-			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter stands behind the router, which ends the chain: put it before")
+			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter is after the router, which ends the chain, so it never runs: put it before the router")
 		}
 	}
 	for _, f := range quotas {
@@ -96,7 +96,7 @@ func (k *checker) checkManager(m *manager) bool {
 			for _, f := range limiting {
 				k.sentUnknown[f.domain()] = true
 			}
-			k.report(Unknown, rules.Note, tree.Pos(), "what a tree of matchers leads to is not looked at")
+			k.report(Unknown, rules.Note, tree.Pos(), "matcher trees of virtual hosts are not checked")
 		}
 		behind := ""
 		for _, r := range h.routes {
@@ -104,7 +104,7 @@ func (k *checker) checkManager(m *manager) bool {
 				k.checkRoute(m, limiting, h, branch, behind)
 			}
 			if behind == "" && !r.fragment && r.matchesAll() {
-				behind = "no request comes to the route, since that at " + r.node.Pos().String() + " takes all of them"
+				behind = "no request reaches the route, because the route at " + r.node.Pos().String() + " matches all of them"
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func (k *checker) checkDomain(name string, at *tree.Node) {
 	}
 	k.domains[name] = at.Pos()
 	if names := k.set.Domains(); !slices.Contains(names, name) {
-		k.report(Domain, rules.Error, at.Pos(), "no rules are for the domain %q that this filter asks about, so that nothing is limited%s",
+		k.report(Domain, rules.Error, at.Pos(), "there are no rules for the domain %q of this filter, so nothing is limited%s",
 			rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, names)))
 	}
 }
@@ -194,12 +194,12 @@ func (k *checker) checkDomain(name string, at *tree.Node) {
 // the others may belong to other Envoys.
 func (k *checker) reportUnusedDomains() {
 	names := k.set.Domains()
-	code, severity, of := Domain, rules.Error, "so that its rules limit nothing"
+	code, severity, of := Domain, rules.Error, "so its rules limit nothing"
 	if slices.ContainsFunc(names, func(name string) bool { return k.domains[name] != (rules.Pos{}) }) {
-		code, severity, of = Unsent, rules.Warning, "so that its rules limit nothing here"
+		code, severity, of = Unsent, rules.Warning, "so its rules limit nothing here"
 	}
 	if k.config.fragments != nil && severity == rules.Warning || !k.config.allListeners && k.config.listenerSource.Exists() || len(k.config.foreignFilters) > 0 {
-		code, severity, of = Unknown, rules.Note, "as far as these files say"
+		code, severity, of = Unknown, rules.Note, "in these files"
 	}
 	for _, name := range names {
 		if _, ok := k.domains[name]; ok {

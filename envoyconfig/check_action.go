@@ -27,10 +27,10 @@ func (k *checker) checkHits(p candidate, reach *descriptors.Reach) {
 			switch {
 			case r.Unlimited || l.Policy.CountRefused || l.Policy.Leases():
 			case least != nil:
-				k.report(Debt, rules.Error, p.node.Pos(), "%s at %v is never charged: %s at the end of a stream never fit into the limit at %v, which admits %d: set count_refused: true",
+				k.report(Debt, rules.Error, p.node.Pos(), "%s at %v is never charged: %s at the end of a stream exceed the limit at %v, which allows %d: set count_refused: true",
 					r.Path(), l.Pos, rules.Count(p.hitCount(), "hit"), least.Pos, least.Policy.Capacity())
 			default:
-				k.report(Debt, rules.Warning, p.node.Pos(), "what is sent at the end of a stream has happened, but %s at %v does not count it where it is over: set count_refused: true", r.Path(), l.Pos)
+				k.report(Debt, rules.Warning, p.node.Pos(), "hits sent at the end of a stream have already happened, but %s at %v does not count them once it is over its limit: set count_refused: true", r.Path(), l.Pos)
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func (k *checker) checkActions(m *manager, f *filter, p candidate) {
 	}
 	if key := p.node.Field("disable_key"); key.Text != "" {
 		if why, never := k.config.runtime.disabled(elementEnabled(key.Text)); never {
-			k.report(NeverAsked, rules.Warning, key.Pos(), "%s, so that this is not sent", why)
+			k.report(NeverAsked, rules.Warning, key.Pos(), "%s, so this is not sent", why)
 		}
 	}
 	for _, a := range p.actions {
@@ -74,10 +74,10 @@ func (k *checker) checkActions(m *manager, f *filter, p candidate) {
 		case "request_headers":
 			switch a.header() {
 			case "x-forwarded-for":
-				k.report(SameAddress, rules.Warning, a.node.Pos(), "x-forwarded-for is all that a client wrote there, and behind it the address, so that a client can have as many counters as it likes: "+
+				k.report(SameAddress, rules.Warning, a.node.Pos(), "x-forwarded-for contains whatever the client sent, followed by its address, so a client can use any number of counters: "+
 					"send remote_address or masked_remote_address")
 			case ":path":
-				k.report(QueryInKey, rules.Warning, a.node.Pos(), ":path has the query too, so that each query string has a counter of its own: "+
+				k.report(QueryInKey, rules.Warning, a.node.Pos(), ":path includes the query, so each query string has its own counter: "+
 					"send a generic_key from a route for each path, or a header without the query")
 			}
 		case "remote_address", "masked_remote_address", "remote_address_match":
@@ -102,7 +102,7 @@ func (k *checker) checkSetters(m *manager, f *filter, p candidate) {
 			}
 		case a.kind == "request_headers":
 			if later := m.headerSetAfter(f, a.header()); later != nil {
-				k.report(NeverAsked, rules.Warning, a.node.Pos(), "the filter that sets the header %s, at %v, runs after the rate limit filter, which reads what the client sent: put it before",
+				k.report(NeverAsked, rules.Warning, a.node.Pos(), "the filter that sets the header %s, at %v, runs after the rate limit filter, which reads the client's value: put it before",
 					rules.Shorten(a.header()), later.node.Pos())
 			}
 		}
@@ -131,7 +131,7 @@ func (k *checker) checkContradictions(p candidate) {
 		of.Hash(&h)
 		m := match{h.Sum64(), a.node.Field("expect_match").Bool(true)}
 		if other := seen[match{m.matcher, !m.expect}]; other != nil {
-			k.report(NeverAsked, rules.Error, a.node.Pos(), "no request has this entry and that at %v, which wants the opposite, so that nothing is sent: make a list of actions for each", other.Pos())
+			k.report(NeverAsked, rules.Error, a.node.Pos(), "no request has both this entry and the one at %v, which requires the opposite, so nothing is sent: use a separate list of actions for each", other.Pos())
 		}
 		seen[m] = a.node
 	}
@@ -143,6 +143,6 @@ func (k *checker) checkAddress(m *manager, at *tree.Node) {
 	if m.fragments || n.Field("use_remote_address").Bool(false) || n.Field("xff_num_trusted_hops").Uint(0) > 0 || n.Field("original_ip_detection_extensions").Exists() {
 		return
 	}
-	k.report(SameAddress, rules.Warning, at.Pos(), "the address is the last of x-forwarded-for, which any client can send, or else the one that connects: "+
+	k.report(SameAddress, rules.Warning, at.Pos(), "the address is the last one in x-forwarded-for, which any client can send, or else the peer's: "+
 		"set use_remote_address: true at the edge, and xff_num_trusted_hops behind proxies (connection manager at %v)", n.Pos())
 }

@@ -24,8 +24,8 @@ func (k *checker) checkChangedHeaders(p candidate, t *table, h *virtualHost, r *
 	for _, a := range p.actions {
 		for _, header := range a.headers() {
 			if by := headerChange(header, t, h, r); by.Exists() {
-				k.report(Changed, rules.Error, a.node.Pos(), "the route changes %s, at %v, before the stream ends, so that this descriptor is another by then, or none: "+
-					"make the entry from a header that stays, such as one that a filter before this one copies it to", header, by.Pos())
+				k.report(Changed, rules.Error, a.node.Pos(), "the route changes %s, at %v, before the stream ends, so this descriptor differs at the end or is missing: "+
+					"use a header that does not change, such as a copy made by an earlier filter", header, by.Pos())
 			}
 		}
 	}

@@ -23,13 +23,13 @@ const defaultRequests = 1024
 func (k *checker) checkFilter(f *filter) {
 	k.checkNewFields(f.config, newFilterFields)
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
-		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so that the filter never asks")
+		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so the filter never asks")
 	}
 	if why, never := k.config.runtime.disabled(filterEnabled); never && !f.config.Field("filter_enabled").Exists() {
-		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so that the filter never asks", why)
+		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
 	}
 	if enforced := f.config.Field("filter_enforced"); isNever(enforced) {
-		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so that the filter asks and lets every request pass, whatever the answer: for a trial of rules shadow_mode is better, which metrics tell of")
+		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so the filter asks and allows every request, whatever the answer: to try out rules, use shadow_mode instead, which metrics show")
 	}
 	k.checkService(f)
 }
@@ -42,10 +42,10 @@ func (k *checker) checkService(f *filter) {
 		if own := service.Field("timeout"); own.Exists() {
 			more = "; the timeout of its grpc_service, at " + own.Pos().String() + ", has no effect"
 		}
-		k.reportPerFile(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then %s: set timeout: 0.25s%s", f.unanswered(), more)
+		k.reportPerFile(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, too short for a busy node, and then %s: set timeout: 0.25s%s", f.unanswered(), more)
 	}
 	if at := f.config.Field("timeout"); at.Exists() && f.timeout() > 0 && f.timeout() < leastTimeout {
-		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, which a pause of a node outlasts, and then %s: set timeout: 0.25s", f.timeout(), f.unanswered())
+		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, too short for a busy node, and then %s: set timeout: 0.25s", f.timeout(), f.unanswered())
 	}
 	if len(k.config.clusters) == 0 {
 		return // the configuration is incomplete
@@ -63,7 +63,7 @@ func (f *filter) unanswered() string {
 	case deny:
 		return "denies the request"
 	default:
-		return "goes on without an answer"
+		return "continues without an answer"
 	}
 }
 
@@ -73,9 +73,9 @@ func (k *checker) checkRequestType(m *manager, f *filter) {
 	switch {
 	case kind.Text != "internal" || m.node.Field("internal_address_config").Exists():
 	case m.fragments:
-		k.report(NeverAsked, rules.Warning, kind.Pos(), "request_type is internal, and Envoy takes no request for an internal one unless its connection manager has internal_address_config: leave request_type out, or write both")
+		k.report(NeverAsked, rules.Warning, kind.Pos(), "request_type is internal, but Envoy treats no request as internal unless its connection manager has internal_address_config: remove request_type, or set both")
 	default:
-		k.report(NeverAsked, rules.Error, kind.Pos(), "request_type is internal, and without internal_address_config in the connection manager Envoy takes no request for an internal one, so that the filter never asks: leave request_type out, or write both")
+		k.report(NeverAsked, rules.Error, kind.Pos(), "request_type is internal, but without internal_address_config in the connection manager Envoy treats no request as internal, so the filter never asks: remove request_type, or set both")
 	}
 }
 
@@ -120,7 +120,7 @@ func (k *checker) findServiceCluster(name *tree.Node) *tree.Node {
 	n := k.config.clusters[name.Text]
 	switch {
 	case n != nil && !speaksHTTP2(n):
-		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s does not speak HTTP/2, which gRPC needs, so that every call fails: "+
+		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s does not speak HTTP/2, which gRPC needs, so every call fails: "+
 			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.Describe())
 		return nil
 	case n != nil, k.config.fragments != nil: // Istio may generate it from a Service
@@ -150,10 +150,10 @@ func (k *checker) checkServiceCluster(name *tree.Node) {
 	}
 	var lacks []string
 	if most <= defaultRequests {
-		lacks = append(lacks, "it lets 1024 calls be in flight or fewer, and calls beyond fail: set max_requests: 10000 in circuit_breakers")
+		lacks = append(lacks, "it allows at most 1024 concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers")
 	}
 	if !checked {
-		lacks = append(lacks, "it has no gRPC health check, so that a service that is about to stop is still asked: add one to health_checks")
+		lacks = append(lacks, "it has no gRPC health check, so Envoy keeps asking a replica that is shutting down: add one to health_checks")
 	}
 	if len(lacks) > 0 {
 		k.reportPerFile(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(lacks, "; "))

@@ -39,7 +39,7 @@ func (k *checker) checkPatches() {
 				severity = rules.Error
 			}
 			why, pos := p.DisjointReason(others[p][0])
-			k.report(NeverAsked, severity, pos, "nothing sends the rate_limits of this patch: no listener has them and the filter, at %v: %s: make both alike", others[p][0].Node.Pos(), why)
+			k.report(NeverAsked, severity, pos, "nothing sends the rate_limits of this patch: no listener gets them together with the filter at %v: %s: select the same proxies in both", others[p][0].Node.Pos(), why)
 		}
 	}
 	for _, m := range k.config.managers {
@@ -75,11 +75,11 @@ func (k *checker) checkPatchCluster(m *manager, f *filter, all []*istio.Patch) {
 	switch {
 	case !at.Exists():
 	case elsewhere != nil:
-		k.report(Cluster, rules.Error, at.Pos(), "proxies with this filter do not get the cluster %s, so that every call fails: the patch that adds it, at %v, is for others: give both patches one context, selector and namespace",
+		k.report(Cluster, rules.Error, at.Pos(), "proxies with this filter do not get the cluster %s, so every call fails: the patch that adds it, at %v, is for others: give both patches the same context, selector and namespace",
 			at.Describe(), elsewhere.Node.Pos())
 	case strings.Contains(at.Text, "|"): // istiod generates it from a Service
 	case len(near) > 0:
-		k.report(Cluster, rules.Error, at.Pos(), "no patch adds the cluster %s, so that every call fails: correct the name%s", at.Describe(), rules.DidYouMean(near))
+		k.report(Cluster, rules.Error, at.Pos(), "no patch adds the cluster %s, so every call fails: correct the name%s", at.Describe(), rules.DidYouMean(near))
 	default:
 		k.report(Unknown, rules.Note, at.Pos(), "no patch in these files adds the cluster %s, and those of Istio have names such as outbound|8081||sluice.default.svc.cluster.local: give the EnvoyFilter that adds it, too", at.Describe())
 	}

@@ -123,23 +123,23 @@ func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	onlyPlaces := !slices.ContainsFunc(e.rules, hasSettlement)
 	switch namespace, key, _ := strings.Cut(argument, ":"); {
 	case slices.Contains(clientCommands, name):
-		fail(format, "clients choose %s: with a number from %d on one can free what requests of others hold by %s; read %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
+		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; read %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
 	case name == "DYNAMIC_METADATA" && !e.streamDone && (namespace == f.namespace() || slices.Contains(e.names, key)):
-		fail(format, "at the start of a request there is no lease yet, so that Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start")
+		fail(format, "at the start of a request there is no lease yet, so Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start")
 	case !e.streamDone:
 	case name == "DYNAMIC_METADATA" && namespace == f.namespace() && slices.Contains(e.names, leaseLimit(key, e.names)):
 		return leaseLimit(key, e.names)
 	case name == "DYNAMIC_METADATA" && namespace == f.namespace():
-		fail(format, "no limit that this element comes to has a lease %q: %s has %s%s", rules.Shorten(key), e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
+		fail(format, "no limit that this element matches grants a lease %q: %s grants %s%s", rules.Shorten(key), e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
 	case name == "DYNAMIC_METADATA" && slices.Contains(e.names, leaseLimit(key, e.names)):
 		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: read %s", key, f.namespace(), rules.Shorten(namespace), want)
 		return leaseLimit(key, e.names)
 	case onlyPlaces && format.Exists():
-		fail(format, "%s is no lease of %s: at the end of a stream it would take a place that nobody gives back; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
+		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a slot that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
 	case onlyPlaces && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
-		fail(e.node, "at the end of a stream this takes a place of %s that nobody gives back: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
+		fail(e.node, "at the end of a stream this acquires a slot of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
 	case strings.Contains(format.Text, "BYTES_"):
-		k.report(Leases, rules.Warning, format.Pos(), "%d bytes and more are taken for a lease by %s, and not charged: give bytes a rule without leases", descriptors.FirstLease, e.rules[0].Path())
+		k.report(Leases, rules.Warning, format.Pos(), "%d bytes or more are read as a lease by %s and not charged: use a rule without leases for bytes", descriptors.FirstLease, e.rules[0].Path())
 	}
 	return ""
 }
@@ -170,11 +170,11 @@ func (k *checker) checkStart(f *filter, e *leasePolicy, all []leasePolicy) {
 			switch {
 			case !l.Policy.Leases(), n == 0 && !l.HasWindow(): // a peek acquires no slot
 			case n > 1 && l.HasWindow():
-				k.report(Leases, rules.Error, hits.Pos(), "%d hits are taken for a cost by %s at %v, which reserves for requests of 1 hit or 0: leave out hits_addend at the start", n, r.Path(), l.Pos)
+				k.report(Leases, rules.Error, hits.Pos(), "%d hits are read as a cost by %s at %v, which reserves only for requests of 0 or 1 hits: remove hits_addend at the start", n, r.Path(), l.Pos)
 			case !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.releases == l.Name && sameActions(o.policy, e.policy) }):
 				k.reportUnreleased(f, e, l, all)
 			case l.HasWindow() && !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.streamDone && o.releases == "" && sameActions(o.policy, e.policy) }):
-				k.report(Leases, rules.Warning, e.node.Pos(), "no element says at the end of the stream what a request that %s at %v reserves for has cost: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true", r.Path(), l.Pos)
+				k.report(Leases, rules.Warning, e.node.Pos(), "no element reports at the end of the stream the cost of a request for which %s at %v reserves: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true", r.Path(), l.Pos)
 			}
 		}
 	}
@@ -182,7 +182,7 @@ func (k *checker) checkStart(f *filter, e *leasePolicy, all []leasePolicy) {
 		if o := &all[i]; o.policy == e.policy {
 			break
 		} else if !o.streamDone && slices.Equal(o.rules, e.rules) {
-			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v takes a lease of %s, too; where Envoy sends both, the second is told as %q, which the end of this one must read: better give them rules of their own",
+			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v acquires a lease of %s, too; if Envoy sends both, the second lease is returned as %q, which the end of this one must read: better use separate rules",
 				o.node.Pos(), e.rules[0].Path(), e.names[0]+".2")
 		}
 	}
@@ -191,17 +191,17 @@ func (k *checker) checkStart(f *filter, e *leasePolicy, all []leasePolicy) {
 // reportUnreleased reports that the lease of l that e acquires is not released.
 func (k *checker) reportUnreleased(f *filter, e *leasePolicy, l *descriptors.Limit, all []leasePolicy) {
 	if i := slices.IndexFunc(all, func(o leasePolicy) bool { return o.releases == l.Name }); i >= 0 {
-		k.report(Leases, rules.Error, all[i].node.Pos(), "the actions differ from those of the start at %v, so that the lease %q comes to another counter: write the same, in the same order", e.node.Pos(), l.Name)
+		k.report(Leases, rules.Error, all[i].node.Pos(), "the actions differ from those of the start at %v, so the lease %q is released on another counter: use the same actions in the same order", e.node.Pos(), l.Name)
 		return
 	}
-	severity, until := rules.Error, "is never given back"
+	severity, until := rules.Error, "is never released"
 	if l.HasWindow() {
 		until = "is never settled"
 	}
 	if l.Candidate {
 		severity = rules.Warning
 	}
-	k.report(Leases, severity, e.node.Pos(), "what a request holds by %s at %v %s: add an element with the same actions, "+
+	k.report(Leases, severity, e.node.Pos(), "the lease of %s at %v %s: add an element with the same actions, "+
 		`hits_addend: { format: "%%DYNAMIC_METADATA(%s:%s)%%", is_negative_hits: true }, and apply_on_stream_done: true`, l.Rule.Path(), l.Pos, until, f.namespace(), l.Name)
 }
 
@@ -213,11 +213,11 @@ func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
 	}
 	starts := func(o leasePolicy) bool { return !o.streamDone && slices.Contains(o.names, e.releases) }
 	if !slices.ContainsFunc(all, starts) {
-		k.report(Leases, rules.Error, e.node.Pos(), "nothing that Envoy sends at the start takes the lease %q which this gives back: add an element with the same actions, without hits_addend and apply_on_stream_done", e.releases)
+		k.report(Leases, rules.Error, e.node.Pos(), "nothing sent at the start acquires the lease %q which this releases: add an element with the same actions, without hits_addend and apply_on_stream_done", e.releases)
 	}
 	for _, a := range e.actions {
 		if at := a.node.Field("skip_if_absent"); (a.kind == "metadata" || a.kind == "dynamic_metadata") && at.Bool(false) {
-			k.report(Leases, rules.Error, at.Pos(), "metadata may change until the stream ends; without this entry the lease would be given back to another counter: leave out skip_if_absent, here and at the start")
+			k.report(Leases, rules.Error, at.Pos(), "metadata may change until the stream ends; without this entry the lease would be released on another counter: remove skip_if_absent, here and at the start")
 		}
 	}
 }
@@ -232,7 +232,7 @@ func (k *checker) checkForeignLease(f *filter, domain string, p candidate) {
 	namespace, key, _ := strings.Cut(argument, ":")
 	for _, l := range k.set.Limits {
 		if namespace == f.namespace() && l.Rule.Domain() == domain && l.Policy.Leases() && l.Name == key {
-			k.report(Leases, rules.Error, format.Pos(), "the lease %q is of %s at %v, which these actions do not come to: write those of the start", key, l.Rule.Path(), l.Pos)
+			k.report(Leases, rules.Error, format.Pos(), "the lease %q is of %s at %v, which these actions do not match: use the actions of the start", key, l.Rule.Path(), l.Pos)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, taken map
 			if first := taken[at]; first == nil {
 				taken[at] = f
 			} else if first != f {
-				k.report(Leases, rules.Error, e.node.Pos(), "the filter at %v gets a lease %q on this route, too, and this one's overwrites it, so that it is never given back: give the limits different names, or one filter a metadata_namespace",
+				k.report(Leases, rules.Error, e.node.Pos(), "the filter at %v gets a lease %q on this route, too, and this one's overwrites it, so it is never released: give the limits different names, or one filter a metadata_namespace",
 					first.node.Pos(), name)
 			}
 		}

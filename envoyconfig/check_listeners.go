@@ -28,7 +28,7 @@ func (k *checker) checkUnfilteredListeners() {
 				m.name(), o.name())
 		}
 		if at := m.table.firstPolicies(); at.Exists() {
-			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter, so that nothing sends the rate_limits of its routes, at %v: add it to http_filters", m.name(), at.Pos())
+			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter, so nothing sends the rate_limits of its routes, at %v: add it to http_filters", m.name(), at.Pos())
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
 			}
 			if typeName == api.RateLimitPerRoute && !names[f.Name] {
 				all := slices.Sorted(maps.Keys(names))
-				k.report(NeverAsked, rules.Error, f.Pos(), "no rate limit filter has the name %q, so that this has no effect: Envoy looks for the name of the filter in http_filters, here %s",
+				k.report(NeverAsked, rules.Error, f.Pos(), "no rate limit filter has the name %q, so this has no effect: Envoy looks for the name of the filter in http_filters, here %s",
 					rules.Shorten(f.Name), strings.Join(all, ", "))
 			}
 		}

@@ -29,7 +29,7 @@ func (k *checker) checkPolicy(domain string, m *manager, p *policy) *descriptors
 	case needs && reach.Reason != "":
 		severity, more := rules.Error, k.hint(domain, p, forms)
 		if m.hasLocal(p) {
-			severity, more = rules.Note, more+"; the local rate limit filter has it too"
+			severity, more = rules.Note, more+"; the local rate limit filter also uses it"
 		}
 		k.unmatchedPolicies = append(k.unmatchedPolicies, unmatchedPolicy{p.node, severity, fmt.Sprintf("no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)})
 	case needs:
@@ -53,7 +53,7 @@ type unmatchedPolicy struct {
 func (k *checker) reportUnmatched() {
 	for _, l := range k.unmatchedPolicies {
 		if k.matched[l.at] {
-			l.severity, l.message = rules.Note, l.message+"; one of another domain can, of which a filter asks, too"
+			l.severity, l.message = rules.Note, l.message+"; a rule of another domain that a filter asks about can"
 		}
 		k.report(Unmatched, l.severity, l.at.Pos(), "%s", l.message)
 	}
@@ -79,7 +79,7 @@ func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptor
 		}
 		if reach := k.set.Reach(domain, rest); reach.Reason != "" {
 			k.report(Unmatched, rules.Warning, p.actions[i].node.Pos(), "requests without %s are not limited here: skip_if_absent leaves %s, which no rule of domain %q can match: %s; "+
-				"add a rule for it, or leave skip_if_absent out so that nothing is sent", rules.Shorten(f.Key), formsText(rest), rules.Shorten(domain), reach.Reason)
+				"add a rule for it, or remove skip_if_absent so that nothing is sent", rules.Shorten(f.Key), formsText(rest), rules.Shorten(domain), reach.Reason)
 		}
 	}
 }

@@ -17,9 +17,9 @@ func (k *checker) reportNoFilter() {
 	case k.discoveredFilter() != nil:
 		k.report(Unknown, rules.Note, k.discoveredFilter().node.Pos(), "the configuration of this rate limit filter comes by config_discovery: give its resource, or the answer of /config_dump, too")
 	case len(c.foreignFilters) > 0:
-		k.report(Unknown, rules.Note, c.foreignFilters[0].Pos(), "this filter is not looked at, and there is no other: only those in http_filters of a connection manager are")
+		k.report(Unknown, rules.Note, c.foreignFilters[0].Pos(), "this filter is not checked, and there is no other: only filters in http_filters of a connection manager are checked")
 	case len(c.localFilters) > 0:
-		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "only local rate limits are here, which Envoy decides itself: no filter asks a service")
+		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "there are only local rate limit filters, which ask no service")
 	case c.fragments != nil:
 		k.checkWithoutFilter()
 	case !c.allListeners && (len(c.managers) == 0 || c.listenerSource.Exists()):
@@ -29,7 +29,7 @@ func (k *checker) reportNoFilter() {
 		}
 		k.report(Unknown, rules.Note, at.Pos(), "no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump")
 	default:
-		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so that Envoy never asks: add one to http_filters")
+		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so Envoy never asks: add one to http_filters")
 	}
 }
 
@@ -88,7 +88,7 @@ func (k *checker) checkWithoutFilter() {
 	}
 	pos := k.config.fragments.node.Pos()
 	if sent {
-		k.report(Unknown, rules.Note, pos, "the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too")
+		k.report(Unknown, rules.Note, pos, "the filter that sends these rate_limits is in none of the files, so its domain and stage are not known: give its listener, or the answer of /config_dump, too")
 	} else {
 		k.report(Unknown, rules.Note, pos, "neither a rate limit filter nor rate_limits are in these files")
 	}

@@ -51,7 +51,7 @@ func (k *checker) reportNeverSent() {
 			continue
 		}
 		if k.fragmentDomains[domain] {
-			k.report(Unknown, rules.Note, at, "no rate_limits are in these files, so that it is not known what is sent to domain %q: give those of the virtual hosts or routes, too", rules.Shorten(domain))
+			k.report(Unknown, rules.Note, at, "there are no rate_limits in these files, so it is unknown what is sent to domain %q: give those of the virtual hosts or routes, too", rules.Shorten(domain))
 		} else {
 			k.report(NeverAsked, rules.Error, at, "nothing is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
 		}
@@ -76,7 +76,7 @@ func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why strin
 func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	for at, t := range k.routeDomains {
 		if t.sending == 0 && (unsent || k.sentSome[at.Text]) {
-			k.report(NeverAsked, rules.Warning, at.Pos(), "this domain has no effect, since the filter never asks there: %s (route %v); add rate_limits, or leave it out", t.why, t.at)
+			k.report(NeverAsked, rules.Warning, at.Pos(), "this domain has no effect, since the filter never asks there: %s (route %v); add rate_limits, or remove it", t.why, t.at)
 		}
 	}
 }
@@ -97,6 +97,6 @@ func (k *checker) reportHidden() {
 	})
 	for _, h := range all {
 		k.reportPerFile(NeverAsked, "hidden", "route", h.list.Pos(), "the route has rate_limits of its own, and so does not send those of its virtual host, at %v: "+
-			"to send both write include_vh_rate_limits: true beside them, or vh_rate_limits: INCLUDE, where OVERRIDE says that it is on purpose", h.of.Pos())
+			"to send both, set include_vh_rate_limits: true next to them, or vh_rate_limits: INCLUDE; OVERRIDE says that it is on purpose", h.of.Pos())
 	}
 }

@@ -40,7 +40,7 @@ func (k *checker) checkNewFields(n *tree.Node, all []newField) {
 			at = firstAction(n, f.path[1])
 		}
 		if at.Exists() && f.since > k.config.release {
-			k.report(Version, rules.Warning, at.Pos(), "%s came with Envoy %v, but the dump is of %v, which rejects it or, from a management server, ignores it: upgrade, or leave it out",
+			k.report(Version, rules.Warning, at.Pos(), "%s was added in Envoy %v, but the dump is of %v, which rejects it or, from a management server, ignores it: upgrade, or remove it",
 				strings.Join(f.path, "."), f.since, k.config.release)
 		}
 	}

@@ -118,9 +118,9 @@ func (k *checker) addPerFile() {
 		switch n := len(r.others); n {
 		case 0:
 		case 1:
-			r.message += fmt.Sprintf("; so it is with another %s of this file, at line %d", r.noun, r.others[0].Line)
+			r.message += fmt.Sprintf("; the same applies to another %s of this file, at line %d", r.noun, r.others[0].Line)
 		default:
-			r.message += fmt.Sprintf("; so it is with %d other %ss of this file, the next at line %d", n, r.noun, r.others[0].Line)
+			r.message += fmt.Sprintf("; the same applies to %d other %ss of this file, the next at line %d", n, r.noun, r.others[0].Line)
 		}
 		k.found = append(k.found, Finding{r.code, rules.Warning, r.pos, r.message})
 	}

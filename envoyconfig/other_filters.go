@@ -74,7 +74,7 @@ func (k *checker) checkNetworkFilter(f *filter) {
 	k.checkDomain(domain, f.config.Field("domain"))
 	k.checkService(f)
 	if why, never := k.config.runtime.disabled("ratelimit.tcp_filter_enabled"); never {
-		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so that the filter never asks", why)
+		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
 	}
 	for i, forms := range f.connectionForms() {
 		k.sentSome[domain] = true

@@ -162,27 +162,27 @@ func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node)
 	order := id.Value(quotaOrder)
 	switch {
 	case !id.Exists():
-		return nil, "the bucket has no bucket_id_builder, so that Envoy reports nothing of it, and does for ever what no_assignment_behavior says", b.settings
+		return nil, "the bucket has no bucket_id_builder, so Envoy never reports it, and no_assignment_behavior applies forever", b.settings
 	case !order.Exists():
-		return nil, "the id has no entry " + quotaOrder + ", so that no rule matches it, and an id of a header that is empty would be one that nobody can assign anything: " +
+		return nil, "the id has no entry " + quotaOrder + ", so no rule matches it, and an id made from an empty header cannot be assigned anything: " +
 			"add the entry, with the keys of the others in the order of the descriptor: " + quotaOrder + `: { string_value: "path,user" }`, id
 	case !order.Field("string_value").Exists():
-		return nil, "the entry " + quotaOrder + " says the order of the descriptor, and so is the same for all requests: write string_value", order
+		return nil, "the entry " + quotaOrder + " says the order of the descriptor, which is the same for all requests: use string_value", order
 	case len(id.Nodes) > mostEntries:
-		return nil, "the id has more than 16 entries, and gets no assignment: make it of fewer", id
+		return nil, "the id has more than 16 entries, and gets no assignment: use fewer", id
 	}
 	seen := map[string]bool{quotaOrder: true}
 	for name := range strings.SplitSeq(order.Field("string_value").Text, ",") {
 		entry := id.Value(name)
 		if !entry.Exists() || seen[name] {
-			return nil, "the entry " + quotaOrder + " names " + quote(name) + ", which is no other entry of the id, or twice there: no rule matches such an id; name each other entry once, joined by commas", order
+			return nil, "the entry " + quotaOrder + " names " + quote(name) + ", which is not another entry of the id or is repeated: no rule matches such an id; name each other entry once, joined by commas", order
 		}
 		seen[name] = true
 		entries = append(entries, entry)
 	}
 	for entry := range id.Fields() {
 		if !seen[entry.Name] {
-			return nil, "the entry " + quotaOrder + " does not name " + quote(entry.Name) + ", so that no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor", order
+			return nil, "the entry " + quotaOrder + " does not name " + quote(entry.Name) + ", so no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor", order
 		}
 	}
 	return entries, "", order

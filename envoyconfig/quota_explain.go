@@ -81,7 +81,7 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 				return b
 			}
 			if value == "" {
-				b.Invalid = "the id lacks " + quote(entry.Name) + ", since " + name + " is empty: nobody can assign the bucket anything"
+				b.Invalid = "the id lacks " + quote(entry.Name) + ", since " + name + " is empty: the bucket cannot be assigned anything"
 			}
 		}
 		b.Entries = append(b.Entries, Entry{entry.Name, value})

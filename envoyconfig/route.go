@@ -233,5 +233,5 @@ func (r *route) noCallReason() string {
 			return "the route is a " + name + ", for which Envoy never asks"
 		}
 	}
-	return "the route has no cluster, so that Envoy never asks"
+	return "the route has no cluster, so Envoy never asks"
 }

@@ -223,7 +223,7 @@ func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, late bool) st
 	if last == nil || slices.Contains(kept, path[0]) {
 		return ""
 	}
-	return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so that the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]),
+	return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]),
 		rules.DidYouMean(rules.Nearest(path[0], kept)))
 }
 

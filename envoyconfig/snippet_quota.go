@@ -23,7 +23,7 @@ func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, erro
 	var buckets, rest strings.Builder
 	of, order := quotaBuckets(set, domain)
 	if len(order) == 0 {
-		return "", fmt.Errorf("no rule of domain %q has quota, so that Envoys have nothing to divide; without --rlqs the snippet is that of the rate limit service", rules.Shorten(domain))
+		return "", fmt.Errorf("no rule of domain %q has quota, so Envoys have nothing to divide; without --rlqs the snippet is that of the rate limit service", rules.Shorten(domain))
 	}
 	for _, key := range order {
 		b := of[key]

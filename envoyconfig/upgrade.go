@@ -83,7 +83,7 @@ func (m *manager) forUpgrade(x *exchange, r *route) (of *manager, none string) {
 	}
 	switch {
 	case !enabled:
-		return m, "no upgrade_configs allow upgrade: " + protocol + ", so that Envoy answers 403"
+		return m, "no upgrade_configs allow upgrade: " + protocol + ", so Envoy answers 403"
 	case found.own != nil:
 		return found.own, ""
 	default:

@@ -89,15 +89,15 @@ var mistakes = []mistake{
 
 	{name: "rate_limits misspelt", in: "envoy.yaml", old: listsOfHost, put: strings.Replace(listsOfHost, "rate_limits:", "rate_limit:", 1), want: "rejected", says: `did you mean "rate_limits"`},
 	{name: "typed_per_filter_config misspelt", in: "envoy.yaml", old: "typed_per_filter_config", put: "typed_per_filter_configs", want: "rejected", says: `did you mean "typed_per_filter_config"`},
-	{name: "two matchers of the path", in: "envoy.yaml", old: "{ path: /login }", put: "{ path: /login, prefix: / }", want: "rejected", says: "leave out all but one"},
+	{name: "two matchers of the path", in: "envoy.yaml", old: "{ path: /login }", put: "{ path: /login, prefix: / }", want: "rejected", says: "remove the others"},
 	{name: "a regular expression that is none", in: "envoy.yaml", old: "{ path: /login }", put: "{ safe_regex: { regex: /lo(gin } }", want: "rejected", says: "want a regular expression"},
-	{name: "hits by number and format", in: "envoy.yaml", old: `{ format: "%BYTES_SENT%" }`, put: `{ number: 2, format: "%BYTES_SENT%" }`, want: "rejected", says: "leave out all but one"},
+	{name: "hits by number and format", in: "envoy.yaml", old: `{ format: "%BYTES_SENT%" }`, put: `{ number: 2, format: "%BYTES_SENT%" }`, want: "rejected", says: "remove the others"},
 	{name: "hits of two commands", in: "envoy.yaml", old: "%BYTES_SENT%", put: "%BYTES_SENT%%BYTES_RECEIVED%", want: "rejected", says: "want one command"},
 
 	// The actions.
 	{name: "descriptor_key misspelt", in: "envoy.yaml", old: "descriptor_key: user", put: "descriptorkey: user", want: "rejected", says: `did you mean "descriptor_key"`},
 	{name: "request_headers without a key", in: "envoy.yaml", old: ", descriptor_key: user }", put: " }", want: "rejected", says: "without descriptor_key"},
-	{name: "two actions in one", in: "envoy.yaml", old: "{ remote_address: {} }", put: "{ remote_address: {}, source_cluster: {} }", want: "rejected", says: "leave out all but one"},
+	{name: "two actions in one", in: "envoy.yaml", old: "{ remote_address: {} }", put: "{ remote_address: {}, source_cluster: {} }", want: "rejected", says: "remove the others"},
 	{name: "a word that YAML takes for true", in: "envoy.yaml", old: "descriptor_value: export", put: "descriptor_value: yes", want: "rejected", says: "put it in quotes"},
 	{name: "a limit of ten minutes", in: "envoy.yaml", old: "- actions: [{ remote_address: {} }]", put: "- { actions: [{ remote_address: {} }], limit: { rate_limit: { requests_per_unit: 5, unit: MINUTE, unit_multiplier: 10 } } }", want: "rejected", says: "write the limit into the rules"},
 	{name: "two lists for one nested rule", in: "envoy.yaml", old: "                                  - " + userAction, put: "                              - actions:\n                                  - " + userAction, want: "error: unmatched", says: "those below it need user"},

@@ -59,11 +59,11 @@ var quotaTraps = []quotaTrap{
 
 	{
 		name: "a token bucket before the first assignment", old: denyFirst, put: "no_assignment_behavior: { fallback_rate_limit: { token_bucket: { max_tokens: 5, tokens_per_fill: 5, fill_interval: 10s } } }",
-		want: "error: quota", says: "no_assignment_behavior.fallback_rate_limit.token_bucket: Envoy 1.40 dies at the second request", first: "passes", then: "dies",
+		want: "error: quota", says: "no_assignment_behavior.fallback_rate_limit.token_bucket: Envoy 1.40 crashes at the second request", first: "passes", then: "dies",
 	},
 	{
 		name: "a rate before the first assignment", old: denyFirst, put: "no_assignment_behavior: { fallback_rate_limit: { requests_per_time_unit: { requests_per_time_unit: 1, time_unit: HOUR } } }",
-		want: "error: quota", says: "does not know this strategy, and lets every request pass", first: "passes", then: "passes", reported: true, expired: "passes",
+		want: "error: quota", says: "does not implement this strategy and allows every request", first: "passes", then: "passes", reported: true, expired: "passes",
 	},
 	{name: "nothing before the first assignment", old: denyFirst, put: "no_assignment_behavior: {}", want: "rejected", says: "without fallback_rate_limit", refused: true},
 	{name: "no strategy", old: denyFirst, put: "no_assignment_behavior: { fallback_rate_limit: {} }", want: "rejected", says: "Envoy needs one of blanket_rule", refused: true},
@@ -101,7 +101,7 @@ var quotaTraps = []quotaTrap{
 	{name: "one within another", old: toBackend, put: ofRoute(`envoy.config.route.v3.FilterConfig, config: { "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride }`), want: "error: quota", says: "takes no configuration for a route", refused: true},
 	{name: "off for a route", old: toBackend, put: ofRoute("envoy.config.route.v3.FilterConfig, disabled: true"), first: "passes", then: "passes"},
 
-	{name: "a value of what is no input", old: userInput, put: customValue("envoy.extensions.filters.http.router.v3.Router"), want: "error: quota", says: "it is no input of requests, and Envoy 1.40 dies at the first request", first: "dies", then: "dies"},
+	{name: "a value of what is no input", old: userInput, put: customValue("envoy.extensions.filters.http.router.v3.Router"), want: "error: quota", says: "it is not a request input, and Envoy 1.40 crashes at the first request", first: "dies", then: "dies"},
 	{name: "a value of the response", old: userInput, put: customValue("envoy.type.matcher.v3.HttpResponseHeaderMatchInput, header_name: x-user"), want: "error: quota", says: "it has no text when a request comes", first: "passes", then: "passes"},
 	{name: "a value of CEL", old: userInput, put: customValue("xds.type.matcher.v3.HttpAttributesCelMatchInput"), want: "error: quota", says: "it has no text when a request comes", first: "passes", then: "passes"},
 	{name: "a value of no header", old: userInput, put: customValue("envoy.type.matcher.v3.HttpRequestHeaderMatchInput"), want: "error: quota", says: "names no header", first: "passes", then: "passes"},

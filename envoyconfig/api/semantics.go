@@ -82,7 +82,7 @@ func combine(each ...func(val *Validator, n *tree.Node)) func(val *Validator, n 
 // requireAtMostOne rejects a message with more than one of the fields.
 func (val *Validator) requireAtMostOne(n *tree.Node, fields ...string) {
 	if there := val.presentFields(n, fields); len(there) > 1 {
-		val.Reject(n, "Envoy takes %s alone: leave out all but one", strings.Join(there, " or "))
+		val.Reject(n, "Envoy takes %s alone: remove the others", strings.Join(there, " or "))
 	}
 }
 
@@ -110,7 +110,7 @@ func (val *Validator) rejectDuplicates(list *tree.Node, normal func(string) stri
 	for n := range list.Elements() {
 		at := n.Field(field)
 		if text := normal(at.Text); at.Exists() && seen[text] {
-			val.Reject(at, "%s: %s is there twice, and Envoy rejects that: leave one out", at.Name, at.Describe())
+			val.Reject(at, "%s: %s appears twice, and Envoy rejects that: remove one", at.Name, at.Describe())
 		} else {
 			seen[text] = true
 		}
@@ -125,7 +125,7 @@ func validateOwnPolicies(val *Validator, n *tree.Node) {
 		val.requireAtMostOne(element.Field("hits_addend"), "number", "format")
 		for _, name := range []string{"stage", "disable_key"} {
 			if at := element.Field(name); !isEmpty(at) && at.Exists() && at.Text != "0" {
-				val.Reject(at, "Envoy %v takes no %s in the rate_limits of a filter, and rejects it: leave it out", schemaRelease, at.Name)
+				val.Reject(at, "Envoy %v takes no %s in the rate_limits of a filter, and rejects it: remove it", schemaRelease, at.Name)
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func validateDomains(val *Validator, n *tree.Node) {
 		for at := range host.Field("domains").Elements() {
 			domain := strings.ToLower(at.Text)
 			if seen[domain] {
-				val.Reject(at, "the domain %s is there twice, and Envoy rejects that: leave one out", at.Describe())
+				val.Reject(at, "the domain %s appears twice, and Envoy rejects that: remove one", at.Describe())
 			}
 			seen[domain] = true
 		}
@@ -197,7 +197,7 @@ func validateHeaders(val *Validator, n *tree.Node) {
 // validateChangedHeader rejects headers that a route cannot change.
 func (val *Validator) validateChangedHeader(at *tree.Node) {
 	if strings.HasPrefix(at.Text, ":") || strings.EqualFold(at.Text, "host") {
-		val.Reject(at, "the header %s cannot be changed here, and Envoy rejects it: leave it out", at.Describe())
+		val.Reject(at, "the header %s cannot be changed here, and Envoy rejects it: remove it", at.Describe())
 	}
 }
 

@@ -12,10 +12,10 @@ import (
 // validateManager validates combinations of a connection manager's fields and the order of its filters.
 func validateManager(val *Validator, n *tree.Node) {
 	if n.Field("use_remote_address").Bool(false) && len(n.Field("original_ip_detection_extensions").Nodes) > 0 {
-		val.Reject(n, "Envoy takes use_remote_address or original_ip_detection_extensions alone: leave out all but one")
+		val.Reject(n, "Envoy takes use_remote_address or original_ip_detection_extensions alone: remove the others")
 	}
 	if n.Field("strip_any_host_port").Bool(false) && n.Field("strip_matching_host_port").Bool(false) {
-		val.Reject(n, "Envoy takes strip_any_host_port or strip_matching_host_port alone: leave out all but one")
+		val.Reject(n, "Envoy takes strip_any_host_port or strip_matching_host_port alone: remove the others")
 	}
 	val.rejectDuplicates(n.Field("upgrade_configs"), strings.ToLower, "upgrade_type")
 	val.validateHTTPFilterOrder(n.Field("http_filters"))
@@ -100,7 +100,7 @@ func (val *Validator) validateHTTPFilterOrder(list *tree.Node) {
 		case isEnvoyMessage(typeName) && isHTTPFilter(typeName) && last && !terminal:
 			val.rejectIfComplete(n, "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
 		case last && n.Field("disabled").Bool(false):
-			val.Reject(n.Field("disabled"), "the filter is the last of http_filters, and Envoy rejects it disabled: leave that out")
+			val.Reject(n.Field("disabled"), "the filter is the last of http_filters, and Envoy rejects it disabled: remove that")
 		}
 	}
 }
@@ -169,7 +169,7 @@ func validateListener(val *Validator, n *tree.Node) {
 		}
 		match.Hash(&h)
 		if seen[h.Sum64()] && !n.Field("filter_chain_matcher").Exists() {
-			val.Reject(chain, "an earlier filter chain has the same filter_chain_match, and Envoy rejects that: leave one out")
+			val.Reject(chain, "an earlier filter chain has the same filter_chain_match, and Envoy rejects that: remove one")
 		}
 		seen[h.Sum64()] = true
 	}
@@ -193,7 +193,7 @@ func validateBootstrap(val *Validator, n *tree.Node) {
 	for layer := range layers.Elements() {
 		if at := layer.Field("admin_layer"); at.Exists() {
 			if admins++; admins > 1 {
-				val.Reject(at, "%s: a second one, and Envoy rejects that: leave one out", at.Name)
+				val.Reject(at, "%s: a second one, and Envoy rejects that: remove one", at.Name)
 			}
 		}
 	}
@@ -210,7 +210,7 @@ func validateCluster(val *Validator, n *tree.Node) {
 		case kind == "EDS" && !n.At("eds_cluster_config", "eds_config").Exists() && !val.partial:
 			val.rejectIfComplete(n, "a cluster of type EDS needs eds_cluster_config with eds_config: add it")
 		case provided && kind != "ORIGINAL_DST":
-			val.Reject(policy, "%s: CLUSTER_PROVIDED is not for a cluster of type %s, and Envoy rejects it: leave it out", policy.Name, kind)
+			val.Reject(policy, "%s: CLUSTER_PROVIDED is not for a cluster of type %s, and Envoy rejects it: remove it", policy.Name, kind)
 		case kind == "ORIGINAL_DST" && policy.Exists() && !provided:
 			val.Reject(policy, "%s: found %s, and a cluster of type ORIGINAL_DST needs CLUSTER_PROVIDED", policy.Name, policy.Describe())
 		}

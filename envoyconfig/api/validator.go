@@ -149,7 +149,7 @@ func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*t
 	}
 	for _, oneof := range slices.Sorted(maps.Keys(members)) {
 		if there := members[oneof]; len(there) > 1 {
-			val.Reject(n, "%sEnvoy takes %s alone: leave out all but one", label, strings.Join(there, " or "))
+			val.Reject(n, "%sEnvoy takes %s alone: remove the others", label, strings.Join(there, " or "))
 		}
 	}
 	for _, oneof := range m.oneofs {
@@ -225,7 +225,7 @@ func (val *Validator) reportUnknownField(n *tree.Node, m *message) {
 	}
 	slices.Sort(names)
 	hint += rules.DidYouMean(rules.Nearest(name, names))
-	val.unknown = append(val.unknown, errorAt(n, "Envoy %v has no field %s here, and rejects it: leave it out%s", schemaRelease, rules.Shorten(n.Name), hint))
+	val.unknown = append(val.unknown, errorAt(n, "Envoy %v has no field %s here, and rejects it: remove it%s", schemaRelease, rules.Shorten(n.Name), hint))
 }
 
 // misplacedFields maps fields that Envoy does not have to the place where they belong.

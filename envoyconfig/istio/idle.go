@@ -50,7 +50,7 @@ func (p *Patch) NoEffect(all []*Patch) *NoEffect {
 func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffect {
 	sub := p.subFilter()
 	if name := p.match.At("listener", "filter_chain", "filter", "name"); name.Exists() && name.Text != connectionManager {
-		return &NoEffect{name, fmt.Sprintf("Istio has no connection manager named %s, so that the patch does nothing: write %s", name.Describe(), connectionManager), rules.Error}
+		return &NoEffect{name, fmt.Sprintf("Istio has no connection manager named %s, so the patch does nothing: write %s", name.Describe(), connectionManager), rules.Error}
 	}
 	isGenerated := slices.Contains(generatedFilters, sub.Text)
 	switch {
@@ -73,7 +73,7 @@ func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffec
 func (p *Patch) routesWithoutEffect() *NoEffect {
 	routes := p.match.Field("route_configuration")
 	if at := routes.Field("gateway"); at.Exists() && !strings.Contains(at.Text, "/") {
-		return &NoEffect{at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so that %s matches none: write it so", at.Describe()), rules.Error}
+		return &NoEffect{at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so %s matches none: write it so", at.Describe()), rules.Error}
 	}
 	at := routes.At("vhost", "name")
 	if form := hostNameForms[p.Context]; at.Text == "" || form == nil || form.MatchString(at.Text) {
