@@ -25,7 +25,7 @@ func (k *checker) checkHits(p candidate, reach *descriptors.Reach) {
 		least := p.limitBelowHits(r)
 		for _, l := range r.Limits {
 			switch {
-			case r.Unlimited || l.Policy.CountRefused || l.Policy.Leases():
+			case r.Unlimited || l.Policy.CountRefused || l.Policy.UsesLeases():
 			case least != nil:
 				k.report(Debt, rules.Error, p.node.Pos(), "%s at %v is never charged: %s at the end of a stream exceed the limit at %v, which allows %d: set count_refused: true",
 					r.Path(), l.Pos, rules.Count(p.hitCount(), "hit"), least.Pos, least.Policy.Capacity())
@@ -52,7 +52,7 @@ func (p candidate) limitBelowHits(r *descriptors.Rule) *descriptors.Limit {
 		return nil // other numbers apply
 	}
 	for _, l := range r.Limits {
-		if most := l.Policy.Capacity(); !l.Policy.Leases() && 0 < most && most < uint64(p.hitCount()) { //nolint:gosec // it is positive
+		if most := l.Policy.Capacity(); !l.Policy.UsesLeases() && 0 < most && most < uint64(p.hitCount()) { //nolint:gosec // it is positive
 			return l
 		}
 	}

@@ -101,7 +101,7 @@ func (k *checker) checkLeases(f *filter, domain string, candidates []candidate) 
 // leaseNames returns the names of the limits of r that grant leases.
 func leaseNames(r *descriptors.Rule) (names []string) {
 	for _, l := range slices.Concat(r.Limits, r.Candidates()) {
-		if !r.Unlimited && l.Policy.Leases() {
+		if !r.Unlimited && l.Policy.UsesLeases() {
 			names = append(names, l.Name)
 		}
 	}
@@ -168,7 +168,7 @@ func (k *checker) checkStart(f *filter, e *leasePolicy, all []leasePolicy) {
 	for _, r := range e.rules {
 		for _, l := range slices.Concat(r.Limits, r.Candidates()) {
 			switch {
-			case !l.Policy.Leases(), n == 0 && !l.HasWindow(): // a peek acquires no slot
+			case !l.Policy.UsesLeases(), n == 0 && !l.HasWindow(): // a peek acquires no slot
 			case n > 1 && l.HasWindow():
 				k.report(Leases, rules.Error, hits.Pos(), "%d hits are read as a cost by %s at %v, which reserves only for requests of 0 or 1 hits: remove hits_addend at the start", n, r.Path(), l.Pos)
 			case !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.releases == l.Name && sameActions(o.policy, e.policy) }):
@@ -231,7 +231,7 @@ func (k *checker) checkForeignLease(f *filter, domain string, p candidate) {
 	}
 	namespace, key, _ := strings.Cut(argument, ":")
 	for _, l := range k.set.Limits {
-		if namespace == f.namespace() && l.Rule.Domain() == domain && l.Policy.Leases() && l.Name == key {
+		if namespace == f.namespace() && l.Rule.Domain() == domain && l.Policy.UsesLeases() && l.Name == key {
 			k.report(Leases, rules.Error, format.Pos(), "the lease %q is of %s at %v, which these actions do not match: use the actions of the start", key, l.Rule.Path(), l.Pos)
 		}
 	}

@@ -33,7 +33,7 @@ func Snippet(set *descriptors.Set, domain string, istio bool) string {
 	return renderSnippet(istio, map[string]any{
 		"RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
 		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": snippetLists(set, domain),
-		"Leases": slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && l.Policy.Leases() }),
+		"Leases": slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && l.Policy.UsesLeases() }),
 	})
 }
 
@@ -122,7 +122,7 @@ func snippetReleases(r *descriptors.Rule, actions string) string {
 	}
 	cost := ""
 	for _, l := range slices.Concat(r.Limits, r.Candidates()) {
-		if r.Unlimited || !l.Policy.Leases() {
+		if r.Unlimited || !l.Policy.UsesLeases() {
 			continue
 		}
 		end("What it holds, given back at the end of the stream:", fmt.Sprintf("%%DYNAMIC_METADATA(%s:%s)%%", filterNamespace, l.Name), ", is_negative_hits: true")

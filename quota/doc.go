@@ -4,7 +4,7 @@
 //
 // A [Divider] is fed with events: reports, ends of streams, confirmations, new limits. It says what
 // each stream is to be told: [Action]. It starts no goroutine, reads no clock and does no I/O, so all
-// that it does is a function of events and times. The package imports nothing but the standard library.
+// that it does is a function of events and times. It imports only internal/heap and the standard library.
 //
 // # What holds
 //

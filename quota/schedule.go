@@ -1,26 +1,32 @@
 package quota
 
-import "container/heap"
+import "github.com/sluice-ratelimit/sluice/internal/heap"
 
 // schedule has buckets by the time at which they are to be divided next. It is a heap.
-type schedule []*bucket
+type schedule struct{ heap.Heap[*bucket] }
+
+// Less makes the bucket that is due first the first of the heap.
+func (b *bucket) Less(other *bucket) bool { return b.due < other.due }
+
+// SetIndex notes the index in the heap.
+func (b *bucket) SetIndex(i int) { b.place = i + 1 }
 
 // add plans a bucket for a time, unless it is planned for an earlier one.
 func (s *schedule) add(b *bucket, at Time) {
 	switch {
 	case b.place == 0:
 		b.due = at
-		heap.Push(s, b)
+		s.Push(b)
 	case at < b.due:
 		b.due = at
-		heap.Fix(s, b.place-1)
+		s.Fix(b.place - 1)
 	}
 }
 
 // pop returns a bucket that is due, nil if none is.
 func (s *schedule) pop(now Time) *bucket {
-	if len(*s) > 0 && (*s)[0].due <= now {
-		b := (*s)[0]
+	if len(s.Heap) > 0 && s.Heap[0].due <= now {
+		b := s.Heap[0]
 		s.drop(b)
 		return b
 	}
@@ -30,7 +36,7 @@ func (s *schedule) pop(now Time) *bucket {
 // drop takes a bucket out, if it is there.
 func (s *schedule) drop(b *bucket) {
 	if b.place > 0 {
-		heap.Remove(s, b.place-1)
+		s.Remove(b.place - 1)
 	}
 }
 
@@ -66,33 +72,8 @@ func (q *queue) pop() *bucket {
 
 // next returns when the first bucket is due, at most latest.
 func (s *schedule) next(latest Time) Time {
-	if len(*s) > 0 {
-		return min(latest, (*s)[0].due)
+	if len(s.Heap) > 0 {
+		return min(latest, s.Heap[0].due)
 	}
 	return latest
-}
-
-func (s *schedule) Len() int           { return len(*s) }
-func (s *schedule) Less(i, j int) bool { return (*s)[i].due < (*s)[j].due }
-
-func (s *schedule) Swap(i, j int) {
-	h := *s
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
-}
-
-func (s *schedule) Push(b any) {
-	if b, ok := b.(*bucket); ok {
-		*s = append(*s, b)
-		b.place = len(*s)
-	}
-}
-
-func (s *schedule) Pop() any {
-	last := len(*s) - 1
-	b := (*s)[last]
-	(*s)[last] = nil
-	*s = (*s)[:last]
-	b.place = 0
-	return b
 }

@@ -103,7 +103,8 @@ func (s *Server) Listen(ctx context.Context) error {
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
 		if err != nil {
-			return err // it is the first listener, so there is none to close
+			s.close()
+			return err
 		}
 		s.grpcConn = s.bound(l, s.options.Limits.MaxConnections, h, s.metrics.Carry(s.options.Transport))
 		s.grpc = s.transport(h, creds)

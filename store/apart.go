@@ -53,8 +53,8 @@ func (l *lane) decideApart(r *cargo, a *ask) bool {
 
 // conclude decides p by what the store has said of its counters at a time of its clock.
 func (p *part) conclude(o *Options, at limiter.Time, found []limiter.State) error {
-	p.batch.Stored().SetOff()
-	if !o.guard(func() { p.batch.Stored().Conclude(at, found) }) {
+	p.batch.Stored().OffsetRefunds()
+	if !o.guard(func() { p.batch.Stored().Decide(at, found) }) {
 		return o.fallBack(p.begun, &p.batch)
 	}
 	p.keep(newAsk(), at)

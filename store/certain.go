@@ -85,7 +85,7 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		p := c.Policy
-		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Leases() || changesDenied(p) && !c.Penalises() ||
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.UsesLeases() || changesDenied(p) && !c.Penalises() ||
 			s.fleetOf(p) != s.fleetOf(b.Charges[0].Policy) { // two stores have two clocks
 			return false
 		}
@@ -100,8 +100,8 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 	for len(*found) < len(b.Charges) {
 		*found = append(*found, limiter.State{})
 	}
-	b.Stored().Find(s.options.Table, now, (*found)[:len(b.Charges)])
-	b.Stored().Conclude(now, (*found)[:len(b.Charges)])
+	b.Stored().ReadStates(s.options.Table, now, (*found)[:len(b.Charges)])
+	b.Stored().Decide(now, (*found)[:len(b.Charges)])
 	refused := false // the group
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
@@ -111,7 +111,7 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 			}
 			refused = false
 		}
-		if c.Penalises() && (d.Over || changesDenied(c.Policy)) && (d.Penalty == 0 || d.Began || isShort(c.Policy, d.Penalty)) {
+		if c.Penalises() && (d.Over || changesDenied(c.Policy)) && (d.Penalty == 0 || d.PenaltyStarted || isShort(c.Policy, d.Penalty)) {
 			return false // that is for the store to say
 		}
 		refused = refused || c.Mode == limiter.Enforce && d.Over && s.full.knows(now, c)

@@ -2,7 +2,7 @@
 //
 // A caller hands over a [limiter.Batch] and the names of its counters to [Store.Decide]. The store decides the charges as
 // a [limiter.Table] does: all algorithms, groups, refunds and peeks. It replies with the state of each counter before the
-// charge, and [limiter.Stored.Conclude] makes the decisions from that here, by the code that decides in memory. A
+// charge, and [limiter.Stored.Decide] makes the decisions from that here, by the code that decides in memory. A
 // test holds the store and a table against each other on random charges with explicit times.
 //
 // Below this package: redis is a connection to one server, script has charges as words of Redis and Lua, sentinel finds

@@ -57,8 +57,8 @@ func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Tabl
 
 // blind decides all of b alike.
 func (f Fallback) blind(b *limiter.Batch) {
-	b.Stored().Resize()
-	b.Stored().SetOff() // what is left of hits is owed
+	b.Stored().ResetDecisions()
+	b.Stored().OffsetRefunds() // what is left of hits is owed
 	b.Denied, b.Wait = false, 0
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]

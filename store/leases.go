@@ -19,7 +19,7 @@ func (f *fleet) leased(now limiter.Time, b *limiter.Batch, name func(i int) stri
 	var brought []uint64
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if !c.Refund || !c.Policy.Leases() {
+		if !c.Refund || !c.Policy.UsesLeases() {
 			continue
 		}
 		if brought == nil {
@@ -49,17 +49,17 @@ func (f *fleet) unreserve(now limiter.Time, b *limiter.Batch, c *limiter.Charge,
 	if hits == 0 || f.options.Fallback != Local {
 		return
 	}
-	beside := limiter.Batch{Charges: []limiter.Charge{{ID: c.ID, Policy: c.Policy.Reserve.Hold()}}, Partition: b.Partition}
+	beside := limiter.Batch{Charges: []limiter.Charge{{ID: c.ID, Policy: c.Policy.Reserve.HoldPolicy()}}, Partition: b.Partition}
 	var held [1]limiter.State
-	beside.Stored().Find(f.options.Table, now, held[:])
+	beside.Stored().ReadStates(f.options.Table, now, held[:])
 	held[0].Hits -= min(held[0].Hits, hits)
-	beside.Stored().Adopt(f.options.Table, now, 0, &held[0])
+	beside.Stored().MergeInto(f.options.Table, now, 0, &held[0])
 }
 
 // giveBack gives back a lease that charge c of an earlier request took, for which nobody waits. It keeps neither name nor
 // c's policy, which the caller may use again before the store has answered.
 func (s *Store) giveBack(f *fleet, slot uint16, now limiter.Time, c limiter.Charge, name []byte, lease uint64) {
-	c.Hits, c.Refund, c.Reserve, c.Mode, c.Policy = lease, true, false, limiter.Enforce, new(c.Policy.Bare(nil))
+	c.Hits, c.Refund, c.Reserve, c.Mode, c.Policy = lease, true, false, limiter.Enforce, new(c.Policy.Clone(nil))
 	b := &limiter.Batch{Charges: []limiter.Charge{c}}
 	if name = slices.Clone(name); c.Policy.Reserve != nil { // it has cost nothing
 		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: c.Policy, Group: c.Group})

@@ -2,11 +2,11 @@ package store
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/heap"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
@@ -33,7 +33,7 @@ type accounts struct {
 	mu               sync.Mutex
 	debts            map[string]*account // by the counters' names in the store
 	slots            map[uint16]*account // the first of each slot
-	ends             byEnd
+	ends             heap.Heap[*account]
 	most, mostLeases int
 	leases           int          // of all debts
 	swept            limiter.Time // when leases that have ended were last looked for
@@ -44,7 +44,7 @@ type accounts struct {
 type account struct {
 	script.Debt
 	end        limiter.Time // when it ended, by the hits of some time ago: it may end later, and no sooner
-	at         int          // index in accounts.ends
+	index      int          // in accounts.ends
 	prev, next *account     // of the same slot
 }
 
@@ -75,7 +75,7 @@ func (l *accounts) addLocked(name []byte, slot uint16, d *script.Debt, exceeded 
 	}
 	l.slots[slot], l.debts[a.Name] = a, a
 	l.leases += a.Leases()
-	heap.Push(&l.ends, a)
+	l.ends.Push(a)
 	return forgotten
 }
 
@@ -87,7 +87,7 @@ func (l *accounts) makeRoomLocked(d *script.Debt) (forgotten uint64, made bool) 
 		first := l.ends[0]
 		if end := first.Ends(); end > first.end {
 			first.end = end
-			heap.Fix(&l.ends, 0)
+			l.ends.Fix(0)
 			continue
 		}
 		if first.end > now {
@@ -126,7 +126,7 @@ func (l *accounts) less(name []byte, hits uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a := l.debts[string(name)]; a != nil {
-		a.Less(hits)
+		a.Subtract(hits)
 	}
 }
 
@@ -146,7 +146,7 @@ func (l *accounts) drop(name string) *script.Debt {
 func (l *accounts) dropLocked(a *account) {
 	l.leases -= a.Leases()
 	delete(l.debts, a.Name)
-	heap.Remove(&l.ends, a.at)
+	l.ends.Remove(a.index)
 	if a.next != nil {
 		a.next.prev = a.prev
 	}
@@ -211,7 +211,7 @@ func (l *accounts) putBack(all []*script.Debt) (forgotten uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range all {
-		if had := l.debts[d.Name]; had != nil && !d.Policy.Leases() {
+		if had := l.debts[d.Name]; had != nil && !d.Policy.UsesLeases() {
 			d.Add(&had.Debt)
 			had.Debt = *d
 			continue
@@ -221,34 +221,8 @@ func (l *accounts) putBack(all []*script.Debt) (forgotten uint64) {
 	return forgotten
 }
 
-// byEnd is a heap of accounts, of which the first ends first.
-type byEnd []*account
+// Less makes the debt that ends first the first of the heap.
+func (a *account) Less(b *account) bool { return a.end < b.end }
 
-// Len implements [heap.Interface].
-func (h *byEnd) Len() int { return len(*h) }
-
-// Less implements [heap.Interface].
-func (h *byEnd) Less(i, j int) bool { return (*h)[i].end < (*h)[j].end }
-
-// Swap implements [heap.Interface].
-func (h *byEnd) Swap(i, j int) {
-	a := *h
-	a[i], a[j] = a[j], a[i]
-	a[i].at, a[j].at = i, j
-}
-
-// Push implements [heap.Interface].
-func (h *byEnd) Push(x any) {
-	a, _ := x.(*account)
-	a.at = len(*h)
-	*h = append(*h, a)
-}
-
-// Pop implements [heap.Interface].
-func (h *byEnd) Pop() any {
-	n := len(*h) - 1
-	a := (*h)[n]
-	(*h)[n] = nil
-	*h = (*h)[:n]
-	return a
-}
+// SetIndex notes the index in the heap.
+func (a *account) SetIndex(i int) { a.index = i }

@@ -22,7 +22,7 @@ import (
 // A lease that is given back is owed whatever the fallback says.
 func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, lease string, slot uint16, w limiter.Waiter) {
 	c := &b.Charges[i]
-	if c.Refund && c.Policy.Leases() {
+	if c.Refund && c.Policy.UsesLeases() {
 		if script.IsLease(lease, c.Hits) {
 			f.owesBack(now, b, *c, c.Hits, lease, slot)
 		}
@@ -35,7 +35,7 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 		return
 	}
 	if c.Refund {
-		gave := b.Stored().Gave(i)
+		gave := b.Stored().Refunded(i)
 		if by == Allow { // which has no counters
 			gave = b.Stored().Hits(i)
 		}
@@ -117,7 +117,7 @@ func (a *ask) addDebts(now limiter.Time, by Fallback) {
 	for i := range a.batch.Charges {
 		c, d := &a.batch.Charges[i], &script.Debt{}
 		switch {
-		case c.Refund && c.Policy.Leases():
+		case c.Refund && c.Policy.UsesLeases():
 			if !script.IsLease(a.call.LeaseName(i), c.Hits) {
 				continue
 			}
@@ -147,7 +147,7 @@ func (a *ask) addStrays(now limiter.Time) {
 
 // debtName returns the name by which charge i is owed.
 func (a *ask) debtName(i int) string {
-	if c := &a.batch.Charges[i]; c.Reserve || c.Refund && c.Policy.Leases() {
+	if c := &a.batch.Charges[i]; c.Reserve || c.Refund && c.Policy.UsesLeases() {
 		return a.call.LeaseName(i)
 	}
 	return a.call.Name(i)
@@ -198,7 +198,7 @@ func (f *fleet) settleLocked(what fate, a *ask) {
 	case a.foreign == "": // else its hits are given back
 		for _, d := range a.debts {
 			if a.call.Counted(d.Name) {
-				d.Less(d.Hits) // a debt of no hits, so that the key gets an expiry
+				d.Subtract(d.Hits) // a debt of no hits, so that the key gets an expiry
 			}
 		}
 	}

@@ -239,6 +239,6 @@ func (l *lane) charged(now limiter.Time, d *script.Debt, state *limiter.State, e
 	}
 	b := limiter.Batch{Charges: []limiter.Charge{d.Charge}, Partition: d.Partition}
 	b.Charges[0].Policy, b.Charges[0].Hits = &d.Policy, d.Hits
-	b.Stored().Resize()
-	b.Stored().Adopt(l.options.Table, now, 0, state) // so the next outage goes on from here
+	b.Stored().ResetDecisions()
+	b.Stored().MergeInto(l.options.Table, now, 0, state) // so the next outage goes on from here
 }

@@ -293,7 +293,7 @@ func (l *lane) conclude(f *flight, r *cargo, a *ask) (admitted int64, decided bo
 	w, at := a.waiter, l.convert(r.Reply.Now, a.startSays)
 	part, kept := w.(keeper)
 	if decided = l.options.guard(func() {
-		a.batch.Stored().Conclude(at, a.call.Found)
+		a.batch.Stored().Decide(at, a.call.Found)
 		admitted = script.AdmittedOf(a.batch)
 		if !kept {
 			l.fleet.store.adopt(at, a.batch, &f.left)

@@ -274,14 +274,14 @@ func (r *split) giveBack() {
 // together.
 func (r *split) together() {
 	all := r.batch.Stored()
-	all.Resize()
+	all.ResetDecisions()
 	for i, at := range r.where {
-		all.Copy(i, &at.part.batch, at.charge)
+		all.CopyDecision(i, &at.part.batch, at.charge)
 	}
-	all.Together(func(i int) {
+	all.ResolveGroups(func(i int) {
 		at := r.where[i]
 		at.deny()
-		all.Copy(i, &at.part.batch, at.charge)
+		all.CopyDecision(i, &at.part.batch, at.charge)
 	})
 	if r.batch.Denied {
 		r.copyRefunds(all, r.batch)
@@ -292,7 +292,7 @@ func (r *split) together() {
 func (r *split) copyRefunds(to limiter.Stored, b *limiter.Batch) {
 	for i, at := range r.where {
 		if b.Charges[i].Refund {
-			to.Copy(i, &at.part.batch, at.charge)
+			to.CopyDecision(i, &at.part.batch, at.charge)
 		}
 	}
 }
@@ -305,7 +305,7 @@ func (at place) deny() {
 	if p.inner != nil {
 		own := p.inner.where[i]
 		own.deny()
-		stored.Copy(i, &own.part.batch, own.charge)
+		stored.CopyDecision(i, &own.part.batch, own.charge)
 		p.inner.copyRefunds(stored, &p.batch)
 		return
 	}

@@ -44,7 +44,7 @@ func New(options Options) (*Store, error) {
 		return nil, err
 	}
 	if options.Table != nil {
-		options.Table.Mirror()
+		options.Table.SetMirror()
 	}
 	s := &Store{options: options, part: script.MostPart, flushing: mostFlushing, pause: pause, reached: make(chan struct{}, 1)}
 	s.fleet = newFleet(s, &s.options.Server, options.DialTimeout)
@@ -190,10 +190,10 @@ func (a *ask) send(l *lane, wait time.Duration) bool {
 func (s *Store) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 	s.options.observe().Decided(byStore, len(b.Charges))
 	for i := range b.Charges {
-		b.Stored().Left(now, i, left)
-		b.Stored().Adopt(s.options.Table, now, i, left)
+		b.Stored().StateAfter(now, i, left)
+		b.Stored().MergeInto(s.options.Table, now, i, left)
 		c, d := &b.Charges[i], &b.Decisions[i]
-		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.Leases() {
+		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
 			s.full.mark(now, c)
 		}
 	}

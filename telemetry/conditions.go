@@ -100,6 +100,7 @@ type act byte
 const (
 	actRaise act = iota
 	actClear
+	actEnded  // the conditions have ended already
 	actDetail // an error among those of a condition that a later line raises
 )
 
@@ -154,31 +155,40 @@ func (c *Conditions) raise(t *transition, event *Event) {
 	c.raised[id] = now
 }
 
-// clear ends the conditions that the fields of a line clear. It returns the fields with the codes of those that there were.
-func (c *Conditions) clear(fields []zap.Field) []zap.Field {
+// clear ends the conditions that the fields of a line clear. It replaces the field that clears them by the codes of those that were
+// active, and reports whether there were any.
+func (c *Conditions) clear(fields []zap.Field) (others []zap.Field, ends bool) {
 	i := slices.IndexFunc(fields, func(f zap.Field) bool {
 		t, ok := f.Interface.(*transition)
-		return ok && t.act == actClear
+		return ok && (t.act == actClear || t.act == actEnded)
 	})
 	if i < 0 {
-		return fields
+		return fields, false
 	}
 	t, _ := fields[i].Interface.(*transition)
-	var ended []Code
-	c.mu.Lock()
-	for _, code := range t.codes {
-		id := conditionID{code, t.subject}
-		if _, ok := c.raised[id]; ok {
-			delete(c.raised, id)
-			ended = append(ended, code)
-		}
+	ended := t.codes
+	if t.act == actClear {
+		ended = c.remove(t)
 	}
-	c.mu.Unlock()
 	fields = slices.Delete(slices.Clone(fields), i, i+1)
 	if len(ended) > 0 {
 		fields = append(fields, zap.String(conditionKey, joinCodes(ended)))
 	}
-	return fields
+	return fields, len(ended) > 0
+}
+
+// remove removes the conditions of a transition and returns the codes of those that were active.
+func (c *Conditions) remove(t *transition) (active []Code) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, code := range t.codes {
+		id := conditionID{code, t.subject}
+		if _, ok := c.raised[id]; ok {
+			delete(c.raised, id)
+			active = append(active, code)
+		}
+	}
+	return active
 }
 
 // logTo has the lines about conditions of counts written by a logger.

@@ -96,9 +96,12 @@ func TestConditionsOfTheLog(t *testing.T) {
 
 // TestConditionsHaveTheirLogAttribute holds the lines of the log about a condition.
 func TestConditionsHaveTheirLogAttribute(t *testing.T) {
-	_, logger, lines := watchedLogger(zap.InfoLevel)
+	e, logger, lines := watchedLogger(zap.InfoLevel)
 	RaiseWithLines(logger, TableRejected, "t", "tables: ", []string{"t.csv:1: bad"}, zap.String("table", "t"))
 	logger.Info("table loaded", Clear("t", TableRejected))
+	if last := e.Last(); len(last) != 2 || !last[0].Ends || last[1].Ends {
+		t.Errorf("the events are %+v, want that the last one ends a condition", last)
+	}
 	got := []string{}
 	for _, line := range lines.All() {
 		m := line.ContextMap()

@@ -27,6 +27,8 @@ type Event struct {
 	Level string `json:"level"`
 	// Code is that of the condition that the line is about, or several codes with commas.
 	Code string `json:"code,omitempty"`
+	// Ends reports whether these conditions ended with the line.
+	Ends bool `json:"ends,omitempty"`
 	// Text is the message, and Fields are its attributes. Lines are the errors of a condition that has several.
 	Text   string         `json:"text"`
 	Fields map[string]any `json:"fields,omitempty"`
@@ -94,8 +96,9 @@ func (c *eventCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *z
 // Write implements [zapcore.Core].
 func (c *eventCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	if entry.Level >= zapcore.InfoLevel {
-		fields = c.events.conditions.clear(fields)
-		c.events.add(entry, slices.Concat(c.fields, fields))
+		var ends bool
+		fields, ends = c.events.conditions.clear(fields)
+		c.events.add(entry, slices.Concat(c.fields, fields), ends)
 	}
 	if !c.Core.Enabled(entry.Level) {
 		return nil
@@ -103,12 +106,12 @@ func (c *eventCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return c.Core.Write(entry, fields)
 }
 
-// add makes a line of the log an event, and begins its condition.
-func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field) {
+// add makes a line of the log an event, and begins its condition. Ends reports whether the line has ended conditions.
+func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field, ends bool) {
 	if strings.HasPrefix(entry.Message, "http: ") || strings.HasPrefix(entry.Message, rulePrefix) {
 		return
 	}
-	event := Event{Time: entry.Time.UTC(), Level: levelName(entry.Level), Text: cut(entry.Message), Count: 1}
+	event := Event{Time: entry.Time.UTC(), Level: levelName(entry.Level), Text: cut(entry.Message), Count: 1, Ends: ends}
 	var raises *transition
 	said := zapcore.NewMapObjectEncoder()
 	for _, f := range fields {

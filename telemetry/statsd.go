@@ -17,12 +17,12 @@ import (
 // StatsdOptions say where a [Statsd] sends. Fields that are flags carry them as tags. Names are
 // resolved at each connection.
 type StatsdOptions struct {
-	Addr string `name:"statsd-addr" placeholder:"ADDR" help:"Send metrics to this StatsD server, host:port. Default none."`
+	Addr string `name:"statsd-addr" placeholder:"ADDR" help:"Address of a StatsD server to send metrics to: host:port. Default: none."`
 	// Network may also be unixgram, for DogStatsD.
-	Network    string        `name:"statsd-protocol" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"How to reach the StatsD server."`
-	Mogrifiers []Mogrifier   `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rewrite names for DogStatsD, PATTERN;NAME;KEY:VALUE,KEY:VALUE with $$1 for what a group of the pattern matched; may be repeated. The first that matches counts."`
-	Interval   time.Duration `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Time between two sendings."`
-	Tags       []Tag         `name:"extra-tags" type:"tags" placeholder:"K:V,K:V" help:"Tags of every metric."`
+	Network    string        `name:"statsd-protocol" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"Protocol of the StatsD server: tcp or udp."`
+	Mogrifiers []Mogrifier   `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rule that rewrites names of metrics for DogStatsD: PATTERN;NAME;KEY:VALUE,KEY:VALUE, where $$1 is the first group of the pattern. The first matching rule applies. May be repeated."`
+	Interval   time.Duration `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Interval at which metrics are sent to StatsD."`
+	Tags       []Tag         `name:"extra-tags" type:"tags" placeholder:"K:V,K:V" help:"Tags to add to every metric."`
 	// Dog says that the other side speaks DogStatsD: tags are sent as tags, and the DD_ variables of
 	// Datadog's agents are heeded. Else tags are appended to names as `.__key=value`.
 	Dog bool `kong:"-"`

@@ -25,12 +25,12 @@ import (
 // TracingOptions are the settings of envoyproxy/ratelimit, with flags as tags. All others, such as
 // where to send spans, are the OTEL_ variables of OpenTelemetry's SDK.
 type TracingOptions struct {
-	Protocol         string `enum:"http,grpc" default:"http" placeholder:"http|grpc" help:"OTLP over HTTP or gRPC."`
-	ServiceName      string `placeholder:"NAME" help:"service.name of spans. Default OTEL_SERVICE_NAME, else RateLimit."`
-	ServiceNamespace string `placeholder:"NAME" help:"service.namespace of spans."`
-	InstanceID       string `placeholder:"ID" help:"service.instance.id of spans. Default a random UUID."`
+	Protocol         string `enum:"http,grpc" default:"http" placeholder:"http|grpc" help:"OTLP protocol: http or grpc."`
+	ServiceName      string `placeholder:"NAME" help:"Attribute service.name of spans. Default: OTEL_SERVICE_NAME, or RateLimit."`
+	ServiceNamespace string `placeholder:"NAME" help:"Attribute service.namespace of spans."`
+	InstanceID       string `placeholder:"ID" help:"Attribute service.instance.id of spans. Default: a random UUID."`
 	// At 1, OTEL_TRACES_SAMPLER holds where it is set.
-	SamplingRate float64 `type:"ratio" default:"1" placeholder:"RATIO" help:"Share of the traces that begin here to record, 0 to 1. Other traces are recorded if their parent is."`
+	SamplingRate float64 `type:"ratio" default:"1" placeholder:"RATIO" help:"Fraction of new traces to sample, 0 to 1. Other traces are sampled if their parent is."`
 }
 
 // Tracing makes spans and sends them to a collector. Its fields may be used

@@ -18,7 +18,7 @@ func (e *explainCmd) validateEnvoy() (err error) {
 	case e.Request == "":
 		return errors.New("--envoy needs a request, such as 'GET https://shop.example/search?q=1'")
 	}
-	if err := stdinOnce(e.Envoy, e.Config); err != nil {
+	if err := checkStdinOnce(e.Envoy, e.Config); err != nil {
 		return err
 	}
 	if e.request, err = envoyconfig.ParseRequest(e.Request); err != nil {

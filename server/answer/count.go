@@ -59,7 +59,7 @@ func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
 		h = s.split(charge, d)
 	}
 	counters := s.ruleCounters(rules, x, i, x.plan.Limits[at])
-	if counters.Add(h); d.Began {
+	if counters.Add(h); d.PenaltyStarted {
 		counters.Penalised()
 	}
 	if denies(charge, d) {
@@ -147,7 +147,7 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 		if after := limiter.SaturatingAdd(d.Before, hits); after > near {
 			h.Near = min(hits, after-near)
 		}
-	case charge.Policy.CountRefused && d.Charged > 0 && d.Before < limit && (d.Penalty == 0 || d.Began):
+	case charge.Policy.CountRefused && d.Charged > 0 && d.Before < limit && (d.Penalty == 0 || d.PenaltyStarted):
 		within := min(hits, limit-d.Before)
 		h.Near = d.Before + within - min(d.Before+within, max(near, d.Before))
 		h.Over = hits - within

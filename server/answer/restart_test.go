@@ -15,7 +15,7 @@ func (r *reloaded) restart(rules string, leases bool) {
 	if _, err := r.service.table.Save(&file, r.now); err != nil {
 		r.t.Fatal(err)
 	}
-	table, _, err := limiter.Load(&file, limiter.Options{Bytes: 1 << 20, Leases: leases})
+	table, _, err := limiter.Load(&file, limiter.Options{Bytes: 1 << 20, RestoreLeases: leases})
 	if err != nil {
 		r.t.Fatal(err)
 	}

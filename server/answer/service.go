@@ -117,7 +117,7 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 		scratch = key
 		limit := telemetry.RuleLimit{Key: telemetry.NewRuleKey(labels[l.Rule.DomainIndex()], l.Label, key, key1End, key2End)}
 		if !l.Rule.Unlimited {
-			limit.Requests, limit.Window, limit.Leases = uint64(l.RequestsPerUnit), l.Policy.Window, l.Policy.Leases()
+			limit.Requests, limit.Window, limit.Leases = uint64(l.RequestsPerUnit), l.Policy.Window, l.Policy.UsesLeases()
 			limit.Penalty = l.Policy.Penalty != nil
 			limit.Divided = l.Rule.Divided() != nil && !l.Rule.Shadow && !l.Rule.RuntimeMetric
 		}

@@ -1,12 +1,12 @@
 package leases
 
 import (
-	"container/heap"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/internal/heap"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -17,7 +17,7 @@ import (
 type Lessor struct {
 	mu      sync.Mutex // protects the fields up to originBytes, and all leases, clients and connections
 	leases  map[Key]*lease
-	queue   queue // all leases, by the time when they expire
+	queue   heap.Heap[*lease] // all leases; the first one expires first
 	clients map[string]*client
 	spare   []*lease // memory of ended leases, so that calls leave no garbage
 	// originBytes is the length of all origins.
@@ -92,6 +92,12 @@ type lease struct {
 	index   int    // in the queue
 }
 
+// Less makes the lease that expires first the first of the queue.
+func (l *lease) Less(other *lease) bool { return l.Expires < other.Expires }
+
+// SetIndex notes the index in the queue.
+func (l *lease) SetIndex(i int) { l.index = i }
+
 // An event ends a granted lease. The package page draws the transitions.
 type event byte
 
@@ -139,14 +145,14 @@ func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy,
 		l = new(lease)
 	}
 	l.Lease = *granted
-	l.policy = policy.Bare(l.policy.Reserve)
+	l.policy = policy.Clone(l.policy.Reserve)
 	l.origin = appendOrigin(l.origin, origin)
 	if t.originBytes+len(l.origin) > maxOriginBytes {
 		l.origin = spareOrigin(l.origin)
 	}
 	t.originBytes += len(l.origin)
 	t.leases[l.Key] = l
-	heap.Push(&t.queue, l)
+	t.queue.Push(l)
 	if !t.options.Shared {
 		l.Counters.Hold(1)
 	}
@@ -207,7 +213,7 @@ func (t *Lessor) expireLocked(now limiter.Time) {
 func (t *Lessor) endLocked(l *lease, e event) {
 	delete(t.leases, l.Key)
 	t.originBytes -= len(l.origin)
-	heap.Remove(&t.queue, l.index)
+	t.queue.Remove(l.index)
 	if !t.options.Shared {
 		l.Counters.Hold(-1)
 		if e == expired {

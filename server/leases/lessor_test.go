@@ -132,7 +132,7 @@ func (c *clients) call(over *Connection, lease uint64) uint64 {
 	c.last = Key{charge.ID, lease}
 	r := request()
 	c.Grant(now, &Lease{
-		Key: c.last, Counters: c.counters, Connection: over, Stream: c.stream, Expires: now + limiter.Time(charge.Policy.HeldFor()),
+		Key: c.last, Counters: c.counters, Connection: over, Stream: c.stream, Expires: now + limiter.Time(charge.Policy.LeaseLife()),
 	}, charge.Policy, &Origin{p.LeaseLimit(0, 0), r.Domain, &r.Descriptors[0]})
 	return lease
 }
@@ -347,7 +347,7 @@ func TestALeaseKeepsItsPolicy(t *testing.T) {
 	policy.Reserve.Set(3, time.Hour, false)
 	policy.Limit = 4
 	kept := c.leases[k].policy
-	if got, want := []any{kept.Limit, kept.Reserve.Reservations(), kept.Reserve.Life(), kept.Reserve.Release()},
+	if got, want := []any{kept.Limit, kept.Reserve.MaxReservations(), kept.Reserve.Life(), kept.Reserve.ReleasesWithoutCost()},
 		[]any{uint32(1), uint32(2), time.Minute, true}; !slices.Equal(got, want) {
 		t.Errorf("the lease has the policy %v, want %v as before", got, want)
 	}

@@ -1,8 +1,9 @@
 package rlqs
 
 import (
-	"container/heap"
 	"container/list"
+
+	"github.com/sluice-ratelimit/sluice/internal/heap"
 )
 
 // MostStreams is how many streams may be open at once. Each Envoy has one for each domain.
@@ -16,18 +17,24 @@ const MostStreams = 10_000
 type slots struct {
 	taken   int
 	clients map[uint64]*client
-	most    clientHeap
+	most    heap.Heap[*client] // the first one has the most streams
 }
 
 // client is the client of one or more streams that have slots.
 type client struct {
-	id uint64
-	at int // in slots.most
+	id    uint64
+	index int // in slots.most
 	// unreported are its streams without a report, and reported the others. The oldest is the first.
 	unreported, reported list.List
 }
 
 func (c *client) streams() int { return c.unreported.Len() + c.reported.Len() }
+
+// Less makes the client with the most streams the first of the heap.
+func (c *client) Less(other *client) bool { return c.streams() > other.streams() }
+
+// SetIndex notes the index in the heap.
+func (c *client) SetIndex(i int) { c.index = i }
 
 // slot is a stream's.
 type slot struct {
@@ -52,11 +59,11 @@ func (p *slots) take(st *Stream, id uint64) (evicted *Stream, ok bool) {
 	if c == nil {
 		c = &client{id: id}
 		p.clients[id] = c
-		heap.Push(&p.most, c)
+		p.most.Push(c)
 	}
 	p.taken++
 	st.slot = slot{c, c.unreported.PushBack(st)}
-	heap.Fix(&p.most, c.at)
+	p.most.Fix(c.index)
 	return evicted, true
 }
 
@@ -95,37 +102,9 @@ func (p *slots) leave(st *Stream) {
 	st.slot = slot{}
 	p.taken--
 	if c.streams() == 0 {
-		heap.Remove(&p.most, c.at)
+		p.most.Remove(c.index)
 		delete(p.clients, c.id)
 		return
 	}
-	heap.Fix(&p.most, c.at)
-}
-
-// clientHeap is a heap whose first client has the most streams.
-type clientHeap []*client
-
-func (h *clientHeap) Len() int { return len(*h) }
-
-func (h *clientHeap) Less(i, j int) bool { return (*h)[i].streams() > (*h)[j].streams() }
-
-func (h *clientHeap) Swap(i, j int) {
-	all := *h
-	all[i], all[j] = all[j], all[i]
-	all[i].at, all[j].at = i, j
-}
-
-func (h *clientHeap) Push(c any) {
-	if c, ok := c.(*client); ok {
-		c.at = len(*h)
-		*h = append(*h, c)
-	}
-}
-
-func (h *clientHeap) Pop() any {
-	last := len(*h) - 1
-	c := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return c
+	p.most.Fix(c.index)
 }

@@ -263,10 +263,10 @@ func (r *reader) bucket(u *usage) {
 // bucketOf returns the bucket of an id.
 func (s *Service) bucketOf(domain, id []byte) quota.Bucket {
 	h := s.hasher
-	h.Bytes(domain)
-	h.Bytes(id)
+	h.AddBytes(domain)
+	h.AddBytes(id)
 	if ours := s.roles[string(domain)]; ours != nil { // nothing of a role that was lost counts under another
-		h.Word(uint64(ours.since)) //nolint:gosec // not negative
+		h.AddWord(uint64(ours.since)) //nolint:gosec // not negative
 	}
 	key := h.Sum()
 	return quota.Bucket{key.Hi, key.Lo}

@@ -66,7 +66,7 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 		k := c.Policy.Bucket()
 		d.cost = amountOf(k.Need(hits), k.Fine)
 		if d.tat = instant(now, 0).plus(d.cost); inTable {
-			turn := b.Stored().Turn(now, i)
+			turn := b.Stored().BucketAfter(now, i)
 			d.tat = instant(turn.Time, turn.Sixteenths)
 		}
 	case limiter.SlidingWindow:
@@ -120,7 +120,7 @@ func (d *Debt) Add(other *Debt) (forgotten uint64) {
 	for _, s := range other.Runs {
 		d.run(s)
 	}
-	if d.Policy.Leases() {
+	if d.Policy.UsesLeases() {
 		return d.addLeases(other)
 	}
 	return 0
@@ -151,8 +151,8 @@ func (d *Debt) run(s stretch) {
 	}
 }
 
-// Less takes hits that were given back from d.
-func (d *Debt) Less(hits uint64) {
+// Subtract subtracts hits that were given back.
+func (d *Debt) Subtract(hits uint64) {
 	hits = min(hits, d.Hits)
 	d.Hits -= hits
 	d.Admitted -= min(d.Admitted, hits)

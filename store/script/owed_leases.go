@@ -47,7 +47,7 @@ func (d *Debt) Took(lease uint64) uint64 {
 func (d *Debt) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 	c := &b.Charges[i]
 	if c.Policy.Reserve != nil {
-		d.Policy, d.reserved = *c.Policy.Reserve.Hold(), true
+		d.Policy, d.reserved = *c.Policy.Reserve.HoldPolicy(), true
 	}
 	if d.Hits = 0; c.Refund {
 		d.given = append(d.given, hold{lease: c.Hits, end: d.end(now)})
