@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -140,22 +139,8 @@ func calendarWord(c *limiter.Calendar) uint64 {
 	return mark | hash&(window|^uint64(mark<<1-1))
 }
 
-// CalendarText says by which calendar windows begin, such as `by the calendar of Europe/Berlin, from day 15 on`. It is
-// empty without one.
-func CalendarText(c *limiter.Calendar) string {
-	if c == nil {
-		return ""
-	}
-	var b strings.Builder
-	b.WriteString("by the calendar of " + c.Zone().String())
-	if c.Anchor() > 1 {
-		fmt.Fprintf(&b, ", from day %d on", c.Anchor())
-	}
-	return b.String()
-}
-
-// CalendarWords writes a calendar as rules have it, behind a comma each. It is empty without one.
-func CalendarWords(c *limiter.Calendar) string {
+// CalendarFields returns the fields of a calendar, each after a comma, or "" for nil.
+func CalendarFields(c *limiter.Calendar) string {
 	if c == nil {
 		return ""
 	}

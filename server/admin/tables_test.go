@@ -110,7 +110,7 @@ func TestRowsOverHTTP(t *testing.T) {
 			t.Errorf("%q is there still", key)
 		}
 	}
-	if n := logs.FilterMessage("row put").FilterField(zap.String("row", `7, name "gold"`)).Len(); n != 10 {
+	if n := logs.FilterMessage("row put").FilterField(zap.String("row", `7, name: "gold"`)).Len(); n != 10 {
 		t.Errorf("%d lines of the log tell of rows", n)
 	}
 	// Empty values, of which slashes follow each other in the path.
