@@ -333,7 +333,7 @@ func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
 		if err := srv.Listen(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		srv.close()
+		srv.closeListeners()
 		found := ""
 		for _, line := range logs.All() {
 			if strings.Contains(line.Message, "/json") {

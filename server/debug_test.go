@@ -25,7 +25,7 @@ func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
 		if err := srv.Listen(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		srv.close()
+		srv.closeListeners()
 		if n := logs.FilterMessage(warning).Len(); n != want {
 			t.Errorf("on %s it warns %d times, want %d", addr, n, want)
 		}

@@ -209,7 +209,7 @@ func TestBoundedConnectionsShowTheirFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dialed.Close() })
-	conn, err := (&connections{Listener: l, max: 1, elapsed: standing}).Accept()
+	conn, err := (&boundedListener{Listener: l, max: 1, elapsed: standing}).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func secured(tb testing.TB) (*tls.Config, *redis.TLS) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	files := testcert.In(tb.TempDir())
+	files := testcert.PathsIn(tb.TempDir())
 	if err := os.WriteFile(files.CA, authority.PEM, 0o600); err != nil {
 		tb.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func TestTLS(t *testing.T) {
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
 	}).Addr().String()
 	dir := t.TempDir()
-	files := testcert.In(dir)
+	files := testcert.PathsIn(dir)
 	write := func(path string, text []byte) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)

@@ -69,7 +69,7 @@ func TestBadTokenFiles(t *testing.T) {
 		"read a " + strings.Repeat("t", 513) + "\n":             ":1: the token, its third word, has 513 characters",
 		"read a " + tokenA + "!\n":                              ":1: the token, its third word, must be letters, digits",
 		"read a " + tokenA + "\n\nwrite b " + tokenA + "\n":     ":3: the token is that of line 1",
-		strings.Repeat("#", maxTokenFile) + "\n":                " is larger than 65536 bytes",
+		strings.Repeat("#", maxTokenFileBytes) + "\n":           " is larger than 65536 bytes",
 	} {
 		putTokens(t, path, text)
 		_, err := ReadTokens(TokenOptions{File: path})
