@@ -81,12 +81,12 @@ var Definitions = []Definition{
 		Remedy:   "make room on the disk of --tables-dir, and check that this user can write there",
 	},
 	{
-		Code: StoreUnavailable, Kind: "store_away", Level: zapcore.ErrorLevel, Docs: "docs/store.md#what-is-wrong",
+		Code: StoreUnavailable, Kind: "store_away", Level: zapcore.ErrorLevel, Docs: "docs/store.md#errors",
 		Sentence: "the store is away",
 		Remedy:   "check that the store runs at the address of --store, and that this host may connect to it",
 	},
 	{
-		Code: StoreNotReached, Level: zapcore.ErrorLevel, Docs: "docs/store.md#what-is-wrong",
+		Code: StoreNotReached, Level: zapcore.ErrorLevel, Docs: "docs/store.md#errors",
 		Sentence: "the store was not reached before the start: the fallback decides until it answers",
 		Remedy:   "check that the store runs at the address of --store, and that this host may connect to it",
 	},

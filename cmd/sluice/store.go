@@ -151,7 +151,7 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 		logger.Warn("the store's certificate may be for any host name: whoever has one of its authorities can be the store")
 	}
 	options.Server, options.PerSecond, options.Table = *at[0], at[1], table
-	options.Log, options.Panicked = f.callbacks(logger), telemetry.NewPanics(metrics.Panics, logger).Caught
+	options.Log, options.Panicked = f.callbacks(logger), telemetry.NewPanics(metrics.Panics, logger).Report
 	var shared *store.Store // nobody reads metrics yet
 	kinds := make([]string, len(redis.Kinds))
 	for i, k := range redis.Kinds {

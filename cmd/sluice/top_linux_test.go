@@ -156,7 +156,7 @@ func TestTopShowsShares(t *testing.T) {
 	}
 	s.Quota = &live.Quota{Streams: 3, Buckets: 9, Largest: []live.QuotaBucket{
 		{
-			Domain: "shop", Rule: "user", Limit: "100/second", Hash: "cafe", Descriptor: "user=\x1b[31mevil", LimitRate: 100, InForce: 98.5, DemandRate: 130, Unconfirmed: 3, Lost: 20, LostUntil: &at, LearningUntil: &at,
+			Domain: "shop", Rule: "user", Limit: "100/second", Hash: "cafe", Descriptor: "user=\x1b[31mevil", LimitRate: 100, Assigned: 98.5, DemandRate: 130, Unconfirmed: 3, Lost: 20, LostUntil: &at, LearningUntil: &at,
 			Holders: 6, Shares: []live.QuotaShare{{Address: "10.0.0.5", Stream: 1, Share: 60, Demand: 90, Confirmed: true}, {Stream: 2, Share: 18.5, Demand: 40}},
 		},
 		{Domain: "shop", Rule: "api", Hash: "beef", LimitRate: 10, Holders: 1, Replica: "b:1"},
