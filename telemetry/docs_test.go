@@ -65,7 +65,7 @@ their metrics contain request values or they are in shadow mode: the sum of the 
 all Envoys, over all buckets, divided by the sum of their limits. It is up to a second old, with
 100,000 buckets six seconds. With more buckets it covers 100,000 of them.
 
-**StatsD.** Counters are sent as differences, including the last hits of rules that a reload removes.
+**StatsD.** Counters are sent as differences, including the last hits of removed rules.
 A line longer than a packet, 1,432 bytes over UDP and 8,192 otherwise, is not sent; the log names
 its metric once.
 
