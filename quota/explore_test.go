@@ -155,7 +155,8 @@ func TestAllOrders(t *testing.T) {
 	t.Logf("%d orders of up to %d moves", orders, depth)
 }
 
-// TestWorldsAreLively checks that random worlds are not trivial: most of the limit is assigned most of the time.
+// TestWorldsAreLively checks that random worlds are not trivial: most of the limit is assigned most of
+// the time, to one stream or to several, and every event occurs.
 func TestWorldsAreLively(t *testing.T) {
 	var checks, full, shared int
 	var counts quota.Counts
