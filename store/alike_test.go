@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -59,9 +60,7 @@ func newTwin(tb testing.TB, fallback Fallback) *twin {
 		Server: at(srv), Timeout: time.Minute, DialTimeout: time.Minute, Fallback: fallback, Table: newTable(tb), Observer: &w.seen,
 		Clock: func() time.Time { return time.Unix(0, w.now.Load()) }, at: func() limiter.Time { return limiter.Time(w.now.Load()) },
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	keep(tb, w.store)
 	storetest.Eventually(tb, "up", w.store.Up)
 	if w.memory, err = limiter.New(limiter.Options{Bytes: 16 << 20}); err != nil {
@@ -114,9 +113,7 @@ func (w *twin) ask(tb testing.TB, at limiter.Time) {
 	if !done {
 		err = <-w.c.decided
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 }
 
 // A store decides any sequence of requests as a table does: looks, charges of any weight, refunds, groups,

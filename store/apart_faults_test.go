@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -29,9 +30,7 @@ func TestForeignKeyAmongErrors(t *testing.T) {
 	var c caller
 	passed := 0
 	for range 4 * limit {
-		if err := c.askNamed(s, names, charges...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.askNamed(s, names, charges...))
 		if !c.b.Denied {
 			passed++
 		}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
@@ -20,9 +21,7 @@ func TestProbesRest(t *testing.T) {
 	for name, answers := range map[string]int{"cannot be reached": -1, "closes at once": 0, "closes after a reply": 1, "answers probes alone": 2} {
 		synctest.Test(t, func(t *testing.T) {
 			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: patient, Fallback: Deny})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			dials := 0
 			l := newLane(s.fleet, "x", func(context.Context) (*redis.Conn, error) {
 				if dials++; answers < 0 {
@@ -61,9 +60,7 @@ func TestProbesWaitAsLongAsRequests(t *testing.T) {
 			o := &told{}
 			const timeout = 10 * time.Second
 			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: timeout, DialTimeout: dialTimeout, Fallback: Deny, Observer: o})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			pauses := make(chan time.Duration, 3) // before replies to probes, and to the question for a role; then it is silent
 			pauses <- 0
 			pauses <- timeout / 2

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -18,9 +19,7 @@ import (
 func TestBytesACounter(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/store.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, binary := range storetest.Binaries(t) {
 		for _, tt := range []struct {
 			name string
@@ -46,9 +45,7 @@ func TestBytesACounter(t *testing.T) {
 			srv := storetest.StartBinary(t, binary)
 			c := newClient(t, srv)
 			version := field(t, srv, "server", "redis_version") + " " + field(t, srv, "server", "valkey_version")
-			if err := warm(c); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, warm(c))
 			empty := number(t, field(t, srv, "memory", "used_memory"))
 			var r script.Run
 			calls := make([]script.Call, 200)
@@ -92,8 +89,6 @@ func field(tb testing.TB, s *storetest.Server, section, name string) string {
 func number(tb testing.TB, text string) int {
 	tb.Helper()
 	n, err := strconv.Atoi(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	return n
 }

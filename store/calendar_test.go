@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -51,9 +52,7 @@ func TestStoreHasTheEdgesOfACalendar(t *testing.T) {
 	for i, c := range calendars() {
 		for j, p := range calendarPolicies(c) {
 			table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			name := [][]byte{strconv.AppendInt([]byte("edges"), int64(10*i+j), 10)}
 			var times []limiter.Time
 			at := limiter.Time(time.Date(2031, 2, 25, 0, 0, 0, 0, time.UTC).UnixNano())

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -109,9 +110,7 @@ func TestResetAndTheFallback(t *testing.T) {
 		all = append(all, charge)
 		var c caller
 		for {
-			if err := c.ask(s, charge); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, charge))
 			if c.b.Decisions[0].Over {
 				break
 			}

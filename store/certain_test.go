@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -49,9 +50,7 @@ func TestCertainRefusals(t *testing.T) {
 				c, d := caller{clock: clock}, caller{clock: clock}
 				ask := func(s *Store, c *caller, charges ...limiter.Charge) {
 					t.Helper()
-					if err := c.ask(s, charges...); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, c.ask(s, charges...))
 				}
 				charge := hit(1, &tt.p)
 				charge.Hits = 8
@@ -118,16 +117,12 @@ func TestLimitOnOutcomes(t *testing.T) {
 	var c caller
 	admitted := 0
 	for range 100 {
-		if err := c.ask(s, look); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, look))
 		if c.b.Denied {
 			continue
 		}
 		admitted++
-		if err := c.ask(s, charge); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charge))
 	}
 	if admitted != 6 {
 		t.Errorf("%d of 100 failures were admitted, want 6, as in memory: the limit of 5, and the one that exceeds it", admitted)
@@ -146,9 +141,7 @@ func TestCertainGroups(t *testing.T) {
 	var c caller
 	ask := func(charges ...limiter.Charge) []limiter.Decision {
 		t.Helper()
-		if err := c.ask(s, charges...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charges...))
 		return c.b.Decisions
 	}
 	ask(hit(1, small))

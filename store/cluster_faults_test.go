@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -116,9 +117,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	for n := range l.admitted {
 		look := hit(uint64(n+1), much)
 		look.Hits = 0
-		if err := c.ask(s, look); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, look))
 		got, want := c.b.Decisions[0].Before, uint64(l.admitted[n].Load())
 		if got < want || got > want && late == 0 {
 			t.Errorf("counter %d has %d hits, want the %d that were admitted", n+1, got, want)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -84,21 +85,13 @@ func TestPasswordOfOneSide(t *testing.T) {
 func secured(tb testing.TB) (*tls.Config, *redis.TLS) {
 	tb.Helper()
 	authority, err := testcert.New("store")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	leaf, err := authority.Issue(testcert.Leaf{Names: []string{"127.0.0.1"}})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	files := testcert.In(tb.TempDir())
-	if err := os.WriteFile(files.CA, authority.PEM, 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, os.WriteFile(files.CA, authority.PEM, 0o600))
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, &redis.TLS{CA: files.CA}
 }
 
@@ -215,9 +208,7 @@ func TestSentinelOverTLS(t *testing.T) {
 	})
 	one := to.Sentinel(side.addr)
 	asked, err := redis.Dial(t.Context(), one, patient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer asked.Close()
 	if _, err := asked.Replica(t.Context(), "main", "a:1"); err != nil {
 		t.Errorf("ask for the replicas: %v", err)

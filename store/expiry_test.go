@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -83,9 +84,7 @@ func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
 	seconds := func() int64 {
 		told, _, _ := strings.Cut(srv.Must("TIME"), "\n")
 		n, err := strconv.ParseInt(told, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return n
 	}
 	for {
@@ -108,9 +107,7 @@ func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
 func TestOneReadAndWrite(t *testing.T) {
 	srv := storetest.Start(t)
 	c := newClient(t, srv)
-	if err := warm(c); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, warm(c))
 	var r script.Run
 	r.Clear(0)
 	calls := make([]script.Call, 100)

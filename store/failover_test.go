@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -57,9 +58,7 @@ func TestFailoverForgets(t *testing.T) {
 			var c caller
 			look := hit(1, much)
 			look.Hits = 0
-			if err := c.ask(s, look); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, look))
 			forgotten := admitted - int(c.b.Decisions[0].Before)
 			t.Logf("%d of %d hits forgotten: %v of hits", forgotten, admitted, time.Duration(forgotten)*each)
 		})

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -178,9 +179,7 @@ func TestScriptFlush(t *testing.T) {
 	var c caller
 	for range 20 {
 		srv.Must("SCRIPT", "FLUSH")
-		if err := c.ask(s, hit(1, plenty)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, hit(1, plenty)))
 	}
 	if o.decided[byFallback] > 0 || len(o.failed) > 0 {
 		t.Errorf("decided %v, failed %v; want all by the store", o.decided, o.failed)
@@ -215,9 +214,7 @@ type middle struct {
 func newMiddle(tb testing.TB, to string, config *tls.Config) *middle {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	if config != nil {
 		l = tls.NewListener(l, config)
 	}
@@ -342,9 +339,7 @@ func TestFallbacks(t *testing.T) {
 		{Deny, nil, true, []bool{true, false, true}},
 	} {
 		s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: tt.fallback, Table: newTable(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var c caller
 		if err := c.ask(s, charges...); !errors.Is(err, tt.err) {
 			t.Errorf("%s: answered %v, want %v", tt.fallback, err, tt.err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/resp"
 	"github.com/sluice-ratelimit/sluice/store/sentinel"
@@ -126,9 +127,7 @@ func TestPromotionEnds(t *testing.T) {
 	replica := storetest.StartReplica(t, primary)
 	to, all := three(t, primary.Addr, replica.Addr, "", false)
 	s, err := New(Options{Server: to, Timeout: patient, DialTimeout: time.Minute, Fallback: Deny})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	w, ctx := s.fleet.watch, context.Background()
 	t.Cleanup(w.Close)
 	step := func(want string, heard bool) {
@@ -185,9 +184,7 @@ func TestMessages(t *testing.T) {
 		{sentinel.Promoting, "", "", false},
 	} {
 		s, err := New(Options{Server: redis.Server{Master: "main", Sentinels: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var d resp.Decoder
 		var r resp.Reply
 		r.Reset(redis.Short)

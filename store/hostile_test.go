@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -30,9 +31,7 @@ type liar struct {
 func newLiar(tb testing.TB, answers func(w io.Writer, command []string) bool) *liar {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	h := &liar{addr: l.Addr().String(), answers: answers, open: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {

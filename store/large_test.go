@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -48,9 +49,7 @@ func TestLargeRequest(t *testing.T) {
 	before := calls(t, srv)
 	for n := range 3 {
 		var c caller
-		if err := c.ask(s, charges...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charges...))
 		for i := range charges {
 			if d := c.b.Decisions[i]; d.Over != (n > 0) || d.Before != min(uint64(n)*3, 3) {
 				t.Fatalf("request %d, charge %d: decided %+v", n, i, d)

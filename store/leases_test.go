@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -24,9 +25,7 @@ func spot(counter uint64, n uint32) limiter.Charge {
 // take takes a place, and returns its lease, 0 if there is none.
 func (c *caller) take(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Lease(0)
 }
 
@@ -34,9 +33,7 @@ func (c *caller) take(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 func (c *caller) give(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
 	tb.Helper()
 	charge.Hits, charge.Refund = lease, true
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Charged > 0
 }
 
@@ -224,9 +221,7 @@ func (c *caller) settle(tb testing.TB, s *Store, p *limiter.Policy, lease uint64
 		paid.Hits = uint64(cost)
 		charges = append(charges, paid)
 	}
-	if err := c.ask(s, charges...); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charges...))
 	return c.b.Decisions[0].Charged
 }
 
@@ -235,9 +230,7 @@ func (c *caller) reserved(tb testing.TB, s *Store, p *limiter.Policy) uint64 {
 	tb.Helper()
 	charge := hit(1, p)
 	charge.Hits, charge.Reserve = 0, true
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Before
 }
 

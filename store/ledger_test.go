@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -181,15 +182,11 @@ func TestEndedWindowsLeaveRoom(t *testing.T) {
 	second := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: time.Second}
 	for ; ahead < 10*time.Second; ahead += 5 * time.Second {
 		for n := range uint64(8) {
-			if err := c.ask(s, hit(n+1, second)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, hit(n+1, second)))
 		}
 	}
 	for range 5 {
-		if err := c.ask(s, hit(100, much)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, hit(100, much)))
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -204,9 +205,7 @@ func (c *caller) askMoving(s *Store, slot *movingSlot, charges []limiter.Charge,
 		}
 		return false
 	})
-	if err != nil {
-		slot.tb.Fatal(err)
-	}
+	must.OK(slot.tb, err)
 }
 
 // A hit that is sent elsewhere is decided as any other. A slot may also move between a hit and the expiry of its key, which

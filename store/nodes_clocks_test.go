@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -119,9 +120,7 @@ func TestNodesWithDifferentClocks(t *testing.T) {
 					if !done {
 						err = <-c.decided
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, err)
 					if d := &c.b.Decisions[0]; !d.Denied {
 						admitted++
 					}
@@ -240,9 +239,7 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 			if !done {
 				err = <-c.decided
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return &c.b.Decisions[0]
 		}
 		if d := ask(); d.Before != 0 || d.Reset.Round(time.Second) != time.Hour {

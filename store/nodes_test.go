@@ -6,15 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
 // Whatever nodes say, a fleet has no more lanes than there may be.
 func TestLanesAreBounded(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Nodes: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s.fleet.start = func(*lane) context.CancelFunc { return func() {} }
 	made := 0
 	for n := range 3 * redis.MostPrimaries {

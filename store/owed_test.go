@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -25,9 +26,7 @@ func (s *Store) owing() int {
 func (c *caller) used(tb testing.TB, s *Store, charge limiter.Charge) int {
 	tb.Helper()
 	charge.Hits = 0
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return int(c.b.Decisions[0].Before)
 }
 
@@ -108,9 +107,7 @@ func TestForgottenDebts(t *testing.T) {
 		return !s.Up()
 	})
 	for n := range uint64(4) {
-		if err := c.ask(s, hit(n+1, much)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, hit(n+1, much)))
 	}
 	five := hit(5, log)
 	five.Hits = 7
@@ -154,9 +151,7 @@ func TestRefundOfWhatIsOwed(t *testing.T) {
 			denied := withRefund(1, p, 2)
 			denied[0].Hits = 6
 			for _, charges := range [][]limiter.Charge{{charge}, both[1:], denied} {
-				if err := c.ask(s, charges...); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, c.ask(s, charges...))
 			}
 			r.cut(false)
 			storetest.Eventually(t, "up again", s.Up)
@@ -185,9 +180,7 @@ func TestRepaidLog(t *testing.T) {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
-		if err := w.store.options.fallBack(at, &c.b); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.store.options.fallBack(at, &c.b))
 		f.owes(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), "", 0, &c)
 	}
 	if runs := len(f.owed.debts["s1{1}_x"].Runs); runs > script.LogStretches+2 {
@@ -233,9 +226,7 @@ func TestDebtsThatCannotBeCharged(t *testing.T) {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, hit(1, p))
-		if err := w.store.options.fallBack(at, &c.b); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.store.options.fallBack(at, &c.b))
 		f.owes(Local, at, &c.b, 0, []byte(name), name, 0, &c)
 		_, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute))
 		return err
@@ -286,9 +277,7 @@ func TestDebtsFollowTheirSlots(t *testing.T) {
 	})
 	for n := range uint64(40) {
 		for range 5 {
-			if err := c.ask(s, hit(n+1, much)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, hit(n+1, much)))
 		}
 	}
 	storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2))
@@ -309,15 +298,11 @@ func TestDebtsFollowTheirSlots(t *testing.T) {
 // While the store is away, a hit on a counter that owes already allocates nothing.
 func TestOwingAllocates(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: newTable(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, p := range []*limiter.Policy{much, plenty, {Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: limiter.MaxWindow, SubWindows: 10}} {
 		var c caller
 		charge := hit(1, p)
-		if err := c.ask(s, charge); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charge))
 		now := limiter.Time(time.Now().UnixNano())
 		var w limiter.Waiter = &c
 		if n := testing.AllocsPerRun(1000, func() {
@@ -353,14 +338,10 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		at := limiter.Time(time.Now().UnixNano())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
-		if err := s.options.fallBack(at, &c.b); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.options.fallBack(at, &c.b))
 		s.fleet.owes(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
 	}
-	if err := c.ask(s, charge); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.ask(s, charge))
 	owe()
 	r.silence(true)
 	ctx, cancel := context.WithCancel(t.Context())

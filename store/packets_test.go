@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
@@ -17,9 +18,7 @@ func (l *ledger) counts(tb testing.TB, late int) {
 	for n := range l.admitted {
 		look := hit(uint64(n+1), much)
 		look.Hits = 0
-		if err := c.ask(l.s, look); err != nil {
-			tb.Fatal(err)
-		}
+		must.OK(tb, c.ask(l.s, look))
 		got, want := int(c.b.Decisions[0].Before), int(l.admitted[n].Load())
 		if got < want {
 			tb.Errorf("counter %d has %d hits, fewer than the %d that were admitted", n+1, got, want)

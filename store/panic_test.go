@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -32,9 +33,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 		Server: at(srv), Timeout: patient, DialTimeout: time.Minute, Fallback: Deny, Table: newTable(t), Observer: o,
 		Panicked: func(thrown any) { panics <- thrown },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s.options.Timeout = time.Minute // the server is stopped, for as long as this test takes
 	keep(t, s)
 	storetest.Eventually(t, "up", s.Up)

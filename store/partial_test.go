@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -36,9 +37,7 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 		passed, counted := 0, 0
 		counts := func() bool { return there.used(t, other, good) == counted && s.owing() == 0 }
 		for range requests {
-			if err := c.ask(s, bad, good); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, bad, good))
 			if !c.b.Decisions[1].Over {
 				passed++
 			}
@@ -171,9 +170,7 @@ func TestPartlyCountedRequests(t *testing.T) {
 			srv.Must("ACL", "SETUSER", "default", "allkeys", "+@all")
 			r.silence(false)
 			if !late {
-				if err := <-c.decided; err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, <-c.decided)
 			}
 			storetest.Eventually(t, "all is paid", func() bool {
 				return failures() > failed && s.Up() && s.owing() == 0 && srv.Must("EXISTS", keyOf(&other)) == "1"

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -42,9 +43,7 @@ func TestPenaltiesAreShared(t *testing.T) {
 				t.Helper()
 				charge := hit(1, &p)
 				charge.Hits = hits
-				if err := c.ask(s, charge); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, c.ask(s, charge))
 				return c.b.Decisions[0]
 			}
 			ask(other, 2)
@@ -106,9 +105,7 @@ func TestPenaltyKeys(t *testing.T) {
 		s.full.forget()
 		charge := hit(1, p)
 		charge.Hits = 3
-		if err := c.ask(s, charge); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charge))
 		return c.b.Decisions[0]
 	}
 	if d := ask(); !d.Began {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -50,9 +51,7 @@ func TestRunsSayHowLongTheyTook(t *testing.T) {
 	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
 		c := newClient(t, storetest.StartBinary(t, binary))
-		if err := warm(c); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, warm(c))
 		least := map[int]time.Duration{}
 		for range 5 {
 			for _, n := range []int{1, 30, 600} {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -83,9 +84,7 @@ func TestTryAgain(t *testing.T) {
 		charges[i].Hits = 0
 	}
 	var c caller
-	if err := c.ask(s, charges...); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.ask(s, charges...))
 	for i := range charges {
 		if got, want := int(c.b.Decisions[i].Before), int(admitted.Load()); got < want || got > want+late {
 			t.Errorf("counter %d has %d hits, want the %d that were admitted, and %d at most that were answered too late", i, got, want, late)
