@@ -141,8 +141,8 @@ func TestStoreDecidesAsMemory(t *testing.T) {
 func TestRepaidAsMemory(t *testing.T) {
 	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Local)
-	f := w.store.fleet
-	lane := f.lane(0)
+	f := w.store.main
+	lane := f.shardOf(0)
 	away, left := false, 0
 	for n := range requests {
 		at := w.next(func(c *limiter.Charge) bool {
@@ -154,7 +154,7 @@ func TestRepaidAsMemory(t *testing.T) {
 		}
 		if left--; left < 0 {
 			if away {
-				if _, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute)); err != nil {
+				if _, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -166,7 +166,7 @@ func TestRepaidAsMemory(t *testing.T) {
 			t.Fatal(err)
 		} else {
 			for i := range w.c.b.Charges {
-				f.owes(Local, at, &w.c.b, i, script.AppendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), "", 0, &w.c)
+				f.recordUnsynced(Local, at, &w.c.b, i, script.AppendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), "", 0, &w.c)
 			}
 		}
 		w.compare(t, n)

@@ -18,10 +18,10 @@ func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 			turns = append(turns, turn{i, b.Decisions[i].Charged})
 		}
 	}
-	s.options.Table.Cancel(s.fleet.time(now), b) // what the fallback decided, or the mirror holds
+	s.options.Table.Cancel(s.main.time(now), b) // what the fallback decided, or the mirror holds
 	for _, t := range turns {
 		if c := &b.Charges[t.charge]; b.Decisions[t.charge].Charged == 0 { // no later turn has been given out
-			s.fleetOf(c.Policy).owed.less(names[t.charge], t.hits)
+			s.backendOf(c.Policy).ledger.subtract(names[t.charge], t.hits)
 		}
 	}
 }
@@ -40,55 +40,55 @@ func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) (
 	}
 	f, slot := s.slotOf(now, c, name)
 	if lease > 0 {
-		s.giveBack(f, slot, now, *c, name, lease)
+		s.releaseLease(f, slot, now, *c, name, lease)
 		d.Charged = 0 // so the table, which does so too, does it once
 		return true
 	}
-	a := newAsk()
-	a.call.Cancel(f.timeOf(slot, now, c.Policy, name), b, i, name)
-	a.slot = slot
-	return a.send(f.lane(slot), s.options.Timeout)
+	req := newRequest()
+	req.call.Cancel(f.timeOf(slot, now, c.Policy, name), b, i, name)
+	req.slot = slot
+	return req.send(f.shardOf(slot), s.options.Timeout)
 }
 
 // An answer is a waiter of whoever can wait for the store.
-type answer chan error
+type replyChan chan error
 
-func (d answer) Decided(err error)       { d <- err }
-func (answer) Exceeded(int) func(uint64) { return nil }
+func (d replyChan) Decided(err error)       { d <- err }
+func (replyChan) Exceeded(int) func(uint64) { return nil }
 
 // A resetting is the waiter of a reset. It has what the counter owes until the store has decided, whether the caller waits
 // for that or not: hits before a reset must not be charged after it.
-type resetting struct {
-	answer
-	store *Store
-	fleet *fleet
-	slot  uint16
-	batch *limiter.Batch
-	now   limiter.Time // by the store's clock
-	names [2]string
-	owed  []*script.Debt
+type resetWaiter struct {
+	replyChan
+	store    *Store
+	backend  *backend
+	slot     uint16
+	batch    *limiter.Batch
+	now      limiter.Time // by the store's clock
+	names    [2]string
+	unsynced []*script.Debt
 }
 
-// begin takes what the counter owes.
-func (r *resetting) begin() {
+// removeUnsynced takes what the counter owes.
+func (r *resetWaiter) removeUnsynced() {
 	for _, name := range r.names {
-		if d := r.fleet.owed.drop(name); d != nil {
-			r.owed = append(r.owed, d)
+		if d := r.backend.ledger.remove(name); d != nil {
+			r.unsynced = append(r.unsynced, d)
 		}
 	}
 }
 
 // Decided implements [limiter.Waiter].
-func (r *resetting) Decided(err error) {
+func (r *resetWaiter) Decided(err error) {
 	if err == nil {
-		r.begin() // what was owed meanwhile
-		r.store.full.forget()
+		r.removeUnsynced() // what was owed meanwhile
+		r.store.denied.clear()
 		r.store.options.Table.Reset(r.now, r.batch, 0) // the fallback goes on from here
 	} else {
-		r.fleet.forgot(r.fleet.owed.putBack(r.owed))
-		r.fleet.nudge(r.slot)
+		r.backend.countDropped(r.backend.ledger.restore(r.unsynced))
+		r.backend.requestSync(r.slot)
 	}
-	r.answer.Decided(err)
+	r.replyChan.Decided(err)
 }
 
 // Reset makes the counter of charge i of a batch as new at the time now, and returns what was used of it. The name of a fixed
@@ -97,18 +97,18 @@ func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, 
 	p, name := new(of.Charges[i].Policy.Bare(nil)), names[i] // the store may answer when the caller has gone
 	b := &limiter.Batch{Charges: []limiter.Charge{{ID: of.Charges[i].ID, Policy: p, Reserve: p.Reserve != nil}}, Partition: of.Partition}
 	f, slot := s.slotOf(now, &b.Charges[0], name)
-	a := newAsk()
-	a.startSays = f.server.Nodes != nil && startSaysSlot(p, name)
-	r := &resetting{answer: make(answer, 1), store: s, fleet: f, slot: slot, batch: b, now: f.timeOf(slot, now, p, name)}
-	a.call.Encode(r.now, b, [][]byte{name}, s.options.Jitter)
-	a.call.Zero()
-	r.names = [2]string{strings.Clone(a.call.Name(0)), strings.Clone(a.call.LeaseName(0))}
-	a.now, a.batch, a.waiter, a.strict, a.slot = now, b, r, true, slot
-	if r.begin(); !a.send(f.lane(slot), s.options.Timeout) {
-		r.Decided(ErrAway)
+	req := newRequest()
+	req.slotByStart = f.server.Nodes != nil && slotDependsOnStart(p, name)
+	r := &resetWaiter{replyChan: make(replyChan, 1), store: s, backend: f, slot: slot, batch: b, now: f.timeOf(slot, now, p, name)}
+	req.call.Encode(r.now, b, [][]byte{name}, s.options.Jitter)
+	req.call.Zero()
+	r.names = [2]string{strings.Clone(req.call.Name(0)), strings.Clone(req.call.LeaseName(0))}
+	req.now, req.batch, req.waiter, req.noFallback, req.slot = now, b, r, true, slot
+	if r.removeUnsynced(); !req.send(f.shardOf(slot), s.options.Timeout) {
+		r.Decided(ErrUnavailable)
 	}
 	select {
-	case err = <-r.answer:
+	case err = <-r.replyChan:
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}

@@ -90,7 +90,7 @@ func TestCertainRefusals(t *testing.T) {
 				}
 				// Another replica gives all back. It shows a second later.
 				ask(other, &d, refund)
-				now.Add(int64(certainFor))
+				now.Add(int64(cacheFor))
 				ask(mine, &c, charge)
 				if o.by(byMemory) != memory || c.b.Denied {
 					t.Errorf("after a second decided %+v, want the store to be asked", c.b.Decisions)
@@ -171,12 +171,12 @@ func TestCertainGroups(t *testing.T) {
 
 // Of many that ask when the second is over one asks the store.
 func TestOneAsksAgain(t *testing.T) {
-	var f full
+	var f deniedCache
 	c := hit(7, plenty)
 	now := limiter.Time(1_900_000_000_999_999_999)
 	say := func(after time.Duration, want bool) {
 		t.Helper()
-		if got := f.knows(now+limiter.Time(after), &c); got != want {
+		if got := f.isDenied(now+limiter.Time(after), &c); got != want {
 			t.Errorf("after %v: %v, want %v", after, got, want)
 		}
 	}
@@ -189,8 +189,8 @@ func TestOneAsksAgain(t *testing.T) {
 	for range 3 {
 		say(time.Second, true)
 	}
-	say(time.Second+askAgain, false)
-	say(time.Second+askAgain, true)
+	say(time.Second+recheckAfter, false)
+	say(time.Second+recheckAfter, true)
 	say(time.Hour, false)
 	say(-time.Hour, false)
 	other := c
@@ -211,7 +211,7 @@ func TestCertainAllocates(t *testing.T) {
 	}
 	now := limiter.Time(time.Now().UnixNano())
 	if n := testing.AllocsPerRun(1000, func() {
-		if !s.certain(now, &c.b) {
+		if !s.denyFromCache(now, &c.b) {
 			t.Error("asked the store")
 		}
 	}); n != 0 {

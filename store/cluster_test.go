@@ -93,7 +93,7 @@ func TestLargeGroups(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &told{}
 	s := newStore(t, Options{Server: at(srv), Observer: o, Fallback: Deny})
-	s.part = 16*time.Microsecond + time.Microsecond // room for a log, or two others
+	s.partBound = 16*time.Microsecond + time.Microsecond // room for a log, or two others
 	keep(t, s)
 	groups(t, s, o)
 }
@@ -170,7 +170,7 @@ func groups(t *testing.T, s *Store, o *told) {
 		if len(r.parts) > 1 {
 			split++
 		}
-		r.free()
+		r.release()
 		// What was given back is in the store soon.
 		for i := range charges {
 			look := charges[i]

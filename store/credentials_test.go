@@ -21,7 +21,7 @@ type refusals struct {
 }
 
 func (r *refusals) log() Log {
-	return Log{Away: func(_ string, kind redis.Kind, err error, remedy string) {
+	return Log{Unavailable: func(_ string, kind redis.Kind, err error, remedy string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if kind == redis.Refused {
@@ -113,7 +113,7 @@ func TestACLOnACluster(t *testing.T) {
 	o := &told{}
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
-	l := newLedger(t, s)
+	l := newTraffic(t, s)
 	l.goesOn(t)
 	first := hit(1, much)
 	slot := redis.SlotOf(nameOf("s1", &first))
@@ -162,7 +162,7 @@ func TestClusterOverTLS(t *testing.T) {
 	to := redis.Server{Nodes: []string{relays[0].addr}, TLS: files, Auth: redis.Auth{User: "sluice", Password: "password"}}
 	s := runStore(t, Options{Server: to, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
-	l := newLedger(t, s)
+	l := newTraffic(t, s)
 	l.goesOn(t)
 	l.end()
 	l.counts(t, 0)

@@ -51,7 +51,7 @@ func TestFailoverForgets(t *testing.T) {
 				_, err := sentinels[0].Command("SENTINEL", "FAILOVER", "main")
 				return err == nil
 			})
-			storetest.Eventually(t, "the replica is asked", func() bool { return s.Up() && s.fleet.lane(0).address() == replica.Addr })
+			storetest.Eventually(t, "the replica is asked", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
 			time.Sleep(3 * time.Second)
 			close(stop)
 			<-stopped

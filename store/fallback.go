@@ -23,8 +23,8 @@ const (
 	Deny Fallback = "deny"
 )
 
-// ErrAway is returned in place of a decision while the store is away and the fallback is [Error].
-var ErrAway = errors.New("the store is away")
+// ErrUnavailable is returned in place of a decision while the store is away and the fallback is [Error].
+var ErrUnavailable = errors.New("the store is away")
 
 // Validate returns an error if f is none of the fallbacks.
 func (f Fallback) Validate() error {
@@ -35,8 +35,8 @@ func (f Fallback) Validate() error {
 	return fmt.Errorf("fallback of %q: must be local, error, allow or deny", string(f))
 }
 
-// owes reports whether what f admits is owed to the store.
-func (f Fallback) owes() bool { return f == Local || f == Allow }
+// recordsUnsynced reports whether what f admits is owed to the store.
+func (f Fallback) recordsUnsynced() bool { return f == Local || f == Allow }
 
 // denyReset is when a request that was denied without a store may come again.
 const denyReset = time.Second
@@ -45,9 +45,9 @@ const denyReset = time.Second
 func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Table) error {
 	switch f {
 	case Error:
-		return ErrAway
+		return ErrUnavailable
 	case Allow, Deny:
-		f.blind(b)
+		f.decideAll(b)
 		return nil
 	default:
 		table.Decide(now, b)
@@ -55,8 +55,8 @@ func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Tabl
 	}
 }
 
-// blind decides all of b alike.
-func (f Fallback) blind(b *limiter.Batch) {
+// decideAll decides all of b alike.
+func (f Fallback) decideAll(b *limiter.Batch) {
 	b.Stored().Resize()
 	b.Stored().SetOff() // what is left of hits is owed
 	b.Denied, b.Wait = false, 0

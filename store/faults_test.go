@@ -47,13 +47,13 @@ func (o *told) Decided(by string, charges int) {
 	o.decided[by] += charges
 }
 
-func (o *told) Repaid(hits uint64) {
+func (o *told) Synced(hits uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.repaid += hits
 }
 
-func (o *told) Forgot(hits uint64) {
+func (o *told) Dropped(hits uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.forgot += hits
@@ -158,7 +158,7 @@ func TestNoScripts(t *testing.T) {
 	srv := storetest.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
 	o := &told{}
 	remedies := make(chan string, 1)
-	runStore(t, Options{Server: at(srv), Observer: o, Log: Log{Away: func(_ string, _ redis.Kind, _ error, remedy string) {
+	runStore(t, Options{Server: at(srv), Observer: o, Log: Log{Unavailable: func(_ string, _ redis.Kind, _ error, remedy string) {
 		select {
 		case remedies <- remedy:
 		default:
@@ -310,8 +310,8 @@ func TestShortDeadline(t *testing.T) {
 	defer srv.Continue()
 	var c caller
 	err := c.askWithin(s, time.Millisecond, hit(1, plenty))
-	if !errors.Is(err, ErrAway) {
-		t.Errorf("answered %v, want %v", err, ErrAway)
+	if !errors.Is(err, ErrUnavailable) {
+		t.Errorf("answered %v, want %v", err, ErrUnavailable)
 	}
 	if !s.Up() {
 		t.Error("one short deadline made the lane away")
@@ -334,7 +334,7 @@ func TestFallbacks(t *testing.T) {
 		over     []bool
 	}{
 		{Local, nil, false, []bool{false, false, false}},
-		{Error, ErrAway, false, nil},
+		{Error, ErrUnavailable, false, nil},
 		{Allow, nil, false, []bool{false, false, false}},
 		{Deny, nil, true, []bool{true, false, true}},
 	} {

@@ -91,7 +91,7 @@ func TestPromotionIsHeard(t *testing.T) {
 	to, _ := three(t, primary.Addr, replica.Addr, tells(replica.Addr), false)
 	to.Auth = redis.Auth{User: "sluice", Password: "password"}
 	s := runStore(t, Options{Server: to, Fallback: Deny})
-	storetest.Eventually(t, "at the replica", func() bool { return s.Up() && s.fleet.lane(0).address() == replica.Addr })
+	storetest.Eventually(t, "at the replica", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
 }
 
 // One Sentinel that lies moves nobody, however often it says so.
@@ -107,7 +107,7 @@ func TestOneSentinelMovesNobody(t *testing.T) {
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	storetest.Eventually(t, "it has been cut off twice", func() bool {
-		if at := s.fleet.lane(0).address(); at != primary.Addr && at != "" {
+		if at := s.main.shardOf(0).address(); at != primary.Addr && at != "" {
 			t.Fatalf("at %s, want the primary at %s", at, primary.Addr)
 		}
 		return o.failures(redis.Reply) >= 2
@@ -128,7 +128,7 @@ func TestPromotionEnds(t *testing.T) {
 	to, all := three(t, primary.Addr, replica.Addr, "", false)
 	s, err := New(Options{Server: to, Timeout: patient, DialTimeout: time.Minute, Fallback: Deny})
 	must.OK(t, err)
-	w, ctx := s.fleet.watch, context.Background()
+	w, ctx := s.main.watch, context.Background()
 	t.Cleanup(w.Close)
 	step := func(want string, heard bool) {
 		t.Helper()
@@ -191,9 +191,9 @@ func TestMessages(t *testing.T) {
 		if _, _, err := d.Decode([]byte("*3\r\n"+bulk("message")+bulk(tt.channel)+bulk(tt.text)), &r); err != nil {
 			t.Fatal(err)
 		}
-		s.fleet.watch.Message("asked:1", &r)
-		if got := s.fleet.watch.Next; got != tt.next || len(s.fleet.anew) > 0 != tt.asks {
-			t.Errorf("%s %q: looks at %q, asks %v; want %q, %v", tt.channel, tt.text, got, len(s.fleet.anew) > 0, tt.next, tt.asks)
+		s.main.watch.Message("asked:1", &r)
+		if got := s.main.watch.Next; got != tt.next || len(s.main.refresh) > 0 != tt.asks {
+			t.Errorf("%s %q: looks at %q, asks %v; want %q, %v", tt.channel, tt.text, got, len(s.main.refresh) > 0, tt.next, tt.asks)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestOddCounters(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &told{}
 	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Deny, Log: Log{
-		Away: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
+		Unavailable: func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
 	}})
 	storetest.Eventually(t, "up", s.Up)
 	now := strconv.FormatInt(time.Now().UnixNano(), 10)
@@ -48,7 +48,7 @@ func TestOddCounters(t *testing.T) {
 		key := string(nameOf("s1", &charge)) + suffix
 		srv.Must("FLUSHALL")
 		srv.Must(append([]string{command[0], key}, command[1:]...)...)
-		s.full.forget()
+		s.denied.clear()
 		admitted := 0
 		var c caller
 		for range 3 * most {

@@ -199,7 +199,7 @@ type logged struct {
 }
 
 func (l *logged) log() Log {
-	return Log{Away: func(_ string, kind redis.Kind, err error, _ string) {
+	return Log{Unavailable: func(_ string, kind redis.Kind, err error, _ string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		fmt.Fprintf(&l.text, "%s: %v\n", kind, err)
@@ -263,7 +263,7 @@ func TestHostileServers(t *testing.T) {
 					for _, kind := range lie.kinds {
 						n += o.failures(kind)
 					}
-					s.fleet.ask() // a cluster's nodes, not only each second
+					s.main.requestRefresh() // a cluster's nodes, not only each second
 					return n >= 2 && strings.Contains(lines.String(), lie.named)
 				})
 			})
@@ -340,7 +340,7 @@ func TestHostileMemory(t *testing.T) {
 				if err := c.ask(s, hit(1, plenty)); err != nil || !c.b.Denied {
 					t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 				}
-				s.fleet.ask() // not only each second
+				s.main.requestRefresh() // not only each second
 				return o.failures(redis.Reply)+o.failures(redis.Connection) >= failures
 			})
 			taken := int64(most) - int64(before)
@@ -392,9 +392,9 @@ func TestHostileRedirections(t *testing.T) {
 				})
 			}
 			all.Wait()
-			s.fleet.mu.Lock()
-			lanes := len(s.fleet.lanes)
-			s.fleet.mu.Unlock()
+			s.main.mu.Lock()
+			lanes := len(s.main.shards)
+			s.main.mu.Unlock()
 			taken := int64(memory()) - int64(before)
 			t.Logf("%d lanes, %d KiB", lanes, taken>>10)
 			if lanes > 2*redis.MostPrimaries || taken > 64<<20 {

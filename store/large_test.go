@@ -96,17 +96,17 @@ func TestTooLargeRequest(t *testing.T) {
 }
 
 // awaken has the lane of a store that does not run take asks.
-func awaken(t *testing.T) *lane {
+func awaken(t *testing.T) *shard {
 	t.Helper()
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
-	l := s.fleet.lane(0)
-	l.client = &redis.Conn{}
+	l := s.main.shardOf(0)
+	l.conn = &redis.Conn{}
 	t.Cleanup(func() { l.timer.Stop() })
 	return l
 }
 
-func queued(l *lane, cost time.Duration, bulk bool) *ask {
-	a := newAsk()
+func queued(l *shard, cost time.Duration, bulk bool) *request {
+	a := newRequest()
 	a.call.Reset()
 	a.call.Cost, a.bulk, a.batch = cost, bulk, &limiter.Batch{}
 	a.send(l, time.Hour)
@@ -117,7 +117,7 @@ func queued(l *lane, cost time.Duration, bulk bool) *ask {
 // while others wait, and all wait for a run at most.
 func TestRunsAreBounded(t *testing.T) {
 	l := awaken(t)
-	var small, parts []*ask
+	var small, parts []*request
 	for range 1000 {
 		small = append(small, queued(l, 5*time.Microsecond, false))
 	}
@@ -125,7 +125,7 @@ func TestRunsAreBounded(t *testing.T) {
 		parts = append(parts, queued(l, script.MostPart, true))
 	}
 	for range 21 {
-		batch, _ := l.take(0, nil)
+		batch, _ := l.nextBatch(0, nil)
 		total, bulk := time.Duration(0), 0
 		for _, a := range batch {
 			total += a.call.Cost
@@ -152,11 +152,11 @@ func TestRunsAreBounded(t *testing.T) {
 func TestPartsThatNobodyWaitsForAreDropped(t *testing.T) {
 	l := awaken(t)
 	dropped, kept := queued(l, script.MostPart, true), queued(l, script.MostPart, true)
-	dropped.until = clock()
+	dropped.deadline = clock()
 	l.mu.Lock()
-	late := l.lateLocked(clock())
+	late := l.removeLateLocked(clock())
 	l.mu.Unlock()
-	batch, _ := l.take(0, nil)
+	batch, _ := l.nextBatch(0, nil)
 	if len(late) != 1 || late[0] != dropped || len(batch) != 1 || batch[0] != kept {
 		t.Errorf("%d asks are late and %d were taken, want one each", len(late), len(batch))
 	}

@@ -349,7 +349,7 @@ func TestForeignReservations(t *testing.T) {
 			srv.Must(append([]string{wrote[0], key}, wrote[1:]...)...)
 			before := srv.Must("DUMP", key)
 			var c caller
-			if charge.Reserve = true; !errors.Is(c.ask(s, charge), ErrAway) {
+			if charge.Reserve = true; !errors.Is(c.ask(s, charge), ErrUnavailable) {
 				t.Errorf("%d, %q: decided %+v, want the fallback", n, wrote, c.b.Decisions)
 			}
 			if charge.Reserve = false; c.ask(s, charge) != nil {
@@ -426,8 +426,8 @@ func TestLateLeases(t *testing.T) {
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
-		lane := s.fleet.lane(0)
-		decided := make(answer, 1)
+		lane := s.main.shardOf(0)
+		decided := make(replyChan, 1)
 		b := limiter.Batch{Charges: []limiter.Charge{spot(1, 9)}}
 		if done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")}, decided); done || err != nil {
 			t.Fatal(done, err)
@@ -435,10 +435,10 @@ func TestLateLeases(t *testing.T) {
 		storetest.Eventually(t, "it is sent", func() bool {
 			lane.mu.Lock()
 			defer lane.mu.Unlock()
-			return lane.flying == 1
+			return lane.inFlight == 1
 		})
 		lane.mu.Lock()
-		late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
+		late := lane.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
 		lane.mu.Unlock()
 		lane.fallBack(late)
 		if err := <-decided; err != nil || b.Lease(0) == 0 {

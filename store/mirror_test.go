@@ -93,7 +93,7 @@ func BenchmarkMirror(b *testing.B) {
 				found[0].Hits++
 				batch.Stored().Conclude(now, found)
 				if mirror {
-					s.adopt(now, batch, &left)
+					s.updateMirror(now, batch, &left)
 				}
 			}
 		})

@@ -187,7 +187,7 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 func (c *caller) askMoving(s *Store, slot *movingSlot, charges []limiter.Charge, names [][]byte) {
 	slot.tb.Helper()
 	before := slot.tryAgain()
-	decided := make(answer, 1)
+	decided := make(replyChan, 1)
 	c.b.Reset()
 	c.b.Charges, c.b.Budget = append(c.b.Charges, charges...), patient
 	done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c.b, names, decided)

@@ -14,14 +14,14 @@ import (
 func TestLanesAreBounded(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Nodes: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
 	must.OK(t, err)
-	s.fleet.start = func(*lane) context.CancelFunc { return func() {} }
+	s.main.start = func(*shard) context.CancelFunc { return func() {} }
 	made := 0
 	for n := range 3 * redis.MostPrimaries {
-		if s.fleet.laneAt(fmt.Sprintf("a:%d", n+1)) != nil {
+		if s.main.shardAt(fmt.Sprintf("a:%d", n+1)) != nil {
 			made++
 		}
 	}
-	if made != 2*redis.MostPrimaries || s.fleet.laneAt("a:1") == nil {
+	if made != 2*redis.MostPrimaries || s.main.shardAt("a:1") == nil {
 		t.Errorf("%d lanes, want %d, and those that there are", made, 2*redis.MostPrimaries)
 	}
 }

@@ -51,22 +51,22 @@ type Observer interface {
 	Failed(kind string)
 	// Decided tells by what a number of charges were decided.
 	Decided(by string, charges int)
-	// Repaid tells that the store was charged with hits that the fallback had admitted.
-	Repaid(hits uint64)
-	// Forgot tells of hits that the fallback admitted and the store will not be charged with: they were on
+	// Synced tells that the store was charged with hits that the fallback had admitted.
+	Synced(hits uint64)
+	// Dropped tells of hits that the fallback admitted and the store will not be charged with: they were on
 	// too many counters, or on one that another program has written.
-	Forgot(hits uint64)
+	Dropped(hits uint64)
 	// Diverged tells that the store admitted another number than its reply says: a bug.
 	Diverged()
 }
 
 // Log says what an operator should know. Its functions are optional.
 type Log struct {
-	// Away is called when a shard goes away, and while it is away, when there is another reason.
+	// Unavailable is called when a shard goes away, and while it is away, when there is another reason.
 	// Remedy is empty where only waiting helps.
-	Away func(shard string, kind redis.Kind, err error, remedy string)
-	// Back is called when it is back and was charged with what the fallback had admitted.
-	Back func(shard string, after time.Duration, charged Repaid)
+	Unavailable func(shard string, kind redis.Kind, err error, remedy string)
+	// Recovered is called when it is back and was charged with what the fallback had admitted.
+	Recovered func(shard string, after time.Duration, charged Synced)
 	// Replaced is called in place of Back if other primaries have the slots of a shard that is away.
 	Replaced func(shard string)
 	// Foreign is called, once in ten seconds at most, when a charge cannot be decided because another program
@@ -74,22 +74,22 @@ type Log struct {
 	Foreign func(shard, key string, err error)
 }
 
-// Repaid says what a store was charged with on its return.
-type Repaid struct {
+// Synced says what a store was charged with on its return.
+type Synced struct {
 	Counters int
 	// Hits are all, and Exceeded those of them that were admitted beyond their limits.
 	Hits, Exceeded uint64
 }
 
-func (l *Log) away(shard string, why *redis.Error) {
-	if l.Away != nil {
-		l.Away(shard, why.Kind, why.Err, why.Kind.Remedy())
+func (l *Log) unavailable(shard string, why *redis.Error) {
+	if l.Unavailable != nil {
+		l.Unavailable(shard, why.Kind, why.Err, why.Kind.Remedy())
 	}
 }
 
-func (l *Log) back(shard string, after time.Duration, charged Repaid) {
-	if l.Back != nil {
-		l.Back(shard, after, charged)
+func (l *Log) recovered(shard string, after time.Duration, charged Synced) {
+	if l.Recovered != nil {
+		l.Recovered(shard, after, charged)
 	}
 }
 
@@ -110,18 +110,18 @@ const (
 // Deciders are all of these, for metrics.
 var Deciders = []string{byStore, byMemory, byFallback, byTooLarge}
 
-type silent struct{}
+type noObserver struct{}
 
-func (silent) Batch(time.Duration, int) {}
-func (silent) Failed(string)            {}
-func (silent) Decided(string, int)      {}
-func (silent) Repaid(uint64)            {}
-func (silent) Forgot(uint64)            {}
-func (silent) Diverged()                {}
+func (noObserver) Batch(time.Duration, int) {}
+func (noObserver) Failed(string)            {}
+func (noObserver) Decided(string, int)      {}
+func (noObserver) Synced(uint64)            {}
+func (noObserver) Dropped(uint64)           {}
+func (noObserver) Diverged()                {}
 
 func (o *Options) observe() Observer {
 	if o.Observer == nil {
-		return silent{}
+		return noObserver{}
 	}
 	return o.Observer
 }

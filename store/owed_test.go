@@ -17,9 +17,9 @@ import (
 
 // owing is how many counters owe something.
 func (s *Store) owing() int {
-	s.fleet.owed.mu.Lock()
-	defer s.fleet.owed.mu.Unlock()
-	return len(s.fleet.owed.debts)
+	s.main.ledger.mu.Lock()
+	defer s.main.ledger.mu.Unlock()
+	return len(s.main.ledger.entries)
 }
 
 // used returns what the store has of a counter.
@@ -41,10 +41,10 @@ func TestLateAnswersOweNothing(t *testing.T) {
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
-		lane := s.fleet.lane(0)
+		lane := s.main.shardOf(0)
 		var c [2]caller
 		for n := range c {
-			decided := make(answer, 1)
+			decided := make(replyChan, 1)
 			c[n].b.Charges = []limiter.Charge{hit(uint64(n+1), much)}
 			if isDone, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c[n].b, [][]byte{nameOf("s1", &c[n].b.Charges[0])}, decided); isDone || err != nil {
 				t.Fatal(isDone, err)
@@ -52,10 +52,10 @@ func TestLateAnswersOweNothing(t *testing.T) {
 			storetest.Eventually(t, "it is sent", func() bool {
 				lane.mu.Lock()
 				defer lane.mu.Unlock()
-				return lane.flying == n+1
+				return lane.inFlight == n+1
 			})
 			lane.mu.Lock()
-			late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
+			late := lane.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
 			lane.mu.Unlock()
 			lane.fallBack(late)
 			if err := <-decided; err != nil || c[n].b.Denied {
@@ -98,7 +98,7 @@ func TestForgottenDebts(t *testing.T) {
 	o := &told{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
-	s.fleet.owed.most = 4
+	s.main.ledger.maxEntries = 4
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // which ends long before the others
 	r.cut(true)
 	var c caller
@@ -117,7 +117,7 @@ func TestForgottenDebts(t *testing.T) {
 	foreign := hit(2, much)
 	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &foreign)))
 	srv.Must("RPUSH", key, "x")
-	s.fleet.owed.drop(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
+	s.main.ledger.remove(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)
 	for n, want := range map[uint64]int{1: 1, 3: 0, 4: 1} {
@@ -170,8 +170,8 @@ func TestRefundOfWhatIsOwed(t *testing.T) {
 // thirty-second part of the window, and are those of the newest.
 func TestRepaidLog(t *testing.T) {
 	w := newTwin(t, Local)
-	f := w.store.fleet
-	lane := f.lane(0)
+	f := w.store.main
+	lane := f.shardOf(0)
 	p := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: 32 * time.Second}
 	var c caller
 	charge := hit(1, p)
@@ -181,12 +181,12 @@ func TestRepaidLog(t *testing.T) {
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
 		must.OK(t, w.store.options.fallBack(at, &c.b))
-		f.owes(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), "", 0, &c)
+		f.recordUnsynced(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), "", 0, &c)
 	}
-	if runs := len(f.owed.debts["s1{1}_x"].Runs); runs > script.LogStretches+2 {
+	if runs := len(f.ledger.entries["s1{1}_x"].Runs); runs > script.LogStretches+2 {
 		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogStretches+2)
 	}
-	if _, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute)); err != nil {
+	if _, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	count := func() uint64 {
@@ -219,16 +219,16 @@ func TestDebtsThatCannotBeCharged(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, Local)
 	w.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
-	f := w.store.fleet
-	lane := f.lane(0)
+	f := w.store.main
+	lane := f.shardOf(0)
 	var c caller
 	repay := func(p *limiter.Policy, name string) error {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, hit(1, p))
 		must.OK(t, w.store.options.fallBack(at, &c.b))
-		f.owes(Local, at, &c.b, 0, []byte(name), name, 0, &c)
-		_, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute))
+		f.recordUnsynced(Local, at, &c.b, 0, []byte(name), name, 0, &c)
+		_, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute))
 		return err
 	}
 	const day = 24 * time.Hour
@@ -339,7 +339,7 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
 		must.OK(t, s.options.fallBack(at, &c.b))
-		s.fleet.owes(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
+		s.main.recordUnsynced(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
 	}
 	must.OK(t, c.ask(s, charge))
 	owe()
@@ -352,11 +352,11 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	}
 	r.silence(false)
 	storetest.Eventually(t, "it is reset", func() bool { return c.used(t, s, charge) == 0 })
-	lane := s.fleet.lane(0)
+	lane := s.main.shardOf(0)
 	storetest.Eventually(t, "its reply has been read", func() bool {
 		lane.mu.Lock()
 		defer lane.mu.Unlock()
-		return lane.flying == 0
+		return lane.inFlight == 0
 	})
 	if n := s.owing(); n != 0 {
 		t.Errorf("%d counters owe hits of before the reset", n)
@@ -364,8 +364,8 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	r.cut(true)
 	storetest.Eventually(t, "away", func() bool { return !s.Up() })
 	owe()
-	if _, err := reset(s, much, nameOf("s1", &charge)); !errors.Is(err, ErrAway) || s.owing() != 1 {
-		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.owing(), ErrAway)
+	if _, err := reset(s, much, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.owing() != 1 {
+		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.owing(), ErrUnavailable)
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)

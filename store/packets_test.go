@@ -11,7 +11,7 @@ import (
 
 // counts holds what the store has of each of l's counters against what was admitted. Each hit whose
 // answer came too late may have counted once more.
-func (l *ledger) counts(tb testing.TB, late int) {
+func (l *traffic) counts(tb testing.TB, late int) {
 	tb.Helper()
 	var c caller
 	over := 0
@@ -39,7 +39,7 @@ func TestPacketsLost(t *testing.T) {
 	o := &told{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Fallback: Deny, Timeout: time.Second})
 	storetest.Eventually(t, "up", s.Up)
-	l := newLedger(t, s)
+	l := newTraffic(t, s)
 	for range 50 {
 		l.goesOn(t)
 		r.hold(true)

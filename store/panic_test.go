@@ -37,10 +37,10 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	s.options.Timeout = time.Minute // the server is stopped, for as long as this test takes
 	keep(t, s)
 	storetest.Eventually(t, "up", s.Up)
-	lane := s.fleet.lane(0)
+	lane := s.main.shardOf(0)
 	srv.Stop()
 	put := func(w limiter.Waiter, sent, decided *limiter.Batch) {
-		a := newAsk()
+		a := newRequest()
 		a.call.Encode(limiter.Time(time.Now().UnixNano()), sent, [][]byte{[]byte("s1{1}t1")}, 0)
 		a.batch, a.waiter = decided, w
 		if !a.send(lane, s.options.Timeout) {
@@ -49,10 +49,10 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	}
 	type asked struct {
 		batch   limiter.Batch
-		decided answer
+		decided replyChan
 	}
 	one := func() *asked {
-		return &asked{limiter.Batch{Charges: []limiter.Charge{hit(1, plenty)}}, make(answer, 1)}
+		return &asked{limiter.Batch{Charges: []limiter.Charge{hit(1, plenty)}}, make(replyChan, 1)}
 	}
 	// As many as are under way at once, each alone; then all others are one message.
 	var ahead, behind []*asked
@@ -64,7 +64,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 			lane.mu.Lock()
 			defer lane.mu.Unlock()
 			busy := 0
-			for _, since := range lane.sending {
+			for _, since := range lane.sendingSince {
 				if !since.IsZero() {
 					busy++
 				}

@@ -106,8 +106,8 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 			}
 			gone := tt.lost
 			for _, gone.Group = range []int32{0, 1} { // as one group, and as two
-				if err := c.ask(s, part, gone); !errors.Is(err, ErrAway) {
-					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrAway)
+				if err := c.ask(s, part, gone); !errors.Is(err, ErrUnavailable) {
+					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrUnavailable)
 				}
 			}
 			storetest.Eventually(t, name+", "+kind+": what was taken has come back", func() bool { return c.holds(t, s, part) == want })

@@ -82,7 +82,7 @@ func TestPenaltiesAreShared(t *testing.T) {
 			if _, err := reset(other, &p, c.names[0]); err != nil {
 				t.Fatal(err)
 			}
-			now.Add(int64(certainFor + time.Second))
+			now.Add(int64(cacheFor + time.Second))
 			if d := ask(mine, 1); d.Over || d.Penalty != 0 {
 				t.Errorf("after a reset: %+v", d)
 			}
@@ -102,7 +102,7 @@ func TestPenaltyKeys(t *testing.T) {
 	p := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 2, Burst: 2, Window: time.Hour, Penalty: limiter.NewPenalty(time.Hour)}
 	ask := func() limiter.Decision {
 		var c caller
-		s.full.forget()
+		s.denied.clear()
 		charge := hit(1, p)
 		charge.Hits = 3
 		must.OK(t, c.ask(s, charge))

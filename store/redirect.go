@@ -18,11 +18,11 @@ import (
 // the last two go alone from then on.
 
 const (
-	// mostHops is how often an ask is sent elsewhere, lest nodes that disagree play with it. It waits after
+	// maxHops is how often an ask is sent elsewhere, lest nodes that disagree play with it. It waits after
 	// TRYAGAIN for as long as its caller does.
-	mostHops = 8
-	// pause is how long after TRYAGAIN an ask is sent once more.
-	pause = time.Millisecond
+	maxHops = 8
+	// tryAgainPause is how long after TRYAGAIN an ask is sent once more.
+	tryAgainPause = time.Millisecond
 )
 
 // A redirection is such an answer. Its port is empty for TRYAGAIN, and its host if it is the one that was asked.
@@ -33,8 +33,8 @@ type redirection struct {
 
 // redirected says where to ask instead after err. It reports false if that is no redirection, or l's store no
 // cluster, which its URL would say.
-func (l *lane) redirected(err error) (to redirection, ok bool) {
-	if l.fleet.server.Nodes == nil {
+func (sh *shard) redirected(err error) (to redirection, ok bool) {
+	if sh.backend.server.Nodes == nil {
 		return redirection{}, false
 	}
 	word, rest, _ := strings.Cut(err.Error(), " ")
@@ -53,62 +53,62 @@ func (l *lane) redirected(err error) (to redirection, ok bool) {
 }
 
 // target returns the lane that an answer with an address leads to, nil if that makes no sense or there are too many.
-func (l *lane) target(to redirection) *lane {
-	address, err := redis.NodeAt(to.host, to.port, l.shard)
+func (sh *shard) target(to redirection) *shard {
+	address, err := redis.NodeAt(to.host, to.port, sh.name)
 	if err != nil {
 		return nil
 	}
-	return l.fleet.laneAt(address)
+	return sh.backend.shardAt(address)
 }
 
 // redirect sends those of all that are not decided where they belong.
-func (l *lane) redirect(all []*ask, to redirection) {
-	l.options.observe().Failed(string(redis.Cluster))
-	var asks []*ask
-	l.mu.Lock()
-	for _, a := range all {
-		if a.isOpen {
-			l.open.remove(a)
-			asks = append(asks, a)
+func (sh *shard) redirect(all []*request, to redirection) {
+	sh.options.observe().Failed(string(redis.Cluster))
+	var asks []*request
+	sh.mu.Lock()
+	for _, req := range all {
+		if req.open {
+			sh.open.remove(req)
+			asks = append(asks, req)
 		}
 	}
-	l.mu.Unlock()
-	for _, a := range all { // the node has decided none
-		if !slices.Contains(asks, a) {
-			l.fleet.settled(uncounted, a)
+	sh.mu.Unlock()
+	for _, req := range all { // the node has decided none
+		if !slices.Contains(asks, req) {
+			sh.backend.resolve(outcomeUncounted, req)
 		}
 	}
-	target := l
+	target := sh
 	if to.port != "" {
-		target = l.target(to)
-		l.fleet.ask()
+		target = sh.target(to)
+		sh.backend.requestRefresh()
 	}
-	var late []*ask
-	for _, a := range asks {
-		a.sent = false
-		a.since = clock() // the other lane is not slow because this one was asked before
-		if a.alone = a.alone || !to.moved; to.port == "" {
-			l.pausing.Add(1)
-			time.AfterFunc(l.fleet.store.pause, func() {
-				defer l.pausing.Done()
-				if !target.put(a) {
-					target.fallBack([]*ask{a})
+	var late []*request
+	for _, req := range asks {
+		req.sent = false
+		req.queuedAt = clock() // the other lane is not slow because this one was asked before
+		if req.isolated = req.isolated || !to.moved; to.port == "" {
+			sh.pausing.Add(1)
+			time.AfterFunc(sh.backend.store.tryAgainPause, func() {
+				defer sh.pausing.Done()
+				if !target.enqueue(req) {
+					target.fallBack([]*request{req})
 				}
 			})
 			continue
 		}
-		a.asking = !to.moved
-		if a.hops++; a.hops > mostHops || target == nil || !target.put(a) {
-			late = append(late, a)
+		req.asking = !to.moved
+		if req.hops++; req.hops > maxHops || target == nil || !target.enqueue(req) {
+			late = append(late, req)
 		}
 	}
-	l.fallBack(late)
+	sh.fallBack(late)
 }
 
 // expire sends what a's keys lack, whose slot moved after they were written.
-func (l *lane) expire(a *ask) {
-	late := newAsk()
-	late.call.Expire(&a.call)
-	late.slot = a.slot
-	late.send(l, l.options.Timeout)
+func (sh *shard) expire(req *request) {
+	late := newRequest()
+	late.call.Expire(&req.call)
+	late.slot = req.slot
+	late.send(sh, sh.options.Timeout)
 }

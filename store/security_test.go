@@ -81,7 +81,7 @@ func TestPasswordIsReadAnew(t *testing.T) {
 	to.Auth.File = file
 	var mu sync.Mutex
 	line := ""
-	s := runStore(t, Options{Server: to, Log: Log{Away: func(_ string, kind redis.Kind, err error, remedy string) {
+	s := runStore(t, Options{Server: to, Log: Log{Unavailable: func(_ string, kind redis.Kind, err error, remedy string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if kind == redis.Refused {

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// leastSample is the least estimate of a run whose time says something of the server: shorter ones consist of what a run
+	// minSample is the least estimate of a run whose time says something of the server: shorter ones consist of what a run
 	// takes by itself.
-	leastSample = 100 * time.Microsecond
-	// mostSlow is how many times slower than estimated a server is taken to be at most. So no server, whatever it says of its
+	minSample = 100 * time.Microsecond
+	// maxSlowdown is how many times slower than estimated a server is taken to be at most. So no server, whatever it says of its
 	// time, makes runs shorter than 62 µs.
-	mostSlow = 16
-	// mostSlowByTrips is the same where only round trips tell: what waits before the server counts there, too.
-	mostSlowByTrips = 4
+	maxSlowdown = 16
+	// maxSlowdownByRoundTrip is the same where only round trips tell: what waits before the server counts there, too.
+	maxSlowdownByRoundTrip = 4
 )
 
 // A slowness is how many times longer than estimated a server takes for scripts: see package script for the estimates. It is the
@@ -37,7 +37,7 @@ type slowness struct {
 // add notes a run that took some time by the server's own words, and a round trip, which took no less. It reports whether the run
 // took longer than estimated.
 func (s *slowness) add(took, trip, estimate time.Duration) (slower bool) {
-	if took = min(took, trip); took <= 0 || estimate < leastSample {
+	if took = min(took, trip); took <= 0 || estimate < minSample {
 		return false
 	}
 	s.mu.Lock()
@@ -46,7 +46,7 @@ func (s *slowness) add(took, trip, estimate time.Duration) (slower bool) {
 	s.next = (s.next + 1) % len(s.recent)
 	sorted := s.recent
 	slices.Sort(sorted[:])
-	s.percent.Store(int64(100 * min(max(sorted[len(sorted)/2], 1), mostSlow)))
+	s.percent.Store(int64(100 * min(max(sorted[len(sorted)/2], 1), maxSlowdown)))
 	return took > estimate
 }
 
@@ -63,15 +63,15 @@ var measuredPolicy = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 <<
 // measure learns how fast the server is before a large request comes, and reports whether it is slower than estimated. A probe took
 // shortTrip just before. If the server does not tell how long a run takes, the difference of the two trips is taken for it. An
 // error here has no effect: the next probe fails, too. The counters expire two seconds later.
-func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
-	name := l.probeName()
+func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
+	name := sh.probeName()
 	if name == nil {
 		return false
 	}
-	sent := l.options.Clock()
-	at := l.time(limiter.Time(sent.UnixNano()))
+	sent := sh.options.Clock()
+	at := sh.time(limiter.Time(sent.UnixNano()))
 	var run script.Run
-	run.Clear(l.options.storeTime())
+	run.Clear(sh.options.storeTime())
 	calls := make([]script.Call, measured)
 	for i := range calls {
 		b := &limiter.Batch{Charges: []limiter.Charge{{Policy: measuredPolicy, Hits: 1}}}
@@ -82,6 +82,6 @@ func (l *lane) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 		return false
 	}
 	run.Read()
-	trip, cost := l.options.Clock().Sub(sent), run.Cost()
-	return l.slowness.add(cmp.Or(run.Reply.Took, min(trip-shortTrip, mostSlowByTrips*cost)), trip, cost)
+	trip, cost := sh.options.Clock().Sub(sent), run.Cost()
+	return sh.slowness.add(cmp.Or(run.Reply.Took, min(trip-shortTrip, maxSlowdownByRoundTrip*cost)), trip, cost)
 }

@@ -22,7 +22,7 @@ func TestTryAgain(t *testing.T) {
 	all := storetest.StartCluster(t, 2, false)
 	o := &told{}
 	var away atomic.Int64
-	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Away: func(_ string, kind redis.Kind, _ error, _ string) {
+	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Unavailable: func(_ string, kind redis.Kind, _ error, _ string) {
 		if kind == redis.Cluster {
 			away.Add(1)
 		}
@@ -99,7 +99,7 @@ func TestTryAgainAtTheEnd(t *testing.T) {
 	nodes[0].tryAgain = true
 	o := &told{}
 	s := newStore(t, Options{Server: redis.Server{Nodes: []string{nodes[0].addr}}, Observer: o})
-	s.pause = time.Second // longer than the store takes to end
+	s.tryAgainPause = time.Second // longer than the store takes to end
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

@@ -83,11 +83,11 @@ func (s *Store) Failed(kind string) { s.errors[kind].Inc() }
 // Decided notes so many charges that one of the deciders decided.
 func (s *Store) Decided(by string, charges int) { s.decided[by].Add(float64(charges)) }
 
-// Repaid notes hits that the store was charged with after it had been away.
-func (s *Store) Repaid(hits uint64) { s.repaid.Add(float64(hits)) }
+// Synced notes hits that the store was charged with after it had been away.
+func (s *Store) Synced(hits uint64) { s.repaid.Add(float64(hits)) }
 
-// Forgot notes hits that it will not be charged with.
-func (s *Store) Forgot(hits uint64) { s.forgot.Add(float64(hits)) }
+// Dropped notes hits that it will not be charged with.
+func (s *Store) Dropped(hits uint64) { s.forgot.Add(float64(hits)) }
 
 // Diverged notes a bug.
 func (s *Store) Diverged() { s.diverged.Inc() }

@@ -4,7 +4,7 @@
 //	Run      calls of one message, and its reply                                           run.go, reply.go
 //	Debt     what one counter is owed that was charged elsewhere                           debt.go
 //
-// decide.lua decides charges, by algorithms.lua and what is beside counters in beside.lua; repay.lua charges debts. Both
+// decide.lua decides charges, by algorithms.lua and what is beside counters in companions.lua; sync.lua charges debts. Both
 // begin with counters.lua, which knows times, and which values of keys are a counter's. What is in a key is in package
 // store's documentation.
 //

@@ -14,11 +14,11 @@ var (
 	counters string
 	//go:embed algorithms.lua
 	algorithms string
-	//go:embed beside.lua
+	//go:embed companions.lua
 	beside string
 	//go:embed decide.lua
 	decide string
-	//go:embed repay.lua
+	//go:embed sync.lua
 	repay string
 
 	// Decides decides a batch of charges in the store. See [call] and [reply] for what it takes

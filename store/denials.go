@@ -17,86 +17,86 @@ import (
 // limit on outcomes, which looks on the request and charges at its end, would never be exceeded. Under a penalty no
 // hits count, and all refusals are certain.
 const (
-	certainFor = time.Second
-	// askAgain is how much longer the others take it for certain when one of them asks again.
-	askAgain = 50 * time.Millisecond
+	cacheFor = time.Second
+	// recheckAfter is how much longer the others take it for certain when one of them asks again.
+	recheckAfter = 50 * time.Millisecond
 )
 
-// full remembers when the store last said of a counter that it has no room. Counters share places, and a
+// deniedCache remembers when the store last said of a counter that it has no room. Counters share places, and a
 // newer one takes the place of an older one. An element is 28 bits of a counter's identity, and 36 of
 // milliseconds since 1970.
-type full [1 << 16]atomic.Uint64
+type deniedCache [1 << 16]atomic.Uint64
 
-const fullBits = 36
+const millisBits = 36
 
-func (f *full) place(c *limiter.Charge) (at *atomic.Uint64, tag uint64) {
-	return &f[c.ID.Lo%uint64(len(f))], c.ID.Lo >> 16 << fullBits
+func (f *deniedCache) entry(c *limiter.Charge) (at *atomic.Uint64, tag uint64) {
+	return &f[c.ID.Lo%uint64(len(f))], c.ID.Lo >> 16 << millisBits
 }
 
 // mark has f know that a counter had no room at the time now.
-func (f *full) mark(now limiter.Time, c *limiter.Charge) {
-	at, tag := f.place(c)
+func (f *deniedCache) mark(now limiter.Time, c *limiter.Charge) {
+	at, tag := f.entry(c)
 	at.Store(tag | millis(now))
 }
 
-// forget has f know of no counter. The name that is reset does not tell its place.
-func (f *full) forget() {
+// clear has f know of no counter. The name that is reset does not tell its place.
+func (f *deniedCache) clear() {
 	for i := range f {
 		f[i].Store(0)
 	}
 }
 
 // marked reports whether a counter was ever marked. It is a cheap way not to look further.
-func (f *full) marked(c *limiter.Charge) bool {
-	at, tag := f.place(c)
-	return at.Load()&^(1<<fullBits-1) == tag
+func (f *deniedCache) marked(c *limiter.Charge) bool {
+	at, tag := f.entry(c)
+	return at.Load()&^(1<<millisBits-1) == tag
 }
 
-// knows reports whether a counter was marked within a second of now. To one of those who ask when that is
+// isDenied reports whether a counter was marked within a second of now. To one of those who ask when that is
 // over it says no, and to the others so after askAgain.
-func (f *full) knows(now limiter.Time, c *limiter.Charge) bool {
-	at, tag := f.place(c)
+func (f *deniedCache) isDenied(now limiter.Time, c *limiter.Charge) bool {
+	at, tag := f.entry(c)
 	entry := at.Load()
-	marked := entry & (1<<fullBits - 1)
-	if entry&^(1<<fullBits-1) != tag || marked == 0 {
+	marked := entry & (1<<millisBits - 1)
+	if entry&^(1<<millisBits-1) != tag || marked == 0 {
 		return false
 	}
 	age := time.Duration(millis(now)-marked) * time.Millisecond //nolint:gosec // wraps below 0
 	switch {
-	case age < -certainFor, age >= certainFor+askAgain: // clocks were set, or it is long ago
+	case age < -cacheFor, age >= cacheFor+recheckAfter: // clocks were set, or it is long ago
 		return false
-	case age < certainFor:
+	case age < cacheFor:
 		return true
 	default:
-		return !at.CompareAndSwap(entry, tag|(marked+uint64(askAgain/time.Millisecond)))
+		return !at.CompareAndSwap(entry, tag|(marked+uint64(recheckAfter/time.Millisecond)))
 	}
 }
 
 func millis(now limiter.Time) uint64 {
-	return uint64(now) / uint64(time.Millisecond) & (1<<fullBits - 1) //nolint:gosec // since 1970
+	return uint64(now) / uint64(time.Millisecond) & (1<<millisBits - 1) //nolint:gosec // since 1970
 }
 
-var states = sync.Pool{New: func() any { return new([]limiter.State) }}
+var statePool = sync.Pool{New: func() any { return new([]limiter.State) }}
 
-// certain decides b, of the time at, if it is certain that each of its groups is refused. It reports
+// denyFromCache decides b, of the time at, if it is certain that each of its groups is refused. It reports
 // false if the store has to be asked: then b's decisions mean nothing.
-func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
+func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	known := false
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		p := c.Policy
 		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Leases() || changesDenied(p) && !c.Penalises() ||
-			s.fleetOf(p) != s.fleetOf(b.Charges[0].Policy) { // two stores have two clocks
+			s.backendOf(p) != s.backendOf(b.Charges[0].Policy) { // two stores have two clocks
 			return false
 		}
-		known = known || c.Mode == limiter.Enforce && s.full.marked(c)
+		known = known || c.Mode == limiter.Enforce && s.denied.marked(c)
 	}
 	if !known {
 		return false
 	}
-	now := s.fleetOf(b.Charges[0].Policy).time(at)
-	found, _ := states.Get().(*[]limiter.State)
-	defer states.Put(found)
+	now := s.backendOf(b.Charges[0].Policy).time(at)
+	found, _ := statePool.Get().(*[]limiter.State)
+	defer statePool.Put(found)
 	for len(*found) < len(b.Charges) {
 		*found = append(*found, limiter.State{})
 	}
@@ -114,7 +114,7 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 		if c.Penalises() && (d.Over || changesDenied(c.Policy)) && (d.Penalty == 0 || d.Began || isShort(c.Policy, d.Penalty)) {
 			return false // that is for the store to say
 		}
-		refused = refused || c.Mode == limiter.Enforce && d.Over && s.full.knows(now, c)
+		refused = refused || c.Mode == limiter.Enforce && d.Over && s.denied.isDenied(now, c)
 	}
 	if !refused {
 		return false

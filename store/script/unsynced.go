@@ -195,7 +195,7 @@ func (r *reply) excess(k limiter.Bucket) uint64 {
 	return uint64(min(max(math.Ceil(beyond.float()/step.float()-1e-9), 0), mostHits)) // the server may lie
 }
 
-// Owed appends d in the words of repay.lua. It reports false if d's window is over.
+// Owed appends d in the words of sync.lua. It reports false if d's window is over.
 func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
 	p := &d.Policy
 	at := charge{algorithm: p.Algorithm, first: true, place: len(c.args) + 1}
@@ -246,7 +246,7 @@ func (d *Debt) newest(most uint64) []stretch {
 	return d.Runs[n:]
 }
 
-// Charged reads what repay.lua says of charge i, which is d: the counter's state, and by how many hits it is further beyond
+// Charged reads what sync.lua says of charge i, which is d: the counter's state, and by how many hits it is further beyond
 // its limit; or why it could not be charged. What is wrong with the reply is in r.reply.err.
 func (r *Run) Charged(i int, d *Debt, s *limiter.State) (why *redis.Error, excess uint64) {
 	c := r.calls[0]

@@ -10,42 +10,42 @@ import (
 // A request that the store has left alone, because another program wrote the key of one of its counters, is decided in parts: one
 // for each counter. The fallback decides the part with that key, and the store all others.
 
-// decideApart begins to decide a, which r's reply says is on a foreign key, counter by counter. It reports false if the fallback
+// decidePerCounter begins to decide a, which r's reply says is on a foreign key, counter by counter. It reports false if the fallback
 // must decide all of a: there is one counter, or without a decision of one there is none of the request.
-func (l *lane) decideApart(r *cargo, a *ask) bool {
-	if a.batch == nil || a.strict || l.options.Fallback == Error {
+func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
+	if req.batch == nil || req.noFallback || sh.options.Fallback == Error {
 		return false
 	}
-	if p, ok := a.waiter.(*part); ok && p.split.apart {
+	if p, ok := req.waiter.(*part); ok && p.split.perCounter {
 		return false
 	}
-	names := make([][]byte, len(a.batch.Charges))
+	names := make([][]byte, len(req.batch.Charges))
 	for i := range names {
-		names[i] = a.call.Named(i)
+		names[i] = req.call.Named(i)
 	}
 	if !slices.ContainsFunc(names[1:], func(name []byte) bool { return !bytes.Equal(name, names[0]) }) {
 		return false
 	}
 	var all *split
-	if !l.options.guard(func() { all = l.fleet.store.split(a.now, a.batch, names, true) }) {
+	if !sh.options.guard(func() { all = sh.backend.store.split(req.now, req.batch, names, true) }) {
 		return false
 	}
-	all.until, all.bulk = a.until, a.bulk
-	if !a.call.Native {
-		all.begin(a.waiter)
+	all.deadline, all.bulk = req.deadline, req.bulk
+	if !req.call.Native {
+		all.start(req.waiter)
 		return true
 	}
-	if a.call.Negative {
-		l.recount(a)
+	if req.call.Negative {
+		sh.recount(req)
 	}
-	all.expect(a.waiter)
-	at := l.convert(r.Reply.Now, a.startSays)
+	all.setWaiter(req.waiter)
+	at := sh.counterTime(r.Reply.Now, req.slotByStart)
 	n := len(all.parts)
 	for i := range n { // native calls have one charge on each counter
-		if p := all.parts[i]; a.call.Failed(i) {
-			p.begin()
+		if p := all.parts[i]; req.call.Failed(i) {
+			p.start()
 		} else {
-			p.Decided(p.conclude(l.options, at, a.call.Found[i:i+1]))
+			p.Decided(p.conclude(sh.options, at, req.call.Found[i:i+1]))
 		}
 	}
 	return true
@@ -55,17 +55,17 @@ func (l *lane) decideApart(r *cargo, a *ask) bool {
 func (p *part) conclude(o *Options, at limiter.Time, found []limiter.State) error {
 	p.batch.Stored().SetOff()
 	if !o.guard(func() { p.batch.Stored().Conclude(at, found) }) {
-		return o.fallBack(p.begun, &p.batch)
+		return o.fallBack(p.now, &p.batch)
 	}
-	p.keep(newAsk(), at)
+	p.keep(newRequest(), at)
 	return nil
 }
 
-// placeApart is place in a split by counters.
-func (r *split) placeApart(f *fleet, slot uint16, p *limiter.Policy, name []byte) *part {
+// partForCounter is place in a split by counters.
+func (r *split) partForCounter(f *backend, slot uint16, p *limiter.Policy, name []byte) *part {
 	at := slices.IndexFunc(r.parts, func(p *part) bool { return bytes.Equal(p.names[0], name) })
 	if at >= 0 {
 		return r.parts[at]
 	}
-	return r.more(f, slot, f.timeOf(slot, r.now, p, name))
+	return r.addPart(f, slot, f.timeOf(slot, r.now, p, name))
 }

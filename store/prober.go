@@ -1,0 +1,313 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
+)
+
+const (
+	// A lane that is away is probed firstProbe after it went, then in growing steps of up to
+	// mostProbe, give or take a quarter, so that replicas do not come together.
+	minProbeDelay = 50 * time.Millisecond
+	maxProbeDelay = 500 * time.Millisecond
+	// A lane that is there is probed each second, so that health and metrics know of a server that
+	// died while nobody asked.
+	probeInterval = time.Second
+	// One in measureEvery probes is followed by a measurement of how fast the server is.
+	measureEvery = 10
+)
+
+// run brings asks to the server until ctx ends, and returns when all that it started has ended.
+func (sh *shard) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for n := range senders {
+		all.Go(func() { sh.runSender(n) })
+	}
+	c := sh.runProber(ctx)
+	sh.close(context.WithoutCancel(ctx), c)
+	all.Wait()
+	if sh.loggedUnavailable && sh.replaced.Load() {
+		sh.options.Log.replaced(sh.name)
+	}
+}
+
+// close ends the lane's senders and timer. Who still waits gets the fallback. What is owed is charged, if that can be done
+// soon. The connection c is the last one, nil if there was none.
+func (sh *shard) close(ctx context.Context, c *redis.Conn) {
+	sh.mu.Lock()
+	failed := sh.conn != c
+	sh.closed = true
+	waiting := sh.drainLocked()
+	sh.wake.Broadcast()
+	sh.mu.Unlock()
+	sh.fallBack(waiting)
+	if failed && c != nil {
+		c.Close()
+	}
+	sh.syncRemaining(ctx, c)
+}
+
+// maxFlush is how long a lane takes to end at most while something is owed, half of it for replies that are yet to
+// come.
+const maxFlush = 2 * time.Second
+
+// syncRemaining charges what is owed by the connection c, or by another if it fails or is nil. It closes it.
+func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn) {
+	until := clock().Add(sh.backend.store.flushBound)
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	if c != nil { // the replies tell what is owed
+		late := time.AfterFunc(sh.backend.store.flushBound/2, c.Close)
+		sh.waitIdle()
+		late.Stop()
+	}
+	sh.pausing.Wait()
+	for ctx.Err() == nil && sh.backend.ledger.hasUnsynced(sh.owns) {
+		err := sh.guarded(func() (err error) {
+			if c == nil {
+				if c, err = sh.dial(ctx); err != nil {
+					return err
+				}
+			}
+			if _, err = sh.sync(ctx, c, until); err == nil {
+				err = sh.syncMoving(ctx, c)
+			}
+			return err
+		})
+		if err == nil && !sh.backend.ledger.hasUnsynced(sh.owns) {
+			break
+		}
+		if err != nil && c != nil {
+			c.Close()
+			c = nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(minProbeDelay):
+		}
+	}
+	if c != nil {
+		c.Close()
+	}
+	for _, c := range sh.otherConns {
+		c.Close()
+	}
+}
+
+// runProber is the lane's prober: whenever the lane is away it looks for the server until one answers in
+// time. Until it ends, only it dials. It returns the connection that it had then, which may have failed; nil without one.
+func (sh *shard) runProber(ctx context.Context) *redis.Conn {
+	wait := time.Duration(0)
+	for {
+		c, ok := sh.reconnect(ctx, wait)
+		if !ok {
+			return nil
+		}
+		since := clock()
+		sh.mu.Lock()
+		closed := sh.closed
+		if !closed {
+			sh.conn, sh.connecting = c, false
+			sh.wake.Broadcast()
+		}
+		sh.mu.Unlock()
+		if closed {
+			return c
+		}
+		sh.backend.store.notifyReached()
+		gone, ok := sh.monitor(ctx, c)
+		if !ok {
+			return c
+		}
+		sh.options.observe().Failed(string(gone.why.Kind))
+		sh.logUnavailable(gone.why)
+		gone.client.Close() // which ends what waits for it
+		sh.waitIdle()
+		sh.backend.requestRefresh()
+		// A server that says nothing but a probe's reply is asked less and less often.
+		if wait = max(minProbeDelay, min(2*wait, maxProbeDelay)); clock().Sub(since) > probeInterval {
+			wait = minProbeDelay
+		}
+	}
+}
+
+func (sh *shard) logUnavailable(why *redis.Error) {
+	sh.options.Log.unavailable(sh.name, why)
+	sh.loggedUnavailable = true
+}
+
+// monitor waits until the lane, which has c, goes away. It reports false if ctx ends before.
+func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok bool) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for n := 1; ; {
+		select {
+		case <-ctx.Done():
+			return lostConn{}, false
+		case gone := <-sh.lost:
+			return gone, true
+		case <-c.Over: // before anybody asks
+			why := c.Why()
+			sh.markUnavailable(c, redis.NewError(why))
+			return <-sh.lost, true
+		case <-tick.C:
+		case <-sh.syncNow:
+			err := sh.guarded(func() error {
+				_, err := sh.sync(ctx, c, clock().Add(maxSync))
+				return err
+			})
+			if err != nil && ctx.Err() == nil {
+				sh.markUnavailable(c, redis.NewError(err))
+			}
+			continue
+		case <-sh.retrySync.C:
+			if err := sh.guarded(func() error { return sh.syncMoving(ctx, c) }); err != nil && ctx.Err() == nil {
+				sh.markUnavailable(c, redis.NewError(err))
+			}
+			continue
+		}
+		// Requests that wait have the lane go away when they have waited long enough.
+		err := sh.guarded(func() error {
+			return c.Within(ctx, sh.backend.probeTimeout(), func() error {
+				took, err := sh.sendProbe(c, &script.Run{})
+				if n = (n + 1) % measureEvery; err == nil && n == 0 {
+					_ = sh.measure(c, took)
+				}
+				return err
+			})
+		})
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case redis.KindOf(err) == redis.Cluster: // the probe's slot has moved
+			sh.backend.requestRefresh()
+		default:
+			sh.markUnavailable(c, redis.NewError(err))
+		}
+	}
+}
+
+// guarded is do, and an error in place of a panic of it.
+func (sh *shard) guarded(do func() error) (err error) {
+	err = redis.ErrPanicked
+	sh.options.guard(func() { err = do() })
+	return err
+}
+
+// reconnect tries until a server answers in time, at first after about wait, which is 0 for the first
+// connection. It reports false if ctx ends before.
+func (sh *shard) reconnect(ctx context.Context, wait time.Duration) (*redis.Conn, bool) {
+	first, since := wait == 0, clock()
+	var last redis.Kind
+	for {
+		timer := time.NewTimer(wait - wait/4 + rand.N(wait/2+1)) //nolint:gosec // no secret
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, false
+		case <-timer.C:
+		}
+		var c *redis.Conn
+		var charged Synced
+		err := sh.guarded(func() (err error) {
+			c, charged, err = sh.connect(ctx)
+			return err
+		})
+		if err == nil {
+			if !first || last != "" {
+				sh.options.Log.recovered(sh.name, clock().Sub(since), charged)
+				sh.loggedUnavailable = false
+			}
+			return c, true
+		}
+		if ctx.Err() != nil {
+			return nil, false
+		}
+		why := redis.NewError(err)
+		sh.markUnavailable(nil, why)
+		sh.backend.requestRefresh()
+		sh.options.observe().Failed(string(why.Kind))
+		if why.Kind != last && (first || why.Kind.Remedy() != "") {
+			sh.logUnavailable(why)
+		}
+		last = why.Kind
+		wait = min(max(minProbeDelay, wait*2), maxProbeDelay)
+	}
+}
+
+// connect dials, runs the script on a counter of the probe's own, and charges what is owed. It fails if
+// the probe takes longer than a caller would wait.
+func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
+	c, err := sh.dial(ctx)
+	if err != nil {
+		return nil, Synced{}, err
+	}
+	err = redis.ErrPanicked
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	err = c.Within(ctx, sh.backend.probeTimeout(), func() error {
+		var probe script.Run
+		probe.Clear(0)
+		// The first run may have to bring the script.
+		if script.Decides.Run(c, &probe); probe.Err != nil {
+			return probe.Err
+		}
+		took, err := sh.sendProbe(c, &probe)
+		if err == nil && took > sh.options.Timeout {
+			err = context.DeadlineExceeded
+		}
+		for n := 0; err == nil && n < len(sh.slowness.recent) && sh.measure(c, took); n++ { // one suffices if the server is fast
+		}
+		return err
+	})
+	var charged Synced
+	if err == nil {
+		charged, err = sh.syncBeforeUse(ctx, c)
+	}
+	return c, charged, err
+}
+
+// sendProbe has the script decide a charge of the probe's own, or none if the lane has no slots. So the first charges of
+// requests, too, go by the store's clock.
+func (sh *shard) sendProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
+	probe.Clear(sh.options.storeTime())
+	if name := sh.probeName(); name != nil {
+		var charge script.Call
+		charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
+		probe.Add(&charge)
+	}
+	sent := sh.options.Clock()
+	if script.Decides.Run(c, probe); probe.Err != nil {
+		return 0, probe.Err
+	}
+	took = sh.options.Clock().Sub(sent)
+	sh.learnOffset(probe.Reply.Now, sent, took)
+	return took, nil
+}
+
+// probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a
+// server that takes no writes shows it. It expires two seconds later. On a cluster it is in one of the
+// lane's slots; without any there is none.
+func (sh *shard) probeName() []byte {
+	in := func(slot uint16) bool { return sh.backend.server.Nodes == nil || sh.owns(slot) }
+	if sh.backend.server.Nodes != nil && !slices.ContainsFunc(sh.backend.slots.Load().ranges, func(s slotRange) bool { return s.shard == sh }) {
+		return nil
+	}
+	name := []byte(sh.options.Prefix + "s1{probe}t1")
+	for n := 1; !in(redis.SlotOf(name)); n++ {
+		name = fmt.Appendf(nil, "%ss1{probe%d}t1", sh.options.Prefix, n)
+	}
+	return name
+}
+
+var probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}

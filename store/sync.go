@@ -1,0 +1,244 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
+)
+
+const (
+	// maxSync is how long a lane stays away to charge what is owed. The rest is charged while
+	// requests are sent again.
+	maxSync = 2 * time.Second
+	// syncRetryDelay is the pause before the debts of a slot that moves are charged once more.
+	syncRetryDelay = 100 * time.Millisecond
+)
+
+// sync charges the store with what is owed to the lane's slots, until the ledger is empty or the time has
+// come. What it could not charge stays owed. Slots that move are left to [lane.follow], and keep none of the others waiting.
+func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all Synced, err error) {
+	var f script.Run
+	for {
+		owed := sh.backend.ledger.removeForSlots(func(slot uint16) bool { return sh.owns(slot) && !sh.movingSlots[slot] })
+		if len(owed) == 0 {
+			return all, nil
+		}
+		for len(owed) > 0 {
+			if clock().After(until) {
+				sh.backend.countDropped(sh.backend.ledger.restore(owed))
+				sh.requestSync()
+				return all, nil
+			}
+			n := runLength(owed, sh.slowness.bound(script.MostRun))
+			left, err := sh.syncRun(ctx, c, &f, owed[:n], false, &all)
+			owed = owed[n:]
+			switch {
+			case err == nil:
+			case redis.KindOf(err) == redis.Cluster:
+				sh.backend.requestRefresh()
+				sh.postpone(left)
+			default:
+				sh.backend.countDropped(sh.backend.ledger.restore(left) + sh.backend.ledger.restore(owed))
+				return all, err
+			}
+		}
+	}
+}
+
+// postpone puts debts of a slot that moves back into the ledger. They are charged after a pause, or by the lane that has the
+// slot by then.
+func (sh *shard) postpone(owed []*script.Debt) {
+	sh.backend.countDropped(sh.backend.ledger.restore(owed))
+	slot := owed[0].Slot
+	if !sh.owns(slot) {
+		sh.backend.requestSync(slot)
+		return
+	}
+	if len(sh.movingSlots) == 0 {
+		sh.retrySync.Reset(syncRetryDelay)
+	}
+	sh.movingSlots[slot] = true
+}
+
+// syncMoving charges the debts of slots that moved, one after another. If one cannot be charged, all others of its slot wait for the
+// next time. It returns an error if the lane is to go away.
+func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
+	slots, until := sh.movingSlots, clock().Add(maxSync)
+	sh.movingSlots = map[uint16]bool{}
+	var f script.Run
+	for {
+		owed := sh.backend.ledger.removeForSlots(func(slot uint16) bool { return slots[slot] && sh.owns(slot) && !sh.movingSlots[slot] })
+		if len(owed) == 0 {
+			return nil
+		}
+		for i, d := range owed {
+			charged, err := false, error(nil)
+			if !sh.movingSlots[d.Slot] && !clock().After(until) {
+				charged, err = sh.syncFollowing(ctx, c, &f, d)
+			}
+			if !charged {
+				sh.postpone(owed[i : i+1])
+			}
+			if err != nil {
+				sh.backend.countDropped(sh.backend.ledger.restore(owed[i+1:]))
+				return err
+			}
+		}
+	}
+}
+
+// syncFollowing charges d here, or where the nodes say that its slot is, or is about to be. It reports whether it did. An error
+// is one of the lane's own server.
+func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Debt) (charged bool, err error) {
+	at, asking := sh, false
+	for range maxHops {
+		left, err := at.syncRun(ctx, c, f, []*script.Debt{d}, asking, &Synced{})
+		if err == nil {
+			return true, nil
+		}
+		to, _ := at.redirected(err)
+		if to.port == "" {
+			if at != sh || redis.KindOf(err) == redis.Cluster {
+				err = nil // its own lane sees to another server
+			}
+			return len(left) == 0, err
+		}
+		if at = at.target(to); at == nil {
+			return false, nil
+		}
+		if c, ctx = sh.connectionTo(ctx, at); c == nil {
+			return false, nil
+		}
+		asking = !to.moved
+	}
+	return false, nil
+}
+
+// connectionTo returns a connection to the node of another lane, nil if that is away, and the context of calls there: the end of l
+// does not end the connection of the other lane. If l has ended, the other lane may have, too, so the connection is one of l's
+// own.
+func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, context.Context) {
+	sh.mu.Lock()
+	closed := sh.closed
+	sh.mu.Unlock()
+	if !closed {
+		return other.connection(), context.WithoutCancel(ctx)
+	}
+	if c := sh.otherConns[other]; c != nil {
+		select {
+		case <-c.Over:
+			c.Close()
+		default:
+			return c, ctx
+		}
+	}
+	c, err := other.dial(ctx)
+	if err != nil {
+		delete(sh.otherConns, other)
+		return nil, ctx
+	}
+	sh.otherConns[other] = c
+	return c, ctx
+}
+
+// runLength returns how many debts one run of the script charges: those of one slot, which are estimated at most.
+func runLength(owed []*script.Debt, most time.Duration) int {
+	n, cost := 1, owed[0].Cost()
+	for n < len(owed) && owed[n].Slot == owed[0].Slot && cost+owed[n].Cost() <= most {
+		cost += owed[n].Cost()
+		n++
+	}
+	return n
+}
+
+// syncRun charges debts in one run of the script, of a node that is only about to get their slot if asking is set. With an error it
+// returns those that were not charged, as far as is known.
+func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, owed []*script.Debt, asking bool, all *Synced) (left []*script.Debt, err error) {
+	left = owed
+	err = c.Within(ctx, sh.backend.probeTimeout(), func() (err error) {
+		left, err = sh.syncRunNow(c, f, owed, asking, all)
+		return err
+	})
+	return left, err
+}
+
+// syncRunNow is charge, which bounds its time.
+func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Debt, asking bool, all *Synced) (left []*script.Debt, err error) {
+	var call script.Call
+	now := limiter.Time(sh.options.Clock().UnixNano())
+	sent := make([]*script.Debt, 0, len(owed))
+	for _, d := range owed {
+		at, ahead := sh.timeOf(now, &d.Policy, []byte(d.Name))
+		call.Ahead = ahead
+		if call.Owed(at, d, sh.options.Jitter) {
+			sent = append(sent, d)
+		}
+	}
+	if len(sent) == 0 {
+		return nil, nil
+	}
+	f.Clear(sh.options.storeTime())
+	f.Asking = asking
+	f.Add(&call)
+	if script.Repays.Run(c, f); f.Err != nil {
+		for _, d := range sent {
+			d.Sent() // it may have been charged
+		}
+		return sent, f.Err
+	}
+	var state limiter.State
+	for i, d := range sent {
+		state = limiter.State{Counts: state.Counts[:0]}
+		why, excess := f.Charged(i, d, &state)
+		switch {
+		case f.Reply.Err != nil: // all that follow may have been charged
+			for _, d := range sent[i:] {
+				d.Sent()
+			}
+			return append(left, sent[i:]...), redis.BadReply("%w", f.Reply.Err)
+		case why == nil:
+			now := sh.counterTime(f.Reply.Now, sh.backend.server.Nodes != nil && slotDependsOnStart(&d.Policy, []byte(d.Name)))
+			sh.options.guard(func() { sh.noteSynced(now, d, &state, excess, all) })
+		case why.Kind != redis.Script: // of the server
+			left, err = append(left, d), why
+		default: // of the key, which another program has written
+			sh.options.observe().Failed(string(redis.Script))
+			sh.backend.countDropped(d.Hits)
+		}
+	}
+	return left, err
+}
+
+// syncBeforeUse charges what is owed before the lane has c. Who comes while the last of it is charged waits.
+func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, err error) {
+	until := clock().Add(maxSync)
+	if all, err = sh.sync(ctx, c, until); err != nil {
+		return all, err
+	}
+	sh.mu.Lock()
+	sh.connecting = !sh.closed
+	sh.mu.Unlock()
+	more, err := sh.sync(ctx, c, until)
+	all.Counters, all.Hits, all.Exceeded = all.Counters+more.Counters, all.Hits+more.Hits, all.Exceeded+more.Exceeded
+	return all, err
+}
+
+// noteSynced notes that the store has been charged with d, which left the counter in a state, so many
+// hits further beyond its limit.
+func (sh *shard) noteSynced(now limiter.Time, d *script.Debt, state *limiter.State, excess uint64, all *Synced) {
+	exceeded := min(excess, d.Admitted)
+	all.Counters++
+	all.Hits += d.Hits
+	all.Exceeded += exceeded
+	sh.options.observe().Synced(d.Hits)
+	if d.Exceeded != nil && exceeded > 0 {
+		d.Exceeded(exceeded)
+	}
+	b := limiter.Batch{Charges: []limiter.Charge{d.Charge}, Partition: d.Partition}
+	b.Charges[0].Policy, b.Charges[0].Hits = &d.Policy, d.Hits
+	b.Stored().Resize()
+	b.Stored().Adopt(sh.options.Table, now, 0, state) // so the next outage goes on from here
+}
