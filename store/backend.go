@@ -58,10 +58,10 @@ func newBackend(s *Store, server *redis.Server, timeout time.Duration) *backend 
 		f.slots.Store(&slotMap{})
 		return f
 	case server.Sentinels != nil:
-		f.watch = sentinel.New(sentinel.Home{
-			Server: server, Timeout: timeout, Again: f.requestRefresh, Guard: s.options.guard,
-			At:     func() string { return f.shardOf(0).address() },
-			Failed: func(kind redis.Kind) { s.options.observe().Failed(string(kind)) },
+		f.watch = sentinel.New(sentinel.Options{
+			Server: server, Timeout: timeout, Refresh: f.requestRefresh, Guard: s.options.guard,
+			Address: func() string { return f.shardOf(0).address() },
+			Failed:  func(kind redis.Kind) { s.options.observe().Failed(string(kind)) },
 		})
 	}
 	sh := newShard(f, server.String(), f.dialer(server))
@@ -110,7 +110,7 @@ func (f *backend) shardAt(address string) *shard {
 	if b := f.shards[address]; b != nil {
 		return b.shard
 	}
-	if f.start == nil || len(f.shards) >= 2*redis.MostPrimaries {
+	if f.start == nil || len(f.shards) >= 2*redis.MaxPrimaries {
 		return nil
 	}
 	sh := newShard(f, address, f.dialer(f.server.At(address)))

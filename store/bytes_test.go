@@ -62,7 +62,7 @@ func TestBytesACounter(t *testing.T) {
 					calls[i].Encode(limiter.Time(time.Now().UnixNano()), &limiter.Batch{Charges: charges}, names, time.Minute)
 					r.Add(&calls[i])
 				}
-				if script.Decides.Run(c, &r); r.Err != nil {
+				if script.DecideScript.Run(c, &r); r.Err != nil {
 					t.Fatal(r.Err)
 				}
 			}

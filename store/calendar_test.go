@@ -34,7 +34,7 @@ func decideInBoth(t *testing.T, conn *redis.Conn, table *limiter.Table, name [][
 	run.Clear(at)
 	call.Encode(at, stored, name, 0)
 	run.Add(call)
-	if script.Decides.Run(conn, run); run.Err == nil {
+	if script.DecideScript.Run(conn, run); run.Err == nil {
 		run.Read()
 	}
 	if run.Err != nil || call.Err != nil {
@@ -100,7 +100,7 @@ func TestKeysOfACalendar(t *testing.T) {
 			run.Clear(now)
 			call.Encode(now, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte(key)}, 0)
 			run.Add(call)
-			script.Decides.Run(conn, run)
+			script.DecideScript.Run(conn, run)
 			want := next
 			if p.Algorithm == limiter.FixedWindow {
 				key, want = key+strconv.FormatInt(int64(start)/int64(time.Second), 10), end

@@ -45,7 +45,7 @@ func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) (
 		return true
 	}
 	req := newRequest()
-	req.call.Cancel(f.timeOf(slot, now, c.Policy, name), b, i, name)
+	req.call.EncodeCancel(f.timeOf(slot, now, c.Policy, name), b, i, name)
 	req.slot = slot
 	return req.send(f.shardOf(slot), s.options.Timeout)
 }
@@ -66,7 +66,7 @@ type resetWaiter struct {
 	batch    *limiter.Batch
 	now      limiter.Time // by the store's clock
 	names    [2]string
-	unsynced []*script.Debt
+	unsynced []*script.Unsynced
 }
 
 // removeUnsynced takes what the counter owes.
@@ -101,7 +101,7 @@ func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, 
 	req.slotByStart = f.server.Nodes != nil && slotDependsOnStart(p, name)
 	r := &resetWaiter{replyChan: make(replyChan, 1), store: s, backend: f, slot: slot, batch: b, now: f.timeOf(slot, now, p, name)}
 	req.call.Encode(r.now, b, [][]byte{name}, s.options.Jitter)
-	req.call.Zero()
+	req.call.SetReset()
 	r.names = [2]string{strings.Clone(req.call.Name(0)), strings.Clone(req.call.LeaseName(0))}
 	req.now, req.batch, req.waiter, req.noFallback, req.slot = now, b, r, true, slot
 	if r.removeUnsynced(); !req.send(f.shardOf(slot), s.options.Timeout) {

@@ -98,7 +98,7 @@ func measureCharge(t *testing.T, srv *storetest.Server, i int) time.Duration {
 			calls[k].Encode(at, &limiter.Batch{Charges: []limiter.Charge{one}}, [][]byte{fmt.Appendf(nil, "s1{%022d}_%d", k, i)}, 0)
 			r.Add(&calls[k])
 		}
-		if script.Decides.Run(c, &r); r.Err != nil {
+		if script.DecideScript.Run(c, &r); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 	}

@@ -305,7 +305,7 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 			calls[i].Encode(at, &stored[i], names, time.Minute)
 			all[1].Add(calls[i])
 		}
-		script.Decides.Run(r.c, all...)
+		script.DecideScript.Run(r.c, all...)
 		if err := all[1].Err; err != nil {
 			tb.Fatalf("step %d: %v\n%q\n%q", step, err, m.Keys, m.Args)
 		}
@@ -366,7 +366,7 @@ func describe(charges []limiter.Charge) string {
 func warm(c *redis.Conn) error {
 	var nothing script.Run
 	nothing.Clear(0)
-	script.Decides.Run(c, &nothing)
+	script.DecideScript.Run(c, &nothing)
 	return nothing.Err
 }
 

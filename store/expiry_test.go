@@ -34,7 +34,7 @@ func TestExpiry(t *testing.T) {
 		one.Encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte(key)}, time.Minute)
 		r.Clear(0)
 		r.Add(&one)
-		if script.Decides.Run(c, &r); r.Err != nil {
+		if script.DecideScript.Run(c, &r); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
 		one.Encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte("s1{1}f1_")}, -1)
 		r.Clear(0)
 		r.Add(&one)
-		if script.Decides.Run(c, &r); r.Err != nil {
+		if script.DecideScript.Run(c, &r); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 		return r.Reply.Admitted
@@ -116,7 +116,7 @@ func TestOneReadAndWrite(t *testing.T) {
 		r.Add(&calls[i])
 	}
 	srv.Must("CONFIG", "RESETSTAT")
-	if script.Decides.Run(c, &r); r.Err != nil {
+	if script.DecideScript.Run(c, &r); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	for _, command := range []string{"get", "set"} {

@@ -21,7 +21,7 @@ func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
 	}
 	names := make([][]byte, len(req.batch.Charges))
 	for i := range names {
-		names[i] = req.call.Named(i)
+		names[i] = req.call.NameWithoutStart(i)
 	}
 	if !slices.ContainsFunc(names[1:], func(name []byte) bool { return !bytes.Equal(name, names[0]) }) {
 		return false

@@ -135,7 +135,7 @@ func TestForeignKeyAmongOthers(t *testing.T) {
 			calls[i].Encode(0, b, names, 0)
 			r.Add(&calls[i])
 		}
-		if script.Decides.Run(c, &r); r.Err != nil {
+		if script.DecideScript.Run(c, &r); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 		for i := range calls {

@@ -133,9 +133,9 @@ func TestPromotionEnds(t *testing.T) {
 	step := func(want string, heard bool) {
 		t.Helper()
 		if heard {
-			w.Next, w.Until = replica.Addr, clock().Add(time.Hour)
+			w.Candidate, w.CandidateUntil = replica.Addr, clock().Add(time.Hour)
 		}
-		if err := w.Promotion(ctx, primary.Addr); err != nil {
+		if err := w.CheckPromotion(ctx, primary.Addr); err != nil {
 			t.Error(err)
 		}
 		if got, err := w.Primary(ctx); err != nil || got != want {
@@ -143,7 +143,7 @@ func TestPromotionEnds(t *testing.T) {
 		}
 	}
 	step(primary.Addr, true) // it is a replica yet
-	if w.Next == "" {
+	if w.Candidate == "" {
 		t.Error("the replica is not looked at any more")
 	}
 	replica.Must("REPLICAOF", "NO", "ONE")
@@ -156,14 +156,14 @@ func TestPromotionEnds(t *testing.T) {
 		one.primary.Store(third.Addr)
 	}
 	step(third.Addr, false)
-	w.Until = time.Time{}
+	w.CandidateUntil = time.Time{}
 	replica.Must("REPLICAOF", "127.0.0.1", primary.Port())
 	for _, one := range all {
 		one.primary.Store(primary.Addr)
 	}
-	w.Next = replica.Addr
+	w.Candidate = replica.Addr
 	step(primary.Addr, false)
-	if w.Next != "" {
+	if w.Candidate != "" {
 		t.Error("a replica that stays one is looked at for ever")
 	}
 }
@@ -187,12 +187,12 @@ func TestMessages(t *testing.T) {
 		must.OK(t, err)
 		var d resp.Decoder
 		var r resp.Reply
-		r.Reset(redis.Short)
+		r.Reset(redis.ShortReply)
 		if _, _, err := d.Decode([]byte("*3\r\n"+bulk("message")+bulk(tt.channel)+bulk(tt.text)), &r); err != nil {
 			t.Fatal(err)
 		}
-		s.main.watch.Message("asked:1", &r)
-		if got := s.main.watch.Next; got != tt.next || len(s.main.refresh) > 0 != tt.asks {
+		s.main.watch.HandleMessage("asked:1", &r)
+		if got := s.main.watch.Candidate; got != tt.next || len(s.main.refresh) > 0 != tt.asks {
 			t.Errorf("%s %q: looks at %q, asks %v; want %q, %v", tt.channel, tt.text, got, len(s.main.refresh) > 0, tt.next, tt.asks)
 		}
 	}

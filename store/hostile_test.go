@@ -322,13 +322,13 @@ func TestHostileMemory(t *testing.T) {
 			return redis.Server{Nodes: []string{liar(clusterOf(10_000, redis.Slots, nil))}}
 		},
 		"as many primaries as there may be": func(liar maker) redis.Server {
-			return redis.Server{Nodes: []string{liar(clusterOf(redis.MostPrimaries, 2000, nil))}}
+			return redis.Server{Nodes: []string{liar(clusterOf(redis.MaxPrimaries, 2000, nil))}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			failures := 5
 			if strings.HasPrefix(name, "as many") {
-				failures = 4 * redis.MostPrimaries
+				failures = 4 * redis.MaxPrimaries
 			}
 			runtime.GC()
 			before, most := memory(), uint64(0)
@@ -397,8 +397,8 @@ func TestHostileRedirections(t *testing.T) {
 			s.main.mu.Unlock()
 			taken := int64(memory()) - int64(before)
 			t.Logf("%d lanes, %d KiB", lanes, taken>>10)
-			if lanes > 2*redis.MostPrimaries || taken > 64<<20 {
-				t.Errorf("%d lanes and %d bytes, want %d and 64 MiB at most", lanes, taken, 2*redis.MostPrimaries)
+			if lanes > 2*redis.MaxPrimaries || taken > 64<<20 {
+				t.Errorf("%d lanes and %d bytes, want %d and 64 MiB at most", lanes, taken, 2*redis.MaxPrimaries)
 			}
 		})
 	}

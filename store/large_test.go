@@ -57,7 +57,7 @@ func TestLargeRequest(t *testing.T) {
 		}
 	}
 	// The second was refused, and the third by what the store said then.
-	least := 2 * 300 * int(script.CostOf(ringOf60, 3)) / int(script.MostRun)
+	least := 2 * 300 * int(script.CostOf(ringOf60, 3)) / int(script.MaxRun)
 	if got := calls(t, srv) - before; got < least {
 		t.Errorf("%d runs of the script, want %d at least", got, least)
 	}
@@ -122,7 +122,7 @@ func TestRunsAreBounded(t *testing.T) {
 		small = append(small, queued(l, 5*time.Microsecond, false))
 	}
 	for range 20 {
-		parts = append(parts, queued(l, script.MostPart, true))
+		parts = append(parts, queued(l, script.MaxPart, true))
 	}
 	for range 21 {
 		batch, _ := l.nextBatch(0, nil)
@@ -138,7 +138,7 @@ func TestRunsAreBounded(t *testing.T) {
 			}
 			*next = (*next)[1:]
 		}
-		if total > script.MostRun || total < script.MostRun && len(small) > 0 || bulk > 1 && len(small) > 0 {
+		if total > script.MaxRun || total < script.MaxRun && len(small) > 0 || bulk > 1 && len(small) > 0 {
 			t.Errorf("%d asks, %d of large requests, take %v", len(batch), bulk, total)
 		}
 		if len(small)+len(parts) == 0 {
@@ -151,7 +151,7 @@ func TestRunsAreBounded(t *testing.T) {
 // Parts of a large request whose caller has waited long enough are not sent.
 func TestPartsThatNobodyWaitsForAreDropped(t *testing.T) {
 	l := awaken(t)
-	dropped, kept := queued(l, script.MostPart, true), queued(l, script.MostPart, true)
+	dropped, kept := queued(l, script.MaxPart, true), queued(l, script.MaxPart, true)
 	dropped.deadline = clock()
 	l.mu.Lock()
 	late := l.removeLateLocked(clock())

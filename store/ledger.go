@@ -35,14 +35,14 @@ type ledger struct {
 	bySlot                map[uint16]*ledgerEntry // the first of each slot
 	byExpiry              heap.Heap[*ledgerEntry]
 	maxEntries, maxLeases int
-	leases                int          // of all debts
-	lastSweep             limiter.Time // when leases that have ended were last looked for
-	scratch               script.Debt  // of one charge, whose memory is used again
+	leases                int             // of all debts
+	lastSweep             limiter.Time    // when leases that have ended were last looked for
+	scratch               script.Unsynced // of one charge, whose memory is used again
 }
 
 // An account is the debt of one counter.
 type ledgerEntry struct {
-	script.Debt
+	script.Unsynced
 	expiry     limiter.Time // when it ended, by the hits of some time ago: it may end later, and no sooner
 	index      int          // in accounts.ends
 	prev, next *ledgerEntry // of the same slot
@@ -54,44 +54,44 @@ func newLedger() ledger {
 
 // addLocked adds d to the debt of the counter of that name. It returns the number of hits that it has no room for. It keeps
 // neither name nor d, and allocates nothing if the counter is known.
-func (l *ledger) addLocked(name []byte, slot uint16, d *script.Debt, exceeded func() func(hits uint64)) (forgotten uint64) {
-	if d.Leases() > 0 && l.leases >= l.maxLeases && !l.sweepLocked(d.At()) {
+func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceeded func() func(hits uint64)) (forgotten uint64) {
+	if d.LeaseCount() > 0 && l.leases >= l.maxLeases && !l.sweepLocked(d.At()) {
 		return d.Hits
 	}
 	if had := l.entries[string(name)]; had != nil {
-		was := had.Leases()
+		was := had.LeaseCount()
 		forgotten = had.Add(d)
-		l.leases += had.Leases() - was
+		l.leases += had.LeaseCount() - was
 		return forgotten
 	}
 	forgotten, made := l.makeRoomLocked(d)
 	if !made {
 		return forgotten + d.Hits
 	}
-	a := &ledgerEntry{Debt: *d.Clone(), expiry: d.Ends(), next: l.bySlot[slot]}
+	a := &ledgerEntry{Unsynced: *d.Clone(), expiry: d.ExpiresAt(), next: l.bySlot[slot]}
 	a.Name, a.Slot, a.Exceeded = string(name), slot, exceeded()
 	if a.next != nil {
 		a.next.prev = a
 	}
 	l.bySlot[slot], l.entries[a.Name] = a, a
-	l.leases += a.Leases()
+	l.leases += a.LeaseCount()
 	l.byExpiry.Push(a)
 	return forgotten
 }
 
 // makeRoomLocked makes room for d, and returns the number of hits that are forgotten for that. It reports false if there is none.
 // Each addition makes one account at most end later than it is known to, so it costs the logarithm of their number.
-func (l *ledger) makeRoomLocked(d *script.Debt) (forgotten uint64, made bool) {
+func (l *ledger) makeRoomLocked(d *script.Unsynced) (forgotten uint64, made bool) {
 	now := d.At()
 	for len(l.entries) >= l.maxEntries {
 		first := l.byExpiry[0]
-		if end := first.Ends(); end > first.expiry {
+		if end := first.ExpiresAt(); end > first.expiry {
 			first.expiry = end
 			l.byExpiry.Fix(0)
 			continue
 		}
 		if first.expiry > now {
-			if 2*(first.expiry-now) > d.Ends()-now {
+			if 2*(first.expiry-now) > d.ExpiresAt()-now {
 				return forgotten, false
 			}
 			forgotten += first.Hits
@@ -108,13 +108,13 @@ func (l *ledger) sweepLocked(now limiter.Time) (room bool) {
 	}
 	l.lastSweep = now
 	for _, a := range slices.Clone(l.byExpiry) {
-		was := a.Leases()
+		was := a.LeaseCount()
 		if was == 0 {
 			continue
 		}
 		a.DropEnded(now)
-		l.leases -= was - a.Leases()
-		if a.Leases() == 0 {
+		l.leases -= was - a.LeaseCount()
+		if a.LeaseCount() == 0 {
 			l.removeLocked(a)
 		}
 	}
@@ -131,7 +131,7 @@ func (l *ledger) subtract(name []byte, hits uint64) {
 }
 
 // remove removes and returns what a counter owes, nil if that is nothing.
-func (l *ledger) remove(name string) *script.Debt {
+func (l *ledger) remove(name string) *script.Unsynced {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.entries[name]
@@ -139,12 +139,12 @@ func (l *ledger) remove(name string) *script.Debt {
 		return nil
 	}
 	l.removeLocked(a)
-	return &a.Debt
+	return &a.Unsynced
 }
 
 // removeLocked drops what a counter owes.
 func (l *ledger) removeLocked(a *ledgerEntry) {
-	l.leases -= a.Leases()
+	l.leases -= a.LeaseCount()
 	delete(l.entries, a.Name)
 	l.byExpiry.Remove(a.index)
 	if a.next != nil {
@@ -165,7 +165,7 @@ func (l *ledger) wasReleased(name string, lease uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.entries[name]
-	return a != nil && a.Gave(lease)
+	return a != nil && a.Released(lease)
 }
 
 // hitsUnder returns the hits that are owed under a lease of a counter.
@@ -173,24 +173,24 @@ func (l *ledger) hitsUnder(name string, lease uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a := l.entries[name]; a != nil {
-		return a.Took(lease)
+		return a.HitsUnder(lease)
 	}
 	return 0
 }
 
 // removeForSlots removes and returns what the counters of some slots owe, in the order of the slots, and of mostTaken counters at most.
-func (l *ledger) removeForSlots(has func(slot uint16) bool) (all []*script.Debt) {
+func (l *ledger) removeForSlots(has func(slot uint16) bool) (all []*script.Unsynced) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	taken := 0
 	for slot, a := range l.bySlot {
 		for ; a != nil && taken < maxRemoved && has(slot); a = a.next {
 			l.removeLocked(a)
-			all = append(all, a.Pieces()...)
+			all = append(all, a.Split()...)
 			taken++
 		}
 	}
-	slices.SortFunc(all, func(a, b *script.Debt) int { return cmp.Compare(a.Slot, b.Slot) })
+	slices.SortFunc(all, func(a, b *script.Unsynced) int { return cmp.Compare(a.Slot, b.Slot) })
 	return all
 }
 
@@ -207,13 +207,13 @@ func (l *ledger) hasUnsynced(has func(slot uint16) bool) bool {
 }
 
 // restore is for debts that were taken and could not be charged. They are older than what their counters owe by now.
-func (l *ledger) restore(all []*script.Debt) (forgotten uint64) {
+func (l *ledger) restore(all []*script.Unsynced) (forgotten uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range all {
 		if had := l.entries[d.Name]; had != nil && !d.Policy.Leases() {
-			d.Add(&had.Debt)
-			had.Debt = *d
+			d.Add(&had.Unsynced)
+			had.Unsynced = *d
 			continue
 		}
 		forgotten += l.addLocked([]byte(d.Name), d.Slot, d, func() func(uint64) { return d.Exceeded })

@@ -20,9 +20,9 @@ func (l *ledger) owe(now limiter.Time, name string, p *limiter.Policy, hits uint
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: hits}}, Decisions: []limiter.Decision{{Charged: hits}}}
-	var d script.Debt
+	var d script.Unsynced
 	d.Set(now, &b, 0, false)
-	return l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil }), d.Ends()
+	return l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil }), d.ExpiresAt()
 }
 
 // A full ledger forgets no hit while it has debts that have ended, and none for a debt that ends less than twice as far
@@ -70,8 +70,8 @@ func TestEndedDebtsMakeRoom(t *testing.T) {
 			}
 			for was, d := range model {
 				if a := l.entries[was]; a != nil {
-					if a.Hits != d.hits || a.Ends() != d.ends {
-						t.Fatalf("seed %d: a debt of %d hits ends at %d, want %d and %d", seed, a.Hits, a.Ends(), d.hits, d.ends)
+					if a.Hits != d.hits || a.ExpiresAt() != d.ends {
+						t.Fatalf("seed %d: a debt of %d hits ends at %d, want %d and %d", seed, a.Hits, a.ExpiresAt(), d.hits, d.ends)
 					}
 					continue
 				}
@@ -119,11 +119,11 @@ func TestEndedLeasesMakeRoom(t *testing.T) {
 		if b.Stored().SetLease(0, lease); back {
 			b.Charges[0].Refund, b.Charges[0].Hits = true, lease
 		}
-		var d script.Debt
+		var d script.Unsynced
 		d.Set(now, &b, 0, false)
 		forgotten := l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil })
 		a := l.entries[name]
-		has := a != nil && (a.Took(lease) > 0 || a.Gave(lease))
+		has := a != nil && (a.HitsUnder(lease) > 0 || a.Released(lease))
 		if forgotten > 0 == has && !back {
 			t.Errorf("%d hits are forgotten; the ledger has their lease: %v", forgotten, has)
 		}
@@ -160,8 +160,8 @@ func TestPutBackIsOlder(t *testing.T) {
 		t.Errorf("%d hits are forgotten", n)
 	}
 	a := l.entries["log"]
-	if len(a.Runs) != 2 || a.Hits != 5 || a.Policy.Limit != 70 || a.Ends() != start+limiter.Time(110*time.Minute) {
-		t.Errorf("%d hits in %d runs of a limit of %d, which end in %v; want 5 in 2 of 70, in 110 minutes", a.Hits, len(a.Runs), a.Policy.Limit, time.Duration(a.Ends()-start))
+	if len(a.Runs) != 2 || a.Hits != 5 || a.Policy.Limit != 70 || a.ExpiresAt() != start+limiter.Time(110*time.Minute) {
+		t.Errorf("%d hits in %d runs of a limit of %d, which end in %v; want 5 in 2 of 70, in 110 minutes", a.Hits, len(a.Runs), a.Policy.Limit, time.Duration(a.ExpiresAt()-start))
 	}
 }
 

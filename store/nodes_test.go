@@ -16,13 +16,13 @@ func TestLanesAreBounded(t *testing.T) {
 	must.OK(t, err)
 	s.main.start = func(*shard) context.CancelFunc { return func() {} }
 	made := 0
-	for n := range 3 * redis.MostPrimaries {
+	for n := range 3 * redis.MaxPrimaries {
 		if s.main.shardAt(fmt.Sprintf("a:%d", n+1)) != nil {
 			made++
 		}
 	}
-	if made != 2*redis.MostPrimaries || s.main.shardAt("a:1") == nil {
-		t.Errorf("%d lanes, want %d, and those that there are", made, 2*redis.MostPrimaries)
+	if made != 2*redis.MaxPrimaries || s.main.shardAt("a:1") == nil {
+		t.Errorf("%d lanes, want %d, and those that there are", made, 2*redis.MaxPrimaries)
 	}
 }
 

@@ -183,8 +183,8 @@ func TestRepaidLog(t *testing.T) {
 		must.OK(t, w.store.options.fallBack(at, &c.b))
 		f.recordUnsynced(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), "", 0, &c)
 	}
-	if runs := len(f.ledger.entries["s1{1}_x"].Runs); runs > script.LogStretches+2 {
-		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogStretches+2)
+	if runs := len(f.ledger.entries["s1{1}_x"].Runs); runs > script.LogRuns+2 {
+		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogRuns+2)
 	}
 	if _, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute)); err != nil {
 		t.Fatal(err)

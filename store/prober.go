@@ -154,8 +154,8 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 			return lostConn{}, false
 		case gone := <-sh.lost:
 			return gone, true
-		case <-c.Over: // before anybody asks
-			why := c.Why()
+		case <-c.Done: // before anybody asks
+			why := c.Err()
 			sh.markUnavailable(c, redis.NewError(why))
 			return <-sh.lost, true
 		case <-tick.C:
@@ -259,7 +259,7 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 		var probe script.Run
 		probe.Clear(0)
 		// The first run may have to bring the script.
-		if script.Decides.Run(c, &probe); probe.Err != nil {
+		if script.DecideScript.Run(c, &probe); probe.Err != nil {
 			return probe.Err
 		}
 		took, err := sh.sendProbe(c, &probe)
@@ -287,7 +287,7 @@ func (sh *shard) sendProbe(c *redis.Conn, probe *script.Run) (took time.Duration
 		probe.Add(&charge)
 	}
 	sent := sh.options.Clock()
-	if script.Decides.Run(c, probe); probe.Err != nil {
+	if script.DecideScript.Run(c, probe); probe.Err != nil {
 		return 0, probe.Err
 	}
 	took = sh.options.Clock().Sub(sent)

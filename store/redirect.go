@@ -108,7 +108,7 @@ func (sh *shard) redirect(all []*request, to redirection) {
 // expire sends what a's keys lack, whose slot moved after they were written.
 func (sh *shard) expire(req *request) {
 	late := newRequest()
-	late.call.Expire(&req.call)
+	late.call.EncodeExpire(&req.call)
 	late.slot = req.slot
 	late.send(sh, sh.options.Timeout)
 }

@@ -20,11 +20,11 @@ type request struct {
 	queuedAt    time.Time
 	deadline    time.Time // when the fallback decides at the latest
 
-	sent       bool           // since some sender has taken it
-	outcome    outcome        // guarded by fleet.fates, as are debts, strays and foreign
-	unsynced   []*script.Debt // what the fallback has decided, while the fate is not known
-	strays     []strayLease   // what the store may hold for it, likewise
-	foreignKey string         // a key that another program wrote, because of which the store has left the ask alone
+	sent       bool               // since some sender has taken it
+	outcome    outcome            // guarded by fleet.fates, as are debts, strays and foreign
+	unsynced   []*script.Unsynced // what the fallback has decided, while the fate is not known
+	strays     []strayLease       // what the store may hold for it, likewise
+	foreignKey string             // a key that another program wrote, because of which the store has left the ask alone
 
 	slot     uint16 // of a cluster, to which its keys belong
 	isolated bool   // not in one run with others
@@ -40,7 +40,7 @@ type request struct {
 // not the caller's, so the debt is to give it back.
 type strayLease struct {
 	charge  int
-	release *script.Debt
+	release *script.Unsynced
 }
 
 // A fate is what has become of an ask whose caller got the fallback.
@@ -64,7 +64,7 @@ var requestPool = sync.Pool{New: func() any { return &request{} }}
 
 func newRequest() *request {
 	req, _ := requestPool.Get().(*request)
-	req.noFallback, req.slotByStart, req.call.Ahead = false, false, 0
+	req.noFallback, req.slotByStart, req.call.ClockAhead = false, false, 0
 	req.sent, req.outcome, req.unsynced, req.strays, req.foreignKey = false, outcomePending, nil, nil, ""
 	req.slot, req.isolated, req.asking, req.hops, req.bulk = 0, false, false, 0, false
 	return req

@@ -53,7 +53,7 @@ func (sh *shard) holdRoles(holder string, milliseconds int, all []*script.Role) 
 	}
 	// If it fails the prober looks after the connection. Nobody calls it back: requests use it, too.
 	_ = sh.guarded(func() error {
-		return c.Within(context.Background(), sh.backend.probeTimeout(), func() error { return script.Hold(c, holder, milliseconds, all) })
+		return c.Within(context.Background(), sh.backend.probeTimeout(), func() error { return script.HoldRoles(c, holder, milliseconds, all) })
 	})
 	for _, q := range all {
 		if q.Err == nil || q.Err == ErrUnavailable { //nolint:errorlint // it is what Hold has set

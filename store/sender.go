@@ -24,7 +24,7 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	if sh.closed {
 		return nil, nil
 	}
-	room, part := sh.slowness.bound(script.MostRun), sh.slowness.bound(script.MostPart)
+	room, part := sh.slowness.bound(script.MaxRun), sh.slowness.bound(script.MaxPart)
 	if len(sh.bulk) > 0 {
 		room -= part
 	}
@@ -151,7 +151,7 @@ func (sh *shard) abandon(f *batch) {
 func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 	f.groupIntoRuns()
 	sent := sh.options.Clock()
-	script.Decides.Run(c, f.scriptRuns...)
+	script.DecideScript.Run(c, f.scriptRuns...)
 	trip, charges := sh.options.Clock().Sub(sent), 0
 	for _, r := range f.runs {
 		where, elsewhere := redirection{}, false
@@ -200,7 +200,7 @@ func (sh *shard) removeFailed(r *batchRun) (err error) {
 			continue
 		}
 		decided = append(decided, req)
-		if req.call.Bare {
+		if req.call.LacksExpiry {
 			sh.expire(req)
 		}
 		if req.call.Negative {
@@ -227,7 +227,7 @@ func (sh *shard) handleError(r *batchRun, req *request) error {
 // recount corrects the counts that a found below 0. Requests that come before it find them below 0, too, and each is counted.
 func (sh *shard) recount(req *request) {
 	again := newRequest()
-	again.call.Recount(&req.call)
+	again.call.EncodeRecount(&req.call)
 	again.slot = req.slot
 	again.send(sh, sh.options.Timeout)
 }
@@ -245,7 +245,7 @@ func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignErr
 	}
 	sh.options.observe().Failed(string(redis.Script))
 	sh.backend.store.logForeign(sh.name, why)
-	if back := newRequest(); back.call.GiveBack(&req.call) { // of a request that needed no script
+	if back := newRequest(); back.call.EncodeRefund(&req.call) { // of a request that needed no script
 		back.slot = req.slot
 		back.send(sh, sh.options.Timeout)
 	}

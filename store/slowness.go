@@ -78,7 +78,7 @@ func (sh *shard) measure(c *redis.Conn, shortTrip time.Duration) (slower bool) {
 		calls[i].Encode(at, b, [][]byte{fmt.Appendf(nil, "%s_%d_%d_", name, at, i)}, 0)
 		run.Add(&calls[i])
 	}
-	if script.Decides.Run(c, &run); run.Err != nil {
+	if script.DecideScript.Run(c, &run); run.Err != nil {
 		return false
 	}
 	run.Read()

@@ -66,7 +66,7 @@ func TestRunsSayHowLongTheyTook(t *testing.T) {
 				r.Clear(0)
 				r.Add(&call)
 				began := clock()
-				script.Decides.Run(c, &r)
+				script.DecideScript.Run(c, &r)
 				trip := clock().Sub(began)
 				if r.Read(); r.Err != nil || call.Err != nil || r.Reply.Left() != 0 {
 					t.Fatal(r.Err, call.Err, r.Reply.Left())
@@ -100,7 +100,7 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 		}
 		for asks < 1000 {
 			batch, _ := l.nextBatch(0, nil)
-			if most := int(script.MostRun / slower / (5 * time.Microsecond)); len(batch) == 0 || len(batch) > most {
+			if most := int(script.MaxRun / slower / (5 * time.Microsecond)); len(batch) == 0 || len(batch) > most {
 				t.Fatalf("%d times slower: a run of %d asks, want 1 to %d", times, len(batch), most)
 			}
 			asks += len(batch)
@@ -112,7 +112,7 @@ func TestSlowServersGetShorterRuns(t *testing.T) {
 		}
 		r := l.backend.store.split(0, &limiter.Batch{Charges: charges}, names, false)
 		for _, p := range r.parts {
-			if n := len(p.batch.Charges); n == 0 || n > 1 && p.cost > script.MostPart/slower {
+			if n := len(p.batch.Charges); n == 0 || n > 1 && p.cost > script.MaxPart/slower {
 				t.Errorf("%d times slower: a part of %d charges is estimated at %v", times, n, p.cost)
 			}
 		}

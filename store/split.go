@@ -88,7 +88,7 @@ func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 	}
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
 	if p := r.lastPart[id]; p != nil && p.backend == f && p.slot == slot && p.cost < 2*r.store.maxPart(f, slot) {
-		p.cost += script.CostOfMore + script.CostOfHits(c.Policy, c.Hits)
+		p.cost += script.CostOfRepeat + script.CostOfHits(c.Policy, c.Hits)
 		return p
 	}
 	cost, most := script.CostOf(c.Policy, c.Hits), r.store.maxPart(f, slot)
@@ -327,7 +327,7 @@ func (at location) deny() {
 	var turn *request
 	if d.Wait > 0 {
 		turn = newRequest()
-		turn.call.Cancel(p.repliedAt, &p.batch, i, p.names[i])
+		turn.call.EncodeCancel(p.repliedAt, &p.batch, i, p.names[i])
 	}
 	refunds, _ := stored.Deny(p.repliedAt, i)
 	back := d.Charged - p.batch.Decisions[i].Charged

@@ -46,7 +46,7 @@ func New(options Options) (*Store, error) {
 	if options.Table != nil {
 		options.Table.Mirror()
 	}
-	s := &Store{options: options, partBound: script.MostPart, flushBound: maxFlush, tryAgainPause: tryAgainPause, reached: make(chan struct{}, 1)}
+	s := &Store{options: options, partBound: script.MaxPart, flushBound: maxFlush, tryAgainPause: tryAgainPause, reached: make(chan struct{}, 1)}
 	s.main = newBackend(s, &s.options.Server, options.DialTimeout)
 	s.singleSlot = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.PerSecond != nil {
@@ -111,7 +111,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 		return true, nil
 	}
 	cost := script.CostOfAll(b)
-	if cost > script.MostRequest {
+	if cost > script.MaxRequest {
 		s.decideTooLarge(now, b, names, w)
 		return true, nil
 	}
@@ -154,7 +154,7 @@ func (s *Store) decide(
 	at := f.time(now)
 	if f.server.Nodes != nil {
 		req.slotByStart = slotDependsOnStart(b.Charges[0].Policy, names[0])
-		at, req.call.Ahead = sh.timeBy(now, req.slotByStart)
+		at, req.call.ClockAhead = sh.timeBy(now, req.slotByStart)
 	}
 	// Counters of a native request with several may be half moved to another node, which only a script hears of.
 	if f.server.Nodes != nil && len(b.Charges) > 1 || !req.call.EncodeNative(at, b, names, s.options.Jitter) {

@@ -32,7 +32,7 @@ func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all 
 				sh.requestSync()
 				return all, nil
 			}
-			n := runLength(owed, sh.slowness.bound(script.MostRun))
+			n := runLength(owed, sh.slowness.bound(script.MaxRun))
 			left, err := sh.syncRun(ctx, c, &f, owed[:n], false, &all)
 			owed = owed[n:]
 			switch {
@@ -50,7 +50,7 @@ func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all 
 
 // postpone puts debts of a slot that moves back into the ledger. They are charged after a pause, or by the lane that has the
 // slot by then.
-func (sh *shard) postpone(owed []*script.Debt) {
+func (sh *shard) postpone(owed []*script.Unsynced) {
 	sh.backend.countDropped(sh.backend.ledger.restore(owed))
 	slot := owed[0].Slot
 	if !sh.owns(slot) {
@@ -92,10 +92,10 @@ func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
 
 // syncFollowing charges d here, or where the nodes say that its slot is, or is about to be. It reports whether it did. An error
 // is one of the lane's own server.
-func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Debt) (charged bool, err error) {
+func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Unsynced) (charged bool, err error) {
 	at, asking := sh, false
 	for range maxHops {
-		left, err := at.syncRun(ctx, c, f, []*script.Debt{d}, asking, &Synced{})
+		left, err := at.syncRun(ctx, c, f, []*script.Unsynced{d}, asking, &Synced{})
 		if err == nil {
 			return true, nil
 		}
@@ -129,7 +129,7 @@ func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, c
 	}
 	if c := sh.otherConns[other]; c != nil {
 		select {
-		case <-c.Over:
+		case <-c.Done:
 			c.Close()
 		default:
 			return c, ctx
@@ -145,7 +145,7 @@ func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, c
 }
 
 // runLength returns how many debts one run of the script charges: those of one slot, which are estimated at most.
-func runLength(owed []*script.Debt, most time.Duration) int {
+func runLength(owed []*script.Unsynced, most time.Duration) int {
 	n, cost := 1, owed[0].Cost()
 	for n < len(owed) && owed[n].Slot == owed[0].Slot && cost+owed[n].Cost() <= most {
 		cost += owed[n].Cost()
@@ -156,7 +156,7 @@ func runLength(owed []*script.Debt, most time.Duration) int {
 
 // syncRun charges debts in one run of the script, of a node that is only about to get their slot if asking is set. With an error it
 // returns those that were not charged, as far as is known.
-func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, owed []*script.Debt, asking bool, all *Synced) (left []*script.Debt, err error) {
+func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, owed []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
 	left = owed
 	err = c.Within(ctx, sh.backend.probeTimeout(), func() (err error) {
 		left, err = sh.syncRunNow(c, f, owed, asking, all)
@@ -166,14 +166,14 @@ func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, owed
 }
 
 // syncRunNow is charge, which bounds its time.
-func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Debt, asking bool, all *Synced) (left []*script.Debt, err error) {
+func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
 	var call script.Call
 	now := limiter.Time(sh.options.Clock().UnixNano())
-	sent := make([]*script.Debt, 0, len(owed))
+	sent := make([]*script.Unsynced, 0, len(owed))
 	for _, d := range owed {
 		at, ahead := sh.timeOf(now, &d.Policy, []byte(d.Name))
-		call.Ahead = ahead
-		if call.Owed(at, d, sh.options.Jitter) {
+		call.ClockAhead = ahead
+		if call.AppendUnsynced(at, d, sh.options.Jitter) {
 			sent = append(sent, d)
 		}
 	}
@@ -183,20 +183,20 @@ func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Debt, a
 	f.Clear(sh.options.storeTime())
 	f.Asking = asking
 	f.Add(&call)
-	if script.Repays.Run(c, f); f.Err != nil {
+	if script.SyncScript.Run(c, f); f.Err != nil {
 		for _, d := range sent {
-			d.Sent() // it may have been charged
+			d.MarkSent() // it may have been charged
 		}
 		return sent, f.Err
 	}
 	var state limiter.State
 	for i, d := range sent {
 		state = limiter.State{Counts: state.Counts[:0]}
-		why, excess := f.Charged(i, d, &state)
+		why, excess := f.ReadSynced(i, d, &state)
 		switch {
 		case f.Reply.Err != nil: // all that follow may have been charged
 			for _, d := range sent[i:] {
-				d.Sent()
+				d.MarkSent()
 			}
 			return append(left, sent[i:]...), redis.BadReply("%w", f.Reply.Err)
 		case why == nil:
@@ -228,7 +228,7 @@ func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, 
 
 // noteSynced notes that the store has been charged with d, which left the counter in a state, so many
 // hits further beyond its limit.
-func (sh *shard) noteSynced(now limiter.Time, d *script.Debt, state *limiter.State, excess uint64, all *Synced) {
+func (sh *shard) noteSynced(now limiter.Time, d *script.Unsynced, state *limiter.State, excess uint64, all *Synced) {
 	exceeded := min(excess, d.Admitted)
 	all.Counters++
 	all.Hits += d.Hits

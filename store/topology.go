@@ -43,7 +43,7 @@ func (f *backend) run(ctx context.Context) {
 	case f.watch != nil:
 		f.running.Go(func() { f.watch.Listen(ctx) })
 		f.pollTopology(ctx, func(ctx context.Context) {
-			if address := f.watch.Look(ctx); address != "" { // a primary that was replaced may go on answering
+			if address := f.watch.Current(ctx); address != "" { // a primary that was replaced may go on answering
 				f.shardOf(0).disconnectUnlessAt(address)
 			}
 		})

@@ -60,9 +60,9 @@ func (f *backend) recordRelease(now limiter.Time, b *limiter.Batch, c limiter.Ch
 }
 
 // backOf returns the debt of a lease that charge c of b has taken, or says itself, and that is to be given back.
-func backOf(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64) *script.Debt {
+func backOf(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64) *script.Unsynced {
 	c.Refund, c.Reserve, c.Hits = true, false, lease
-	d := &script.Debt{}
+	d := &script.Unsynced{}
 	d.Set(now, &limiter.Batch{Charges: []limiter.Charge{c}, Decisions: make([]limiter.Decision, 1), Partition: b.Partition}, 0, true)
 	return d
 }
@@ -115,7 +115,7 @@ func (f *backend) recordRequest(now limiter.Time, req *request, decided bool) {
 // addUnsynced adds what by has admitted of a, and the leases that a brings back.
 func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 	for i := range req.batch.Charges {
-		c, d := &req.batch.Charges[i], &script.Debt{}
+		c, d := &req.batch.Charges[i], &script.Unsynced{}
 		switch {
 		case c.Refund && c.Policy.Leases():
 			if !script.IsLease(req.call.LeaseName(i), c.Hits) {
@@ -179,7 +179,7 @@ func (f *backend) resolveForeign(req *request, key string) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
 	req.sent, req.foreignKey, req.strays = false, key, nil
-	req.unsynced = slices.DeleteFunc(req.unsynced, func(d *script.Debt) bool {
+	req.unsynced = slices.DeleteFunc(req.unsynced, func(d *script.Unsynced) bool {
 		if d.Name == key {
 			f.countDropped(d.Hits)
 		}
@@ -194,7 +194,7 @@ func (f *backend) resolveLocked(what outcome, req *request) {
 	req.outcome = what
 	switch {
 	case what == outcomeCounted:
-		req.unsynced = slices.DeleteFunc(req.unsynced, func(d *script.Debt) bool { return !d.Takes() })
+		req.unsynced = slices.DeleteFunc(req.unsynced, func(d *script.Unsynced) bool { return !d.HasAcquired() })
 	case req.foreignKey == "": // else its hits are given back
 		for _, d := range req.unsynced {
 			if req.call.Counted(d.Name) {
@@ -203,7 +203,7 @@ func (f *backend) resolveLocked(what outcome, req *request) {
 		}
 	}
 	for _, s := range req.strays {
-		if s.release.Returns(&req.call, s.charge, what == outcomeCounted) {
+		if s.release.SetRelease(&req.call, s.charge, what == outcomeCounted) {
 			req.unsynced = append(req.unsynced, s.release)
 		}
 	}

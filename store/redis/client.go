@@ -21,7 +21,7 @@ type Conn struct {
 	Address string
 	timeout time.Duration // of a question
 	conn    net.Conn
-	Over    chan struct{} // closed when the connection has ended
+	Done    chan struct{} // closed when the connection has ended
 
 	write sync.Mutex // held while commands are written
 
@@ -29,16 +29,16 @@ type Conn struct {
 	waiting []*Exchange               // for replies, in the order of their commands
 	idle    []*Exchange               // to be used again
 	ended   error                     // why nothing can be asked any more
-	heard   func(r *resp.Reply) error // is told of what comes unasked; nil if nothing may
+	onPush  func(r *resp.Reply) error // is told of what comes unasked; nil if nothing may
 
 	// The reader's: the reply that comes, nil between two, and whose it is, nil if nobody has asked for it.
-	to      *resp.Reply
-	of      *Exchange
-	unasked resp.Reply
+	reply    *resp.Reply
+	exchange *Exchange
+	pushed   resp.Reply
 }
 
-// mostRead is how many bytes are read at once.
-const mostRead = 4 << 10
+// readSize is how many bytes are read at once.
+const readSize = 4 << 10
 
 // Dial connects. It takes as long as timeout at most, and waits no longer than ctx.
 func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error) {
@@ -51,7 +51,7 @@ func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error)
 		return nil, err
 	}
 	c := New(conn, to.Address, timeout)
-	if err := c.Within(ctx, timeout, func() error { return c.greet(ctx, user, password, to.Database) }); err != nil {
+	if err := c.Within(ctx, timeout, func() error { return c.authenticate(ctx, user, password, to.Database) }); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error)
 
 // New returns a connection that was made to the server at an address, and reads from it.
 func New(conn net.Conn, address string, timeout time.Duration) *Conn {
-	c := &Conn{Address: address, timeout: timeout, conn: conn, Over: make(chan struct{})}
+	c := &Conn{Address: address, timeout: timeout, conn: conn, Done: make(chan struct{})}
 	go c.read()
 	return c
 }
@@ -94,8 +94,8 @@ func discardAtClose(conn net.Conn) {
 	}
 }
 
-// greet says who this is, and which database is meant.
-func (c *Conn) greet(ctx context.Context, user, password string, database int) error {
+// authenticate says who this is, and which database is meant.
+func (c *Conn) authenticate(ctx context.Context, user, password string, database int) error {
 	var commands [][]string
 	switch {
 	case user != "":
@@ -107,7 +107,7 @@ func (c *Conn) greet(ctx context.Context, user, password string, database int) e
 		commands = append(commands, []string{"SELECT", strconv.Itoa(database)})
 	}
 	for _, command := range commands {
-		if _, err := c.Question(ctx, Short, command...); err != nil {
+		if _, err := c.Query(ctx, ShortReply, command...); err != nil {
 			return err
 		}
 	}
@@ -127,10 +127,10 @@ func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() erro
 }
 
 // Close ends the connection and all that waits for it. It does not wait.
-func (c *Conn) Close() { c.end(net.ErrClosed) }
+func (c *Conn) Close() { c.closeWith(net.ErrClosed) }
 
-// end is close for a reason, which those who wait are told.
-func (c *Conn) end(why error) {
+// closeWith is close for a reason, which those who wait are told.
+func (c *Conn) closeWith(why error) {
 	c.mu.Lock()
 	if c.ended == nil {
 		c.ended = why
@@ -139,8 +139,8 @@ func (c *Conn) end(why error) {
 	_ = c.conn.Close() // so the reader ends, which tells them
 }
 
-// Why returns what ended the connection.
-func (c *Conn) Why() error {
+// Err returns what ended the connection.
+func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
@@ -150,26 +150,26 @@ func (c *Conn) Why() error {
 func (c *Conn) read() {
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			c.end(&thrownError{thrown, debug.Stack()})
+			c.closeWith(&panicError{thrown, debug.Stack()})
 		}
 		c.mu.Lock()
 		waiting, why := c.waiting, c.ended
 		c.waiting = nil
 		c.mu.Unlock()
-		close(c.Over)
+		close(c.Done)
 		for _, x := range waiting {
 			x.done <- why
 		}
 	}()
 	var replies resp.Decoder
-	buf := make([]byte, mostRead)
+	buf := make([]byte, readSize)
 	for {
 		n, err := c.conn.Read(buf)
-		if bad := c.take(&replies, buf[:n]); bad != nil {
+		if bad := c.deliverAll(&replies, buf[:n]); bad != nil {
 			err = bad
 		}
 		if err != nil {
-			c.end(err)
+			c.closeWith(err)
 			return
 		}
 	}
@@ -179,53 +179,53 @@ func (c *Conn) read() {
 func (c *Conn) Listen(heard func(r *resp.Reply) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.heard = heard
+	c.onPush = heard
 }
 
-// take has those who wait get the replies that p brings.
-func (c *Conn) take(replies *resp.Decoder, p []byte) error {
+// deliverAll has those who wait get the replies that p brings.
+func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 	for len(p) > 0 {
-		if c.to == nil && !c.next() {
+		if c.reply == nil && !c.nextReply() {
 			return BadReply("read from %s: %q, which nobody has asked for", c.Address, p[:min(len(p), 40)])
 		}
-		n, whole, err := replies.Decode(p, c.to)
+		n, whole, err := replies.Decode(p, c.reply)
 		if err != nil {
 			return BadReply("read from %s: %w", c.Address, err)
 		}
 		if p = p[n:]; !whole {
 			continue
 		}
-		if err := c.whole(); err != nil {
+		if err := c.deliver(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// next decides to whom the next reply goes. It reports false if there is nobody.
-func (c *Conn) next() bool {
+// nextReply decides to whom the next reply goes. It reports false if there is nobody.
+func (c *Conn) nextReply() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of = nil
+	c.exchange = nil
 	switch {
 	case len(c.waiting) > 0:
-		c.of = c.waiting[0]
-		c.to = c.of.to[c.of.got]
-	case c.heard != nil:
-		c.to = &c.unasked
-		c.to.Reset(Short)
+		c.exchange = c.waiting[0]
+		c.reply = c.exchange.replies[c.exchange.received]
+	case c.onPush != nil:
+		c.reply = &c.pushed
+		c.reply.Reset(ShortReply)
 	}
-	return c.to != nil
+	return c.reply != nil
 }
 
-// whole tells whom the reply is for that has just come.
-func (c *Conn) whole() error {
-	r, x := c.to, c.of
-	c.to = nil
+// deliver tells whom the reply is for that has just come.
+func (c *Conn) deliver() error {
+	r, x := c.reply, c.exchange
+	c.reply = nil
 	if x == nil {
-		return c.heard(r)
+		return c.onPush(r)
 	}
-	if x.got++; x.got < len(x.to) {
+	if x.received++; x.received < len(x.replies) {
 		return nil
 	}
 	c.mu.Lock()
@@ -237,14 +237,14 @@ func (c *Conn) whole() error {
 
 // An Exchange is commands that are sent in one write, and where their replies go.
 type Exchange struct {
-	out  []byte
-	to   []*resp.Reply
-	got  int        // how many are whole
-	done chan error // that all are, or why not
+	out      []byte
+	replies  []*resp.Reply
+	received int        // how many are whole
+	done     chan error // that all are, or why not
 }
 
-// mostKept is how large a buffer of commands may be that is used again.
-const mostKept = 64 << 10
+// maxKeptBuffer is how large a buffer of commands may be that is used again.
+const maxKeptBuffer = 64 << 10
 
 // Begin returns an empty exchange, for whoever frees it.
 func (c *Conn) Begin() *Exchange {
@@ -261,11 +261,11 @@ func (c *Conn) Begin() *Exchange {
 
 // Free ends the use of x.
 func (c *Conn) Free(x *Exchange) {
-	if cap(x.out) > mostKept {
+	if cap(x.out) > maxKeptBuffer {
 		x.out = nil
 	}
-	clear(x.to)
-	x.out, x.to, x.got = x.out[:0], x.to[:0], 0
+	clear(x.replies)
+	x.out, x.replies, x.received = x.out[:0], x.replies[:0], 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.idle = append(c.idle, x) // as many as were under way at once
@@ -274,11 +274,11 @@ func (c *Conn) Free(x *Exchange) {
 // Command begins a command of so many arguments, which follow. Its reply goes to r, which has been reset.
 func (x *Exchange) Command(r *resp.Reply, arguments int) {
 	x.out = resp.AppendCommand(x.out, arguments)
-	x.to = append(x.to, r)
+	x.replies = append(x.replies, r)
 }
 
-// Ask adds a command. Its reply goes to r, which has been reset.
-func (x *Exchange) Ask(r *resp.Reply, args ...string) {
+// Append adds a command. Its reply goes to r, which has been reset.
+func (x *Exchange) Append(r *resp.Reply, args ...string) {
 	x.Command(r, len(args))
 	for _, arg := range args {
 		x.Argument(arg)
@@ -304,10 +304,10 @@ func (c *Conn) Exchange(x *Exchange) error {
 	_, err := c.conn.Write(x.out)
 	c.write.Unlock()
 	if err != nil {
-		c.end(err)
+		c.closeWith(err)
 	}
 	err = <-x.done
-	if thrown, ok := errors.AsType[*thrownError](err); ok {
+	if thrown, ok := errors.AsType[*panicError](err); ok {
 		panic(thrown) //nolint:forbidigo // as above
 	}
 	return err
@@ -315,17 +315,17 @@ func (c *Conn) Exchange(x *Exchange) error {
 
 // A thrownError is what reading replies threw, a bug of ours, and where. Whoever waits for a reply throws it again:
 // all of them are guarded, and the reader is not.
-type thrownError struct {
+type panicError struct {
 	thrown any
 	stack  []byte
 }
 
-func (e *thrownError) Error() string {
+func (e *panicError) Error() string {
 	return fmt.Sprintf("%v, in the reader of replies:\n%s", e.thrown, e.stack)
 }
 
-// Failed returns the error that r is, nil if it is none.
-func Failed(r *resp.Reply) error {
+// ReplyError returns the error that r is, nil if it is none.
+func ReplyError(r *resp.Reply) error {
 	if r.Kind(0) == resp.Failed {
 		return NewServerError(r.Text(0))
 	}

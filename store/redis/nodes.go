@@ -13,39 +13,39 @@ import (
 
 // What Sentinels and nodes of a cluster are asked, and how much the replies may take.
 
-// Short is what replies such as OK or an address may take.
-var Short = resp.Limits{Values: 16, Bytes: 1 << 10}
+// ShortReply is what replies such as OK or an address may take.
+var ShortReply = resp.Limits{Values: 16, Bytes: 1 << 10}
 
-// MostPrimaries are as many as a cluster may have: its makers advise a thousand nodes, replicas among
+// MaxPrimaries are as many as a cluster may have: its makers advise a thousand nodes, replicas among
 // them. Twice as many lanes may run while primaries are replaced.
-const MostPrimaries = 500
+const MaxPrimaries = 500
 
-// Question asks one thing, and takes as long as the connection may.
-func (c *Conn) Question(ctx context.Context, most resp.Limits, args ...string) (*resp.Reply, error) {
+// Query asks one thing, and takes as long as the connection may.
+func (c *Conn) Query(ctx context.Context, most resp.Limits, args ...string) (*resp.Reply, error) {
 	r := &resp.Reply{}
 	r.Reset(most)
 	err := c.Within(ctx, c.timeout, func() error {
 		x := c.Begin()
 		defer c.Free(x)
-		x.Ask(r, args...)
+		x.Append(r, args...)
 		if err := c.Exchange(x); err != nil {
 			return err
 		}
-		return Failed(r)
+		return ReplyError(r)
 	})
 	return r, err
 }
 
 // Primary asks a Sentinel for the address of the primary that it calls master.
 func (c *Conn) Primary(ctx context.Context, master string) (address string, err error) {
-	r, err := c.Question(ctx, Short, "SENTINEL", "get-master-addr-by-name", master)
+	r, err := c.Query(ctx, ShortReply, "SENTINEL", "get-master-addr-by-name", master)
 	switch {
 	case err != nil:
 		return "", err
 	case r.Kind(0) == resp.Nil:
 		return "", fmt.Errorf("sentinel %s knows no primary called %q", c.Address, master)
 	case r.Kind(0) != resp.Array || r.Len() != 3:
-		return "", BadReply("ask Sentinel %s for the primary: %s is no address", c.Address, Shown(r, 0))
+		return "", BadReply("ask Sentinel %s for the primary: %s is no address", c.Address, Describe(r, 0))
 	}
 	if address, err = NodeAt(r.Text(1), r.Text(2), c.Address); err != nil {
 		return "", BadReply("ask Sentinel %s for the primary: %w", c.Address, err)
@@ -55,12 +55,12 @@ func (c *Conn) Primary(ctx context.Context, master string) (address string, err 
 
 // Slots asks a node of a cluster whose the slots are.
 func (c *Conn) Slots(ctx context.Context) (all []NodeSlots, err error) {
-	r, err := c.Question(ctx, chartLimits, "CLUSTER", "SLOTS")
+	r, err := c.Query(ctx, slotsLimits, "CLUSTER", "SLOTS")
 	if err != nil {
 		return nil, err
 	}
 	if r.Kind(0) != resp.Array {
-		return nil, BadReply("read whose the slots are: %s is no list", Shown(r, 0))
+		return nil, BadReply("read whose the slots are: %s is no list", Describe(r, 0))
 	}
 	primaries := map[string]bool{}
 	for i := 1; i < r.Len(); i = r.After(i) {
@@ -71,8 +71,8 @@ func (c *Conn) Slots(ctx context.Context) (all []NodeSlots, err error) {
 		primaries[s.Primary] = true
 		all = append(all, s)
 	}
-	if len(primaries) > MostPrimaries {
-		return nil, BadReply("read whose the slots are: %d primaries, at most %d are known to work", len(primaries), MostPrimaries)
+	if len(primaries) > MaxPrimaries {
+		return nil, BadReply("read whose the slots are: %d primaries, at most %d are known to work", len(primaries), MaxPrimaries)
 	}
 	return all, nil
 }
@@ -83,21 +83,21 @@ type NodeSlots struct {
 	Primary     string
 }
 
-// chartLimits are enough for a cluster whose every third slot has another primary than the one before, with two
+// slotsLimits are enough for a cluster whose every third slot has another primary than the one before, with two
 // replicas each.
-var chartLimits = resp.Limits{Values: 1 << 17, Bytes: 2 << 20}
+var slotsLimits = resp.Limits{Values: 1 << 17, Bytes: 2 << 20}
 
 // span reads an element of CLUSTER SLOTS: first, last, primary, replicas.
 func (c *Conn) span(r *resp.Reply, i int) (s NodeSlots, err error) {
 	if r.Kind(i) != resp.Array || r.Int(i) < 3 {
-		return s, fmt.Errorf("%s is no range of slots", Shown(r, i))
+		return s, fmt.Errorf("%s is no range of slots", Describe(r, i))
 	}
 	first, last, node := r.Int(i+1), r.Int(i+2), i+3
 	if r.Kind(i+1) != resp.Integer || r.Kind(i+2) != resp.Integer || first < 0 || last < first || last >= Slots {
-		return s, fmt.Errorf("%s to %s is no range of slots", Shown(r, i+1), Shown(r, i+2))
+		return s, fmt.Errorf("%s to %s is no range of slots", Describe(r, i+1), Describe(r, i+2))
 	}
 	if r.Kind(node) != resp.Array || r.Int(node) < 2 || r.Kind(node+2) != resp.Integer {
-		return s, fmt.Errorf("%s is no node", Shown(r, node))
+		return s, fmt.Errorf("%s is no node", Describe(r, node))
 	}
 	address, err := NodeAt(r.Text(node+1), strconv.FormatInt(r.Int(node+2), 10), c.Address)
 	return NodeSlots{uint16(first), uint16(last), address}, err //nolint:gosec // below slots
@@ -105,12 +105,12 @@ func (c *Conn) span(r *resp.Reply, i int) (s NodeSlots, err error) {
 
 // IsPrimary reports whether the server says that it is a primary.
 func (c *Conn) IsPrimary(ctx context.Context) (bool, error) {
-	r, err := c.Question(ctx, roleLimits, "ROLE")
+	r, err := c.Query(ctx, roleLimits, "ROLE")
 	if err != nil {
 		return false, err
 	}
 	if r.Kind(0) != resp.Array || r.Len() < 2 {
-		return false, BadReply("ask %s for its role: %s is none", c.Address, Shown(r, 0))
+		return false, BadReply("ask %s for its role: %s is none", c.Address, Describe(r, 0))
 	}
 	return r.Text(1) == "master", nil
 }
@@ -125,7 +125,7 @@ var (
 // Replica asks a Sentinel whether a replica of master is at address, and returns that if so, and nothing
 // otherwise.
 func (c *Conn) Replica(ctx context.Context, master, address string) (string, error) {
-	r, err := c.Question(ctx, replicasLimits, "SENTINEL", "REPLICAS", master)
+	r, err := c.Query(ctx, replicasLimits, "SENTINEL", "REPLICAS", master)
 	if err != nil {
 		return "", err
 	}
@@ -149,8 +149,8 @@ func (c *Conn) Replica(ctx context.Context, master, address string) (string, err
 	return "", nil
 }
 
-// Shown is what value i of r is, for errors.
-func Shown(r *resp.Reply, i int) string {
+// Describe is what value i of r is, for errors.
+func Describe(r *resp.Reply, i int) string {
 	switch r.Kind(i) {
 	case resp.Integer:
 		return "the number " + strconv.FormatInt(r.Int(i), 10)

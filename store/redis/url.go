@@ -41,15 +41,15 @@ func ParseURL(text string) (Server, error) {
 	if account == "" {
 		shown = text
 	}
-	s, err := parsed(scheme, list, u)
+	s, err := parseParts(scheme, list, u)
 	if err != nil {
 		return Server{}, fmt.Errorf("parse %s: %w", shown, err)
 	}
 	return s, nil
 }
 
-// parsed is ParseURL for the parts of one: u has the user, the path and what follows it.
-func parsed(scheme string, hosts []string, u *url.URL) (s Server, err error) {
+// parseParts is ParseURL for the parts of one: u has the user, the path and what follows it.
+func parseParts(scheme string, hosts []string, u *url.URL) (s Server, err error) {
 	if u.RawQuery != "" || u.Fragment != "" {
 		return s, errors.New("parameters are not known; must be " + schemes)
 	}

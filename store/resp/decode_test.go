@@ -185,7 +185,7 @@ func FuzzDecode(f *testing.F) {
 			if r.After(0) != r.Len() {
 				t.Fatalf("reply %d ends at value %d of %d", i, r.After(0), r.Len())
 			}
-			if r.Len() > large.Values || len(r.text) > large.Bytes+mostLine {
+			if r.Len() > large.Values || len(r.text) > large.Bytes+maxLine {
 				t.Fatalf("reply %d has %d values and %d bytes", i, r.Len(), len(r.text))
 			}
 		}

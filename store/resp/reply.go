@@ -28,7 +28,7 @@ type value struct {
 type Reply struct {
 	values []value
 	text   []byte
-	most   Limits
+	limits Limits
 }
 
 // Limits are what a reply may take at most. They are for memory, so what a command may be answered by
@@ -52,7 +52,7 @@ func (r *Reply) Reset(most Limits) {
 	if cap(r.text) > keptBytes {
 		r.text = nil
 	}
-	r.values, r.text, r.most = r.values[:0], r.text[:0], most
+	r.values, r.text, r.limits = r.values[:0], r.text[:0], most
 }
 
 // Len returns how many values r has.

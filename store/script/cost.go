@@ -11,18 +11,18 @@ import (
 // fixed windows. The figures are those of a Redis 7.0 on one machine, with a margin: see TestCostTable. Package store divides what a
 // run may take by how much slower its server is.
 const (
-	// MostRun is what one run takes at most, but for a counter that takes more by itself.
-	MostRun = time.Millisecond
-	// MostPart is what a part of a request takes at most. So beside it a run has room for other requests.
-	MostPart = MostRun / 2
-	// MostRequest is what a request takes at most. A greater one is decided in memory: the store would
+	// MaxRun is what one run takes at most, but for a counter that takes more by itself.
+	MaxRun = time.Millisecond
+	// MaxPart is what a part of a request takes at most. So beside it a run has room for other requests.
+	MaxPart = MaxRun / 2
+	// MaxRequest is what a request takes at most. A greater one is decided in memory: the store would
 	// answer it too late, and others would wait for what nobody waits for.
-	MostRequest = 8 * time.Millisecond
+	MaxRequest = 8 * time.Millisecond
 	// CostOfRun is what a run takes beside its charges.
 	CostOfRun = 10 * time.Microsecond
-	// CostOfMore is what one more charge on a counter takes, but for the hits of a log.
-	CostOfMore = 2 * time.Microsecond
-	costOfHit  = 110 * time.Nanosecond
+	// CostOfRepeat is what one more charge on a counter takes, but for the hits of a log.
+	CostOfRepeat = 2 * time.Microsecond
+	costOfHit    = 110 * time.Nanosecond
 	// costOfReserve is what reserving or settling takes beside the counter.
 	costOfReserve = 14 * time.Microsecond
 	// costOfPenalty is what looking at a penalty takes beside the counter, or beginning one.

@@ -40,8 +40,8 @@ func leaseOf(seal, nonce uint64) uint64 {
 
 // The leases that this process gives.
 var (
-	order = newNonceOrder()
-	given atomic.Uint64
+	nonceSequence = newNonceOrder()
+	leaseCount    atomic.Uint64
 )
 
 // A nonceOrder is a secret order of all numbers of 19 bits, which are the nonces of either kind: a Feistel network, whose
@@ -74,7 +74,7 @@ func fold(n uint64, key *[2]uint64) uint64 {
 // NewLease returns a lease for the counter of a name, which hardly ever is in use. It is one that the store gives, or, if
 // local is 1, one that a replica gives without it.
 func NewLease[N string | []byte](name N, local uint64) uint64 {
-	return leaseOf(sealOf(name), order.nth(given.Add(1))*2+local)
+	return leaseOf(sealOf(name), nonceSequence.nth(leaseCount.Add(1))*2+local)
 }
 
 // IsLease reports whether a lease may be of the counter of a name. One of another counter hardly ever is.
@@ -82,9 +82,9 @@ func IsLease[N string | []byte](name N, lease uint64) bool {
 	return lease >= limiter.FirstLease && lease <= limiter.LastLease && lease == leaseOf(sealOf(name), (lease-limiter.FirstLease)>>sealBits)
 }
 
-// place appends the numbers of a charge on a concurrency limit: 1 to take a place or the lease to give one back, or 0,
+// appendPlace appends the numbers of a charge on a concurrency limit: 1 to take a place or the lease to give one back, or 0,
 // the limit, the window, and what a new lease is made of.
-func (c *Call) place(at *charge, from *limiter.Charge, hits uint64) {
+func (c *Call) appendPlace(at *charge, from *limiter.Charge, hits uint64) {
 	name := c.Keys[at.key]
 	at.lease = NewLease(name, 0)
 	switch {
@@ -100,8 +100,8 @@ func (c *Call) place(at *charge, from *limiter.Charge, hits uint64) {
 
 // LeaseName returns the name that seals the leases of charge i.
 func (c *Call) LeaseName(i int) string {
-	if at := &c.charges[i]; at.hold > 0 {
-		return c.Keys[at.hold]
+	if at := &c.charges[i]; at.holdKey > 0 {
+		return c.Keys[at.holdKey]
 	}
 	return c.Name(i)
 }
@@ -114,8 +114,8 @@ func LeaseName(p *limiter.Policy, name []byte) string {
 	return string(name)
 }
 
-// lease reads the lease that a charge took or gave back, 0 for none.
-func (r *reply) lease() uint64 {
+// readLease reads the lease that a charge took or gave back, 0 for none.
+func (r *reply) readLease() uint64 {
 	lease := r.next()
 	if lease != 0 && (lease < limiter.FirstLease || lease > limiter.LastLease) && r.Err == nil {
 		r.Err = redis.BadReply("read the script's reply: %d is no lease", lease)

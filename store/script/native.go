@@ -24,11 +24,11 @@ import (
 // An expiry goes with every INCRBY, in the same write. So no key is left without one, whoever made it.
 
 const (
-	// mostNative is how many charges native commands decide of a request: the names of all are compared.
-	mostNative = 16
-	// mostNativeHits keeps counts below 2^63, where INCRBY fails. Greater hits are for the script, which
+	// maxNative is how many charges native commands decide of a request: the names of all are compared.
+	maxNative = 16
+	// maxNativeHits keeps counts below 2^63, where INCRBY fails. Greater hits are for the script, which
 	// cuts counts.
-	mostNativeHits = 1 << 20
+	maxNativeHits = 1 << 20
 )
 
 // EncodeNative is encode for a request that native commands can decide. It reports false for others.
@@ -47,8 +47,8 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		p := from.Policy
 		start := len(c.buf)
 		c.buf = AppendName(c.buf, now, p, names[i])
-		key := c.since(start)
-		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, named: len(names[i]), end: p.WindowEnd(now)}
+		key := c.tail(start)
+		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, nameLen: len(names[i]), end: p.WindowEnd(now)}
 		at.hits = int64(b.Stored().Hits(i)) //nolint:gosec // at most mostNativeHits
 		c.Keys, c.charges = append(c.Keys, key), append(c.charges, at)
 		if at.hits == 0 {
@@ -61,12 +61,12 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 }
 
 func isNative(b *limiter.Batch, names [][]byte) bool {
-	if len(b.Charges) > mostNative {
+	if len(b.Charges) > maxNative {
 		return false
 	}
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if c.Refund || c.Reserve || c.Penalises() || !IsFixed(c.Policy) || c.Hits > mostNativeHits || c.Hits > 0 && !c.Policy.CountRefused ||
+		if c.Refund || c.Reserve || c.Penalises() || !IsFixed(c.Policy) || c.Hits > maxNativeHits || c.Hits > 0 && !c.Policy.CountRefused ||
 			slices.ContainsFunc(names[:i], func(name []byte) bool { return bytes.Equal(name, names[i]) }) {
 			return false
 		}
@@ -77,7 +77,7 @@ func isNative(b *limiter.Batch, names [][]byte) bool {
 // expires returns when the key of a fixed window does, in seconds since 1970 by the server's clock.
 func (c *Call) expires(at *charge, p *limiter.Policy, jitter time.Duration) int64 {
 	late := rand.Int64N(int64(min(jitter, p.Window)/time.Second) + 1) //nolint:gosec // no secret
-	return int64(at.end+outlives)/int64(time.Second) + c.Ahead + late
+	return int64(at.end+keyMargin)/int64(time.Second) + c.ClockAhead + late
 }
 
 // commands are those of a native call.
@@ -96,15 +96,15 @@ func (c *Call) commands() iter.Seq[[]string] {
 	}
 }
 
-// counted has c know what the store said to its next command.
+// readReply has c know what the store said to its next command.
 //
 // What a command asks for is the same however often it is sent. An expiry that was redirected after its hits were counted
 // is left to [Call.Expire]: sent again with the hits, they would count twice.
-func (c *Call) counted(command []string, said *resp.Reply) {
-	err := redis.Failed(said)
+func (c *Call) readReply(command []string, said *resp.Reply) {
+	err := redis.ReplyError(said)
 	if command[0] == "EXPIREAT" {
 		if n := len(c.Found); err != nil && n > 0 && c.charges[n-1].counted && redis.KindOf(err) == redis.Cluster {
-			c.Bare = true
+			c.LacksExpiry = true
 		} else {
 			c.Err = cmp.Or(c.Err, err)
 		}
@@ -130,8 +130,8 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 	c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
 }
 
-// Expire makes c the expiries of of, a native call whose hits are counted.
-func (c *Call) Expire(of *Call) {
+// EncodeExpire makes c the expiries of of, a native call whose hits are counted.
+func (c *Call) EncodeExpire(of *Call) {
 	c.Reset()
 	c.Native, c.Cost = true, of.Cost
 	for command := range of.commands() {
@@ -141,43 +141,43 @@ func (c *Call) Expire(of *Call) {
 	}
 }
 
-// mostBelow is how far a count may be below 0: read_count of counters.lua reads no more digits.
-const mostBelow = 1e17 - 1
+// maxNegative is how far a count may be below 0: read_count of counters.lua reads no more digits.
+const maxNegative = 1e17 - 1
 
 // checkSign notes a count that was below 0 before INCRBY made it number. A count may be negative if another program wrote it. It
 // is taken for 0, and Recount corrects it.
 func (c *Call) checkSign(key string, at *charge, number int64) {
-	switch at.lacks = 0; {
+	switch at.missing = 0; {
 	case number >= at.hits:
-	case number < -mostBelow:
+	case number < -maxNegative:
 		c.Err, at.failed = cmp.Or[error](c.Err, &ForeignError{key, errForeign}), true
 	default:
 		c.Negative = true
-		at.lacks = min(at.hits, at.hits-number)
+		at.missing = min(at.hits, at.hits-number)
 	}
 }
 
-// Recount makes c what corrects the counts that of, a native call, found negative: the script sets them to 0, and adds the hits
+// EncodeRecount makes c what corrects the counts that of, a native call, found negative: the script sets them to 0, and adds the hits
 // that they lack then.
-func (c *Call) Recount(of *Call) {
+func (c *Call) EncodeRecount(of *Call) {
 	c.Reset()
 	for i := range of.charges {
-		if at := of.charges[i]; at.lacks > 0 {
-			key, _ := c.counter(c.text([]byte(of.Name(i))))
-			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, place: len(c.args) + 1, end: at.end})
-			c.args = append(c.args, "f", "", "c", c.number(at.lacks), "0", c.number(int64(at.end+outlives)/int64(time.Second)))
+		if at := of.charges[i]; at.missing > 0 {
+			key, _ := c.keyIndex(c.text([]byte(of.Name(i))))
+			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
+			c.args = append(c.args, "f", "", "c", c.number(at.missing), "0", c.number(int64(at.end+keyMargin)/int64(time.Second)))
 		}
 	}
 	c.Cost = time.Duration(len(c.charges)) * costOfFixed
 }
 
-// GiveBack makes c what gives back the hits that of, a native call, has counted. It reports false if those are none.
-func (c *Call) GiveBack(of *Call) bool {
+// EncodeRefund makes c what gives back the hits that of, a native call, has counted. It reports false if those are none.
+func (c *Call) EncodeRefund(of *Call) bool {
 	c.Reset()
 	for i := range of.charges {
 		if at := of.charges[i]; of.Native && at.counted && at.hits > 0 {
-			key, _ := c.counter(c.text([]byte(of.Name(i))))
-			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, place: len(c.args) + 1, end: at.end})
+			key, _ := c.keyIndex(c.text([]byte(of.Name(i))))
+			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, keyArg: len(c.args) + 1, end: at.end})
 			c.args = append(c.args, "f", "", "u", c.number(at.hits), "0", "0") // it makes no key, so no expiry is needed
 		}
 	}

@@ -45,18 +45,18 @@ func (m *message) add(c *Call) {
 	for i := range c.charges {
 		at := &c.charges[i]
 		name := c.Keys[at.key]
-		m.Args[base+at.place] = numeral(m.number(name))
-		if at.hold > 0 {
-			m.Args[base+at.of] = numeral(m.number(c.Keys[at.hold]))
+		m.Args[base+at.keyArg] = numeral(m.keyNumber(name))
+		if at.holdKey > 0 {
+			m.Args[base+at.companionArg] = numeral(m.keyNumber(c.Keys[at.holdKey]))
 		}
-		if at.penalty > 0 {
-			m.Args[base+at.of] = numeral(m.number(c.Keys[at.penalty]))
+		if at.penaltyKey > 0 {
+			m.Args[base+at.companionArg] = numeral(m.keyNumber(c.Keys[at.penaltyKey]))
 		}
 	}
 }
 
-// number returns the number of a key of that name.
-func (m *message) number(name string) int {
+// keyNumber returns the number of a key of that name.
+func (m *message) keyNumber(name string) int {
 	number, known := m.index[name]
 	if !known {
 		m.Keys = append(m.Keys, name)
@@ -97,52 +97,52 @@ var errReply = redis.BadReply("read the script's reply: ends too soon")
 // begin reads what the reply says of all calls. It returns the error that the server answered instead, or why what came is
 // no reply.
 func (r *reply) begin() error {
-	r.at, r.Took, r.Err = 1, 0, redis.Failed(&r.raw)
+	r.at, r.Took, r.Err = 1, 0, redis.ReplyError(&r.raw)
 	if r.Err == nil && r.raw.Kind(0) != resp.Array {
-		r.Err = redis.BadReply("read the script's reply: %s, want an array", redis.Shown(&r.raw, 0))
+		r.Err = redis.BadReply("read the script's reply: %s, want an array", redis.Describe(&r.raw, 0))
 	}
-	r.Now, r.Admitted = r.time(), r.next()
+	r.Now, r.Admitted = r.readTime(), r.next()
 	return r.Err
 }
 
 // Left is how many values are yet to be read.
 func (r *reply) Left() int { return r.raw.Len() - r.at }
 
-// is reports whether the next value is of a kind.
-func (r *reply) is(kind resp.Kind) bool {
+// nextIs reports whether the next value is of a kind.
+func (r *reply) nextIs(kind resp.Kind) bool {
 	return r.Err == nil && r.Left() > 0 && r.raw.Kind(r.at) == kind
 }
 
 // next returns the next value, a number.
 func (r *reply) next() int64 {
 	switch {
-	case r.is(resp.Integer):
+	case r.nextIs(resp.Integer):
 		r.at++
 		return r.raw.Int(r.at - 1)
 	case r.Err != nil:
 	case r.Left() <= 0:
 		r.Err = errReply
 	default:
-		r.Err = redis.BadReply("read the script's reply: element %d is %s, want a number", r.at, redis.Shown(&r.raw, r.at))
+		r.Err = redis.BadReply("read the script's reply: element %d is %s, want a number", r.at, redis.Describe(&r.raw, r.at))
 	}
 	return 0
 }
 
 // readTook reads how long the run took, which may follow what the reply says of the calls.
 func (r *reply) readTook() {
-	if r.Left() == 1 && r.is(resp.Integer) {
+	if r.Left() == 1 && r.nextIs(resp.Integer) {
 		r.Took = time.Duration(min(max(r.next(), 0), int64(time.Hour/time.Microsecond))) * time.Microsecond
 	}
 }
 
-// text returns the next value, which is one.
-func (r *reply) text() string {
+// readText returns the next value, which is one.
+func (r *reply) readText() string {
 	r.at++
 	return r.raw.Text(r.at - 1)
 }
 
-// time returns the next two numbers, seconds and nanoseconds, as a time.
-func (r *reply) time() limiter.Time {
+// readTime returns the next two numbers, seconds and nanoseconds, as a time.
+func (r *reply) readTime() limiter.Time {
 	seconds, nanos := r.next(), r.next()
 	if seconds > math.MaxInt64/int64(time.Second)-1 || seconds < 0 || nanos < 0 || nanos >= int64(time.Second) {
 		r.Err = fmt.Errorf("read the script's reply: %d seconds and %d nanoseconds since 1970 are not a time", seconds, nanos)
@@ -155,7 +155,7 @@ func (r *reply) time() limiter.Time {
 func (r *reply) Read(m *message, c *Call) error {
 	n := c.Size()
 	c.Found = slices.Grow(c.Found[:0], n)[:n]
-	if r.is(resp.Integer) && r.raw.Int(r.at) == -1 {
+	if r.nextIs(resp.Integer) && r.raw.Int(r.at) == -1 {
 		r.next()
 		key := r.next()
 		if key < 1 || key > int64(len(m.Keys)) {
@@ -167,21 +167,21 @@ func (r *reply) Read(m *message, c *Call) error {
 		s := &c.Found[i]
 		*s = limiter.State{Counts: s.Counts[:0]}
 		if at := &c.charges[i]; at.first {
-			r.counter(m, c, at, s)
+			r.readCounter(m, c, at, s)
 		}
 	}
 	for i := range n {
-		if c.charges[i].hold > 0 {
-			r.reserved(&c.Found[i])
+		if c.charges[i].holdKey > 0 {
+			r.readReserved(&c.Found[i])
 		}
-		if c.charges[i].penalty > 0 {
-			r.penalty(&c.Found[i])
+		if c.charges[i].penaltyKey > 0 {
+			r.readPenalty(&c.Found[i])
 		}
 		switch at := &c.charges[i]; at.algorithm {
 		case limiter.SlidingLog:
-			c.Found[i].Stamp = r.time()
+			c.Found[i].Stamp = r.readTime()
 		case limiter.Concurrency:
-			c.Found[i].Lease = r.lease()
+			c.Found[i].Lease = r.readLease()
 		case limiter.FixedWindow, limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket: // told all
 		}
 	}
@@ -190,20 +190,20 @@ func (r *reply) Read(m *message, c *Call) error {
 		if set.algorithm != limiter.SlidingLog {
 			continue
 		}
-		if rest := r.time(); rest > 0 {
+		if rest := r.readTime(); rest > 0 {
 			c.Found[set.refund].Rest = rest
 		}
 	}
 	return r.Err
 }
 
-// counter reads what a charge says that is the first of its call on a counter.
-func (r *reply) counter(m *message, c *Call, at *charge, s *limiter.State) {
+// readCounter reads what a charge says that is the first of its call on a counter.
+func (r *reply) readCounter(m *message, c *Call, at *charge, s *limiter.State) {
 	switch at.algorithm {
 	case limiter.SlidingWindow:
-		r.ring(m, c, at, s)
+		r.readRing(m, c, at, s)
 	case limiter.SlidingLog:
-		s.Hits, s.Time = uint64(max(r.next(), 0)), r.time()
+		s.Hits, s.Time = uint64(max(r.next(), 0)), r.readTime()
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		seconds, parts := min(max(r.next(), 0), math.MaxInt64/int64(time.Second)-1), min(max(r.next(), 0), partsOfSecond-1)
 		s.Time = limiter.Time(seconds*int64(time.Second) + parts/16)
@@ -215,12 +215,12 @@ func (r *reply) counter(m *message, c *Call, at *charge, s *limiter.State) {
 	}
 }
 
-// ring reads a ring: the value of its key, or, of one that the reply has told already, the hits
+// readRing reads a ring: the value of its key, or, of one that the reply has told already, the hits
 // of its newest sub-window.
-func (r *reply) ring(m *message, c *Call, at *charge, s *limiter.State) {
+func (r *reply) readRing(m *message, c *Call, at *charge, s *limiter.State) {
 	number := m.index[c.Keys[at.key]]
-	if r.is(resp.Bulk) {
-		told, err := parseRing(r.text(), at.ring.K())
+	if r.nextIs(resp.Bulk) {
+		told, err := parseRing(r.readText(), at.ring.K())
 		if err != nil {
 			r.Err = fmt.Errorf("read the counter %s: %w", c.Keys[at.key], err)
 			return

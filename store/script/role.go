@@ -19,23 +19,23 @@ type Role struct {
 	reply  resp.Reply
 }
 
-// Hold has a holder have all roles that nobody else has, for so many milliseconds, in one write. It waits until all replies
+// HoldRoles has a holder have all roles that nobody else has, for so many milliseconds, in one write. It waits until all replies
 // are there or the connection is closed.
-func Hold(c *redis.Conn, holder string, milliseconds int, all []*Role) error {
+func HoldRoles(c *redis.Conn, holder string, milliseconds int, all []*Role) error {
 	x := c.Begin()
 	defer c.Free(x)
 	for _, r := range all {
-		r.reply.Reset(redis.Short)
-		x.Ask(&r.reply, "EVAL", holdRole, "1", r.Key, holder, numeral(milliseconds))
+		r.reply.Reset(redis.ShortReply)
+		x.Append(&r.reply, "EVAL", holdRole, "1", r.Key, holder, numeral(milliseconds))
 	}
 	if err := c.Exchange(x); err != nil {
 		return err
 	}
 	for _, r := range all {
-		switch r.Err = redis.Failed(&r.reply); {
+		switch r.Err = redis.ReplyError(&r.reply); {
 		case r.Err != nil:
 		case r.reply.Kind(0) != resp.Bulk:
-			r.Err = redis.BadReply("ask who has %s: %s is no name", r.Key, redis.Shown(&r.reply, 0))
+			r.Err = redis.BadReply("ask who has %s: %s is no name", r.Key, redis.Describe(&r.reply, 0))
 		default:
 			r.Before = strings.Clone(r.reply.Text(0))
 		}

@@ -11,21 +11,21 @@ type script struct{ text, sha string }
 
 var (
 	//go:embed counters.lua
-	counters string
+	countersText string
 	//go:embed algorithms.lua
-	algorithms string
+	algorithmsText string
 	//go:embed companions.lua
-	beside string
+	companionsText string
 	//go:embed decide.lua
-	decide string
+	decideText string
 	//go:embed sync.lua
-	repay string
+	syncText string
 
-	// Decides decides a batch of charges in the store. See [call] and [reply] for what it takes
+	// DecideScript decides a batch of charges in the store. See [call] and [reply] for what it takes
 	// and gives.
-	Decides = newScript(counters + algorithms + beside + decide)
-	// Repays charges what is owed.
-	Repays = newScript(counters + repay)
+	DecideScript = newScript(countersText + algorithmsText + companionsText + decideText)
+	// SyncScript charges what is owed.
+	SyncScript = newScript(countersText + syncText)
 )
 
 func newScript(text string) *script {

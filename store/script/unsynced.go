@@ -11,7 +11,7 @@ import (
 )
 
 // A Debt is what one counter of the store is owed.
-type Debt struct {
+type Unsynced struct {
 	Name      string // with the start of a fixed window
 	Slot      uint16
 	Charge    limiter.Charge // whose counter it is; without a policy, which may change
@@ -22,40 +22,40 @@ type Debt struct {
 	at             limiter.Time // of the newest hit, by the store's clock
 	Hits, Admitted uint64       // charged, and those of them that were let pass
 	cost, tat      amount       // of a bucket: of all its hits, and the TAT that they led to here
-	Runs           []stretch    // of a sliding window or a log
-	taken          []hold       // of a concurrency limit: places that were taken without the store
-	given          []hold       // and leases that were given back
+	Runs           []hitRun     // of a sliding window or a log
+	acquired       []heldLease  // of a concurrency limit: places that were taken without the store
+	released       []heldLease  // and leases that were given back
 	reserved       bool         // taken and given are of what is reserved beside a counter
 }
 
 // A stretch is hits of one sub-window, or hits of a log that count from the last of them on.
-type stretch struct {
+type hitRun struct {
 	first, last int64 // numbers of sub-windows, or nanoseconds since 1970
 	hits        uint64
 }
 
-// LogStretches bounds the runs of a log: one is no longer than that part of the window.
-const LogStretches = 32
+// LogRuns bounds the runs of a log: one is no longer than that part of the window.
+const LogRuns = 32
 
 // Set makes d what charge i of b owes, which was decided at the time now of the store's clock: in a table, or else admitted
 // blindly. It reports false if that is nothing. It keeps the memory of d. What is given back is owed of leases alone, which
 // must be the counter's.
-func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool {
+func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool {
 	c, decided := &b.Charges[i], &b.Decisions[i]
 	hits := b.Stored().Hits(i)
 	if inTable {
 		hits = decided.Charged
 	}
-	if !ofLease(c) && (c.Refund || hits == 0) {
+	if !usesLease(c) && (c.Refund || hits == 0) {
 		return false
 	}
-	*d = Debt{
+	*d = Unsynced{
 		Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now, Hits: hits,
-		Runs: d.Runs[:0], taken: d.taken[:0], given: d.given[:0],
+		Runs: d.Runs[:0], acquired: d.acquired[:0], released: d.released[:0],
 	}
 	d.Policy.Penalty = nil // which begins without the store is known here alone
 
-	if d.Policy.Reserve = nil; ofLease(c) { // what is reserved is owed by itself
+	if d.Policy.Reserve = nil; usesLease(c) { // what is reserved is owed by itself
 		return d.setLease(now, b, i)
 	}
 	if !decided.Over {
@@ -71,20 +71,20 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 		}
 	case limiter.SlidingWindow:
 		n := c.Policy.Ring().Number(now)
-		d.run(stretch{n, n, hits})
+		d.addRun(hitRun{n, n, hits})
 	case limiter.SlidingLog:
-		d.run(stretch{int64(now), int64(now), hits})
+		d.addRun(hitRun{int64(now), int64(now), hits})
 	case limiter.FixedWindow, limiter.Concurrency: // needs nothing beside
 	}
 	return true
 }
 
-// Ends returns when d ceases to matter: its window is over, its bucket drained, or its leases have ended by themselves.
-func (d *Debt) Ends() limiter.Time {
+// ExpiresAt returns when d ceases to matter: its window is over, its bucket drained, or its leases have ended by themselves.
+func (d *Unsynced) ExpiresAt() limiter.Time {
 	p := &d.Policy
 	switch p.Algorithm {
 	case limiter.FixedWindow:
-		return p.WindowEnd(d.at) + outlives
+		return p.WindowEnd(d.at) + keyMargin
 	case limiter.SlidingWindow:
 		r := p.Ring()
 		if r.Calendar() == nil {
@@ -98,19 +98,19 @@ func (d *Debt) Ends() limiter.Time {
 		full := amountOf(min(k.Full+k.Debt, alwaysRoom), k.Fine) // its highest level
 		return d.at + limiter.Time(full.seconds+1)*limiter.Time(time.Second)
 	case limiter.Concurrency:
-		return d.leasesEnd()
+		return d.lastLeaseExpiry()
 	case limiter.SlidingLog:
 	}
 	return d.at + limiter.Time(p.Window)
 }
 
 // At returns when the newest hit of d was made, by the store's clock.
-func (d *Debt) At() limiter.Time { return d.at }
+func (d *Unsynced) At() limiter.Time { return d.at }
 
 // Add adds what other, of the same counter, owes. It returns how many hits d has no room for.
-func (d *Debt) Add(other *Debt) (forgotten uint64) {
+func (d *Unsynced) Add(other *Unsynced) (forgotten uint64) {
 	d.Policy, d.Partition = other.Policy, other.Partition // rules may have been edited
-	d.Hits, d.Admitted = min(d.Hits+other.Hits, mostHits), min(d.Admitted+other.Admitted, mostHits)
+	d.Hits, d.Admitted = min(d.Hits+other.Hits, maxHits), min(d.Admitted+other.Admitted, maxHits)
 	d.at = max(d.at, other.at)
 	// First d's hits and then other's make max(max(x + d.cost, d.tat) + other.cost, other.tat) of a TAT x.
 	d.cost = d.cost.plus(other.cost)
@@ -118,7 +118,7 @@ func (d *Debt) Add(other *Debt) (forgotten uint64) {
 		d.tat = other.tat
 	}
 	for _, s := range other.Runs {
-		d.run(s)
+		d.addRun(s)
 	}
 	if d.Policy.Leases() {
 		return d.addLeases(other)
@@ -127,22 +127,22 @@ func (d *Debt) Add(other *Debt) (forgotten uint64) {
 }
 
 // Clone returns a copy of d with memory of its own.
-func (d *Debt) Clone() *Debt {
+func (d *Unsynced) Clone() *Unsynced {
 	own := *d
-	own.Runs, own.taken, own.given = slices.Clone(d.Runs), slices.Clone(d.taken), slices.Clone(d.given)
+	own.Runs, own.acquired, own.released = slices.Clone(d.Runs), slices.Clone(d.acquired), slices.Clone(d.released)
 	return &own
 }
 
-// run adds hits to d's runs. Those that are late count with the newest, and those that have ceased to count
+// addRun adds hits to d's runs. Those that are late count with the newest, and those that have ceased to count
 // are dropped.
-func (d *Debt) run(s stretch) {
-	near, window := int64(d.Policy.Window)/LogStretches, int64(d.Policy.Window)
+func (d *Unsynced) addRun(s hitRun) {
+	near, window := int64(d.Policy.Window)/LogRuns, int64(d.Policy.Window)
 	if d.Policy.Algorithm == limiter.SlidingWindow {
 		near, window = 0, d.Policy.Ring().K()
 	}
 	if n := len(d.Runs); n > 0 && s.last-d.Runs[n-1].first <= near {
 		last := &d.Runs[n-1]
-		last.last, last.hits = max(last.last, s.last), min(last.hits+s.hits, mostHits)
+		last.last, last.hits = max(last.last, s.last), min(last.hits+s.hits, maxHits)
 	} else {
 		d.Runs = append(d.Runs, s)
 	}
@@ -152,7 +152,7 @@ func (d *Debt) run(s stretch) {
 }
 
 // Subtract subtracts hits that were given back.
-func (d *Debt) Subtract(hits uint64) {
+func (d *Unsynced) Subtract(hits uint64) {
 	hits = min(hits, d.Hits)
 	d.Hits -= hits
 	d.Admitted -= min(d.Admitted, hits)
@@ -168,13 +168,13 @@ func (d *Debt) Subtract(hits uint64) {
 }
 
 // Cost estimates how long the script takes for d.
-func (d *Debt) Cost() time.Duration {
-	return CostOf(&d.Policy, d.Hits) + time.Duration(d.Leases())*costOfLease
+func (d *Unsynced) Cost() time.Duration {
+	return CostOf(&d.Policy, d.Hits) + time.Duration(d.LeaseCount())*costOfLease
 }
 
-// beyond returns by how many hits d left a counter that counts further beyond its limit, in a state, if it counts
+// beyondLimit returns by how many hits d left a counter that counts further beyond its limit, in a state, if it counts
 // those that were let pass alone.
-func (d *Debt) beyond(s *limiter.State) uint64 {
+func (d *Unsynced) beyondLimit(s *limiter.State) uint64 {
 	used := s.Hits
 	for _, n := range s.Counts {
 		used += uint64(n)
@@ -183,60 +183,60 @@ func (d *Debt) beyond(s *limiter.State) uint64 {
 	return used + d.Admitted - min(used+d.Admitted, max(used, d.Policy.Capacity()))
 }
 
-// excess reads how far a bucket would be beyond full without a highest level, less how far it was
+// readExcess reads how far a bucket would be beyond full without a highest level, less how far it was
 // before, and returns that in hits.
-func (r *reply) excess(k limiter.Bucket) uint64 {
+func (r *reply) readExcess(k limiter.Bucket) uint64 {
 	full := instant(r.Now, 0).plus(amountOf(k.Full, k.Fine))
 	before := amount{r.next(), r.next()}.minus(full)
 	beyond, step := amount{r.next(), r.next()}.minus(full).minus(before), amountOf(k.Step, k.Fine)
 	if k.Step == 0 {
 		return 0
 	}
-	return uint64(min(max(math.Ceil(beyond.float()/step.float()-1e-9), 0), mostHits)) // the server may lie
+	return uint64(min(max(math.Ceil(beyond.float()/step.float()-1e-9), 0), maxHits)) // the server may lie
 }
 
-// Owed appends d in the words of sync.lua. It reports false if d's window is over.
-func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
+// AppendUnsynced appends d in the words of sync.lua. It reports false if d's window is over.
+func (c *Call) AppendUnsynced(now limiter.Time, d *Unsynced, jitter time.Duration) bool {
 	p := &d.Policy
-	at := charge{algorithm: p.Algorithm, first: true, place: len(c.args) + 1}
+	at := charge{algorithm: p.Algorithm, first: true, keyArg: len(c.args) + 1}
 	switch p.Algorithm {
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		k := p.Bucket()
 		c.args = append(c.args, "b", "")
-		c.amount(d.cost)
-		c.amount(d.tat)
-		c.amount(amountOf(min(k.Full+k.Debt, alwaysRoom), k.Fine))
-		c.span(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
+		c.appendAmount(d.cost)
+		c.appendAmount(d.tat)
+		c.appendAmount(amountOf(min(k.Full+k.Debt, alwaysRoom), k.Fine))
+		c.appendTicks(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
 	case limiter.SlidingWindow:
 		at.ring = p.Ring()
 		c.args = append(c.args, "r", "")
-		c.ring(now, at.ring)
+		c.appendRing(now, at.ring)
 		c.args = append(c.args, c.number(int64(len(d.Runs))))
 		for _, s := range d.Runs {
 			c.args = append(c.args, c.number(s.last), c.number(int64(s.hits))) //nolint:gosec // at most mostHits
 		}
 	case limiter.SlidingLog:
-		runs := d.newest(uint64(min(p.Limit, limiter.MaxLog)))
+		runs := d.newestRuns(uint64(min(p.Limit, limiter.MaxLog)))
 		c.args = append(c.args, "l", "", c.number(int64(min(p.Limit, limiter.MaxLog))), c.number(int64(p.Window/time.Second)), c.number(int64(len(runs))))
 		for _, s := range runs {
 			c.args = append(c.args, c.number(s.last/int64(time.Second)), c.number(s.last%int64(time.Second)), c.number(int64(s.hits))) //nolint:gosec // at most the limit
 		}
 	case limiter.Concurrency:
-		c.owedLeases(d)
+		c.appendUnsyncedLeases(d)
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(d.at)
-		if at.end+outlives <= now {
+		if at.end+keyMargin <= now {
 			return false
 		}
-		c.args = append(c.args, "f", "", c.number(int64(min(d.Hits, mostHits))), c.number(c.expires(&at, p, jitter)))
+		c.args = append(c.args, "f", "", c.number(int64(min(d.Hits, maxHits))), c.number(c.expires(&at, p, jitter)))
 	}
-	at.key, _ = c.counter(d.Name)
+	at.key, _ = c.keyIndex(d.Name)
 	c.charges = append(c.charges, at)
 	return true
 }
 
-// newest returns the newest of a log's hits, so many at most.
-func (d *Debt) newest(most uint64) []stretch {
+// newestRuns returns the newest of a log's hits, so many at most.
+func (d *Unsynced) newestRuns(most uint64) []hitRun {
 	n := len(d.Runs)
 	for n > 0 && most > 0 {
 		n--
@@ -246,22 +246,22 @@ func (d *Debt) newest(most uint64) []stretch {
 	return d.Runs[n:]
 }
 
-// Charged reads what sync.lua says of charge i, which is d: the counter's state, and by how many hits it is further beyond
+// ReadSynced reads what sync.lua says of charge i, which is d: the counter's state, and by how many hits it is further beyond
 // its limit; or why it could not be charged. What is wrong with the reply is in r.reply.err.
-func (r *Run) Charged(i int, d *Debt, s *limiter.State) (why *redis.Error, excess uint64) {
+func (r *Run) ReadSynced(i int, d *Unsynced, s *limiter.State) (why *redis.Error, excess uint64) {
 	c := r.calls[0]
-	if r.Reply.is(resp.Bulk) {
-		said := redis.NewServerError(r.Reply.text())
+	if r.Reply.nextIs(resp.Bulk) {
+		said := redis.NewServerError(r.Reply.readText())
 		return redis.NewError(said), 0
 	}
 	r.Reply.next()
 	at := &c.charges[i]
-	r.Reply.counter(&r.Message, c, at, s)
+	r.Reply.readCounter(&r.Message, c, at, s)
 	if d.reserved {
 		return nil, 0
 	}
 	if at.algorithm == limiter.TokenBucket || at.algorithm == limiter.LeakyBucket {
-		return nil, r.Reply.excess(d.Policy.Bucket())
+		return nil, r.Reply.readExcess(d.Policy.Bucket())
 	}
-	return nil, d.beyond(s)
+	return nil, d.beyondLimit(s)
 }

@@ -20,13 +20,13 @@ const (
 	Promoting = "+promoted-slave"
 
 	// A replica that was told of is looked at for so long. What makes it a primary takes some milliseconds.
-	lookedAt = 5 * time.Second
-	// mostHeard is how many messages of one Sentinel are read in a second. A failover has three.
-	mostHeard = 64
-	// listenAgain is how long after a connection the next is made.
-	listenAgain = time.Second
-	// alive is how often a Sentinel is asked whether it is still there.
-	alive = 10 * time.Second
+	candidateFor = 5 * time.Second
+	// maxMessages is how many messages of one Sentinel are read in a second. A failover has three.
+	maxMessages = 64
+	// reconnectAfter is how long after a connection the next is made.
+	reconnectAfter = time.Second
+	// pingInterval is how often a Sentinel is asked whether it is still there.
+	pingInterval = 10 * time.Second
 )
 
 // listen hears what a Sentinel tells until ctx ends.
@@ -39,9 +39,9 @@ func (s *Watch) listen(ctx context.Context, one *sentinel) {
 			return
 		case <-rest.C:
 		}
-		rest.Reset(listenAgain)
-		s.home.Guard(func() {
-			err := s.hear(ctx, one.server)
+		rest.Reset(reconnectAfter)
+		s.options.Guard(func() {
+			err := s.subscribe(ctx, one.server)
 			if err == nil || ctx.Err() != nil {
 				return
 			}
@@ -49,66 +49,66 @@ func (s *Watch) listen(ctx context.Context, one *sentinel) {
 			if kind == redis.Refused { // asking each second does without
 				rest.Reset(time.Minute)
 			}
-			s.home.Failed(kind)
+			s.options.Failed(kind)
 		})
 	}
 }
 
-// hear hears what a Sentinel tells until the connection or ctx ends.
-func (s *Watch) hear(ctx context.Context, server *redis.Server) error {
-	c, err := redis.Dial(ctx, server, s.home.Timeout)
+// subscribe hears what a Sentinel tells until the connection or ctx ends.
+func (s *Watch) subscribe(ctx context.Context, server *redis.Server) error {
+	c, err := redis.Dial(ctx, server, s.options.Timeout)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	heard, since := 0, clock()
 	c.Listen(func(r *resp.Reply) error {
-		if heard++; heard > mostHeard {
+		if heard++; heard > maxMessages {
 			if clock().Sub(since) < time.Second {
-				return redis.BadReply("sentinel %s: more than %d messages in a second", c.Address, mostHeard)
+				return redis.BadReply("sentinel %s: more than %d messages in a second", c.Address, maxMessages)
 			}
 			heard, since = 0, clock()
 		}
-		s.Message(c.Address, r)
+		s.HandleMessage(c.Address, r)
 		return nil
 	})
 	for _, channel := range []string{Switched, Choosing, Promoting} {
-		r, err := c.Question(ctx, redis.Short, "SUBSCRIBE", channel)
+		r, err := c.Query(ctx, redis.ShortReply, "SUBSCRIBE", channel)
 		if err != nil {
 			return err
 		}
-		s.Message(c.Address, r) // if one came in its place
+		s.HandleMessage(c.Address, r) // if one came in its place
 	}
-	tick := time.NewTicker(alive)
+	tick := time.NewTicker(pingInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.Over:
-			return c.Why()
+		case <-c.Done:
+			return c.Err()
 		case <-tick.C:
-			if _, err := c.Question(ctx, redis.Short, "PING"); err != nil {
+			if _, err := c.Query(ctx, redis.ShortReply, "PING"); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// Message is what a Sentinel at an address tells: kind, channel and fields. Those of a replica are
+// HandleMessage is what a Sentinel at an address tells: kind, channel and fields. Those of a replica are
 // `slave name host port @ master host port`.
-func (s *Watch) Message(asked string, r *resp.Reply) {
+func (s *Watch) HandleMessage(asked string, r *resp.Reply) {
 	if r.Kind(0) != resp.Array || r.Len() != 4 || r.Text(1) != "message" {
 		return
 	}
 	fields := strings.Fields(r.Text(3))
 	if r.Text(2) == Switched {
-		if len(fields) == 5 && fields[0] == s.home.Server.Master {
-			s.home.Again()
+		if len(fields) == 5 && fields[0] == s.options.Server.Master {
+			s.options.Refresh()
 		}
 		return
 	}
-	if len(fields) < 6 || fields[4] != "@" || fields[5] != s.home.Server.Master {
+	if len(fields) < 6 || fields[4] != "@" || fields[5] != s.options.Server.Master {
 		return
 	}
 	address, err := redis.NodeAt(fields[2], fields[3], asked)
@@ -116,18 +116,18 @@ func (s *Watch) Message(asked string, r *resp.Reply) {
 		return
 	}
 	s.mu.Lock()
-	if s.Next == "" { // one after another, so that none who lies is in the way of others for long
-		s.Next, s.Until = address, clock().Add(lookedAt)
+	if s.Candidate == "" { // one after another, so that none who lies is in the way of others for long
+		s.Candidate, s.CandidateUntil = address, clock().Add(candidateFor)
 	}
 	s.mu.Unlock()
-	s.home.Again()
+	s.options.Refresh()
 }
 
-// Promotion finds out whether the replica that was told of has become the primary, though most still say
+// CheckPromotion finds out whether the replica that was told of has become the primary, though most still say
 // that this is at an address, and whether one that has is it still.
-func (s *Watch) Promotion(ctx context.Context, address string) error {
+func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	s.mu.Lock()
-	next, until, promoted := s.Next, s.Until, s.promoted
+	next, until, promoted := s.Candidate, s.CandidateUntil, s.promoted
 	s.mu.Unlock()
 	if promoted != "" {
 		if is, err := s.isPrimary(ctx, promoted); err != nil || is {
@@ -140,7 +140,7 @@ func (s *Watch) Promotion(ctx context.Context, address string) error {
 	if next == "" {
 		return nil
 	}
-	known, votes, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Replica(ctx, s.home.Server.Master, next) })
+	known, votes, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Replica(ctx, s.options.Server.Master, next) })
 	is := false
 	ours := err == nil && known == next && votes > len(s.all)/2 && next != address
 	if ours {
@@ -150,18 +150,18 @@ func (s *Watch) Promotion(ctx context.Context, address string) error {
 	defer s.mu.Unlock()
 	switch {
 	case is:
-		s.promoted, s.instead, s.Next = next, address, ""
+		s.promoted, s.replaced, s.Candidate = next, address, ""
 	case !ours || err != nil || !clock().Before(until):
-		s.Next = ""
+		s.Candidate = ""
 	default:
-		s.home.Again() // again, after a rest
+		s.options.Refresh() // again, after a rest
 	}
 	return err
 }
 
 // isPrimary asks the server at address whether it is one.
 func (s *Watch) isPrimary(ctx context.Context, address string) (bool, error) {
-	c, err := redis.Dial(ctx, s.home.Server.At(address), s.home.Timeout)
+	c, err := redis.Dial(ctx, s.options.Server.At(address), s.options.Timeout)
 	if err != nil {
 		return false, err
 	}

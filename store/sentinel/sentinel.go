@@ -17,15 +17,15 @@ import (
 // meanwhile is forgotten. So a replica that one of them tells of (heard.go) is the primary as soon as it says so
 // itself, if most know it as a replica.
 type Watch struct {
-	home  Home
-	all   []*sentinel
-	asked sync.WaitGroup
+	options Options
+	all     []*sentinel
+	asked   sync.WaitGroup
 
-	mu       sync.Mutex
-	Next     string    // a replica that may become the primary
-	Until    time.Time // how long that is looked at
-	promoted string    // one that has become it, empty if what most say holds
-	instead  string    // of whom most say that it is the primary meanwhile
+	mu             sync.Mutex
+	Candidate      string    // a replica that may become the primary
+	CandidateUntil time.Time // how long that is looked at
+	promoted       string    // one that has become it, empty if what most say holds
+	replaced       string    // of whom most say that it is the primary meanwhile
 }
 
 // A sentinel is one of them.
@@ -37,15 +37,15 @@ type sentinel struct {
 }
 
 // A Home is the store that the Sentinels are asked for.
-type Home struct {
+type Options struct {
 	// Server has the Sentinels, and what is needed to reach them and the primary.
 	Server *redis.Server
 	// Timeout is that of a dial.
 	Timeout time.Duration
-	// At returns the address that the store is at, nothing while it is away.
-	At func() string
-	// Again has [sentinels.Look] called soon.
-	Again func()
+	// Address returns the address that the store is at, nothing while it is away.
+	Address func() string
+	// Refresh has [sentinels.Look] called soon.
+	Refresh func()
 	// Failed counts a failure.
 	Failed func(kind redis.Kind)
 	// Guard reports whether do returns, and counts it if it panics.
@@ -53,8 +53,8 @@ type Home struct {
 }
 
 // New returns what asks the Sentinels of home.
-func New(home Home) *Watch {
-	s := &Watch{home: home}
+func New(home Options) *Watch {
+	s := &Watch{options: home}
 	for _, address := range home.Server.Sentinels {
 		s.all = append(s.all, &sentinel{server: home.Server.Sentinel(address)})
 	}
@@ -76,17 +76,17 @@ func (s *Watch) Dial(ctx context.Context) (*redis.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return redis.Dial(ctx, s.home.Server.At(address), s.home.Timeout)
+	return redis.Dial(ctx, s.options.Server.At(address), s.options.Timeout)
 }
 
-// Look returns where the primary is, nothing if that is not known.
-func (s *Watch) Look(ctx context.Context) (address string) {
+// Current returns where the primary is, nothing if that is not known.
+func (s *Watch) Current(ctx context.Context) (address string) {
 	address, err := s.Primary(ctx)
 	if err != nil {
 		return ""
 	}
-	if err := s.Promotion(ctx, address); err != nil {
-		s.home.Failed(redis.KindOf(err))
+	if err := s.CheckPromotion(ctx, address); err != nil {
+		s.options.Failed(redis.KindOf(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,13 +95,13 @@ func (s *Watch) Look(ctx context.Context) (address string) {
 
 // Primary returns where the primary is.
 func (s *Watch) Primary(ctx context.Context) (string, error) {
-	address, _, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Primary(ctx, s.home.Server.Master) })
+	address, _, err := s.vote(ctx, func(c *redis.Conn) (string, error) { return c.Primary(ctx, s.options.Server.Master) })
 	if err != nil {
 		return "", redis.NewError(fmt.Errorf("ask Sentinel for the primary: %w", err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.promoted != "" && address == s.instead {
+	if s.promoted != "" && address == s.replaced {
 		return s.promoted, nil
 	}
 	s.promoted = ""
@@ -119,11 +119,11 @@ func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, 
 	for _, one := range s.all {
 		s.asked.Go(func() {
 			a := answer{err: redis.ErrPanicked}
-			s.home.Guard(func() { a.text, a.err = one.ask(ctx, s.home.Timeout, question) })
+			s.options.Guard(func() { a.text, a.err = one.query(ctx, s.options.Timeout, question) })
 			answers <- a
 		})
 	}
-	now := s.home.At()
+	now := s.options.Address()
 	said := map[string]int{}
 	var errs []error
 	for range s.all {
@@ -146,8 +146,8 @@ func (s *Watch) vote(ctx context.Context, question func(c *redis.Conn) (string, 
 	return best, votes, nil
 }
 
-// ask asks one, on the connection that there is, or on a new one.
-func (s *sentinel) ask(ctx context.Context, timeout time.Duration, question func(c *redis.Conn) (string, error)) (answer string, err error) {
+// query asks one, on the connection that there is, or on a new one.
+func (s *sentinel) query(ctx context.Context, timeout time.Duration, question func(c *redis.Conn) (string, error)) (answer string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client == nil {

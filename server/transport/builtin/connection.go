@@ -143,8 +143,8 @@ func (c *connection) blame(why error) {
 	})
 }
 
-// end closes the connection at once because of what its client did. It may be called by anybody.
-func (c *connection) end(why error) {
+// closeWith closes the connection at once because of what its client did. It may be called by anybody.
+func (c *connection) closeWith(why error) {
 	c.ours.Store(true)
 	c.deaf.Store(why == errSilent) //nolint:errorlint // it is ours
 	c.blame(why)
@@ -223,7 +223,7 @@ func (c *connection) parksLocked(inflating int) {
 func (c *connection) watch(now time.Duration) {
 	switch todo, over, why := c.watched.look(now, &c.Limits); {
 	case why != nil:
-		c.end(why)
+		c.closeWith(why)
 	case over:
 		c.close()
 	case todo != 0:

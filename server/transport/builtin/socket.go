@@ -95,7 +95,7 @@ type stalled struct {
 }
 
 // ender is a connection that can be closed because of what its client did.
-type ender interface{ end(why error) }
+type ender interface{ closeWith(why error) }
 
 func (s *stalled) enter(c ender) {
 	var longest ender
@@ -106,7 +106,7 @@ func (s *stalled) enter(c ender) {
 	}
 	s.mu.Unlock()
 	if longest != nil {
-		longest.end(errUnread)
+		longest.closeWith(errUnread)
 	}
 }
 

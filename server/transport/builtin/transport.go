@@ -77,7 +77,7 @@ func newConnection(t *Transport, raw net.Conn) *connection {
 	c.raw = newSocket(raw, c.stalls, c.flows)
 	c.h2 = t.h2.NewConn((*calls)(c), now)
 	c.watched.begin(now, t.Limits.MaxConnectionAge)
-	c.inbox.flush, c.parked.end = c.flush, c.end
+	c.inbox.flush, c.parked.end = c.flush, c.closeWith
 	return c
 }
 
