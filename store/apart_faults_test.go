@@ -80,7 +80,7 @@ func TestPanicAmongPartsOfAPart(t *testing.T) {
 	parts := counters.parts
 	for _, p := range parts {
 		newTable(t).Decide(now, &p.batch)
-		p.keep(newRequest(), now)
+		p.keepRequest(newRequest(), now)
 		p.Decided(nil)
 	}
 	if err := <-w.decided; err != nil || !batch.Denied || o.armed.Load() {

@@ -14,37 +14,37 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/sentinel"
 )
 
-// A fleet is the primaries of one store, with a lane to each. On a cluster a lane has the slots of its primary. A store
-// that is no cluster has one lane, which has all slots.
+// A backend is one store: its primaries, with a shard for each. On a cluster a shard has the slots of its primary. A store that
+// is not a cluster has one shard, which has all slots.
 type backend struct {
 	store       *Store
 	options     *Options
 	server      *redis.Server
 	timeout     time.Duration // of a dial
-	offset      atomic.Int64  // the store's time less ours, in nanoseconds: on a cluster, that of the node with the first slots
-	offsetKnown atomic.Bool   // the offset is of that node
-	refresh     chan struct{} // has an element if the primaries are to be asked for at once
+	offset      atomic.Int64  // the store's time less ours, in nanoseconds; on a cluster, that of the node with the first slots
+	offsetKnown atomic.Bool   // the offset is that of the node with the first slots
+	refresh     chan struct{} // has an element if the primaries are to be queried at once
 	slots       atomic.Pointer[slotMap]
-	watch       *sentinel.Watch // nil without
+	watch       *sentinel.Watch // nil without Sentinels
 	ledger      ledger
-	outcomeMu   sync.Mutex // guards what asks owe while nobody knows their fate
+	outcomeMu   sync.Mutex // see request
 
 	mu      sync.Mutex
-	start   func(sh *shard) (end context.CancelFunc) // nil but while f runs
+	start   func(sh *shard) (end context.CancelFunc) // nil except while f runs
 	shards  map[string]*runningShard
-	running sync.WaitGroup // the lanes
+	running sync.WaitGroup // goroutines of shards
 }
 
-// A berth is a lane that runs.
+// A runningShard is a shard whose goroutines run.
 type runningShard struct {
 	shard *shard
 	stop  context.CancelFunc
 }
 
-// A chart says whose the slots are. It is immutable.
+// A slotMap maps slots to shards. It is immutable.
 type slotMap struct{ ranges []slotRange } // in order
 
-// A span is slots of one primary, and the lane that brings charges there.
+// A slotRange is a range of slots of one primary, with its shard.
 type slotRange struct {
 	redis.NodeSlots
 	shard *shard
@@ -69,7 +69,7 @@ func newBackend(s *Store, server *redis.Server, timeout time.Duration) *backend 
 	return f
 }
 
-// dialer returns what connects to where server is.
+// dialer returns the dialer of a shard.
 func (f *backend) dialer(server *redis.Server) dialer {
 	if f.watch != nil {
 		return f.watch.Dial
@@ -77,11 +77,11 @@ func (f *backend) dialer(server *redis.Server) dialer {
 	return func(ctx context.Context) (*redis.Conn, error) { return redis.Dial(ctx, server, f.timeout) }
 }
 
-// probeTimeout is how long a probe and a question for roles wait for a connection's server: never less than a request does, so
-// that a pause which requests outlast does not end the connection.
+// probeTimeout bounds a probe and a role request. It is not less than the timeout of requests, so that a pause which requests
+// outlast does not end the connection.
 func (f *backend) probeTimeout() time.Duration { return max(f.timeout, f.options.Timeout) }
 
-// requestRefresh has follow look at once.
+// requestRefresh wakes pollTopology.
 func (f *backend) requestRefresh() {
 	select {
 	case f.refresh <- struct{}{}:
@@ -89,10 +89,10 @@ func (f *backend) requestRefresh() {
 	}
 }
 
-// shardOf returns the lane of a slot, nil if none is known.
+// shardOf returns the shard of a slot, nil if it is not known.
 func (f *backend) shardOf(slot uint16) *shard {
 	spans := f.slots.Load().ranges
-	if len(spans) == 1 && spans[0].First <= slot && slot <= spans[0].Last { // all stores but clusters
+	if len(spans) == 1 && spans[0].First <= slot && slot <= spans[0].Last { // not a cluster
 		return spans[0].shard
 	}
 	i, _ := slices.BinarySearchFunc(spans, slot, func(s slotRange, slot uint16) int { return int(s.Last) - int(slot) })
@@ -102,8 +102,8 @@ func (f *backend) shardOf(slot uint16) *shard {
 	return nil
 }
 
-// shardAt returns the lane of the primary at address, which it makes if there is none. It
-// returns nil when f has ended, or has too many.
+// shardAt returns the shard of the primary at an address, and creates it if necessary. It returns nil if f has ended or has too
+// many shards.
 func (f *backend) shardAt(address string) *shard {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,7 +119,7 @@ func (f *backend) shardAt(address string) *shard {
 	return sh
 }
 
-// shardStates returns the names of f's lanes while it runs, and whether each is up.
+// shardStates returns the names of f's running shards, and whether each is available.
 func (f *backend) shardStates() map[string]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,7 +130,7 @@ func (f *backend) shardStates() map[string]bool {
 	return all
 }
 
-// isUp reports whether all of f answers.
+// isUp reports whether all slots have an available shard.
 func (f *backend) isUp() bool {
 	next := 0
 	for _, s := range f.slots.Load().ranges {
@@ -142,13 +142,13 @@ func (f *backend) isUp() bool {
 	return next == redis.Slots
 }
 
-// Counters go by the clock of their node: nodes of a cluster may have different clocks, and a key expires by its own node's.
-// The clock of the node with the first slots, which all replicas take, is that of whatever belongs to no one node.
-
-// learnOffset notes that the time of l's server was now, on a trip that began at sent.
+// learnOffset records the server's time now, in the reply of a round trip that began at sent.
+//
+// Nodes of a cluster may have different clocks, and a node expires keys by its own, so a counter uses the clock of its node.
+// Everything that belongs to no single node uses the clock of the node with the first slots.
 func (sh *shard) learnOffset(now limiter.Time, sent time.Time, trip time.Duration) {
 	f := sh.backend
-	if f.options.at != nil { // a test's clock may move meanwhile, and is the store's
+	if f.options.at != nil { // a test sets the store's clock
 		return
 	}
 	offset := sh.offsets.add(now, sent, trip)
@@ -157,7 +157,7 @@ func (sh *shard) learnOffset(now limiter.Time, sent time.Time, trip time.Duratio
 	}
 }
 
-// useFirstShardClock has f go by the clock of the node with the first slots. It reports false while that is not known.
+// useFirstShardClock sets the offset of f to that of the node with the first slots. It reports false if that is not known.
 func (f *backend) useFirstShardClock() bool {
 	spans := f.slots.Load().ranges
 	if len(spans) == 0 {
@@ -172,10 +172,10 @@ func (f *backend) useFirstShardClock() bool {
 	return true
 }
 
-// unknown is the offset of a lane whose server has not told its time.
+// unknown is the offset of a shard whose server has not sent its time.
 const unknown = math.MinInt64
 
-// time is the time of l's server at ours, as far as is known.
+// time converts our time to that of the shard's server, as far as its offset is known.
 func (sh *shard) time(now limiter.Time) limiter.Time {
 	if offset := sh.offset.Load(); offset != unknown {
 		return now + limiter.Time(offset)
@@ -183,17 +183,17 @@ func (sh *shard) time(now limiter.Time) limiter.Time {
 	return sh.backend.time(now)
 }
 
-// time is the store's time at ours, as far as is known.
+// time converts our time to the store's.
 func (f *backend) time(now limiter.Time) limiter.Time { return now + limiter.Time(f.offset.Load()) }
 
-// timeOf returns the time, at ours, that a counter in one of l's slots goes by, and by how many seconds l's server, whose clock its
-// key expires by, is ahead of that: none, unless the slot depends on the start of the window, which no node's clock can say
-// then.
+// timeOf converts our time to that of a counter in one of the shard's slots. ahead is the number of seconds by which the
+// server's clock, which expires the key, is ahead of that: 0, unless the slot depends on the start of the window, so that no
+// node's clock can determine it.
 func (sh *shard) timeOf(now limiter.Time, p *limiter.Policy, name []byte) (at limiter.Time, ahead int64) {
 	return sh.timeBy(now, sh.backend.server.Nodes != nil && slotDependsOnStart(p, name))
 }
 
-// timeBy is timeOf for a counter whose slot depends on the start of the window if startSays is set, and not elsewhere.
+// timeBy is timeOf for a counter whose slot depends on the start of the window if slotByStart is set.
 func (sh *shard) timeBy(now limiter.Time, startSays bool) (at limiter.Time, ahead int64) {
 	at = sh.backend.time(now)
 	if sh.backend.server.Nodes == nil {
@@ -206,15 +206,15 @@ func (sh *shard) timeBy(now limiter.Time, startSays bool) (at limiter.Time, ahea
 	return at, int64((own - at + limiter.Time(time.Second) - 1) / limiter.Time(time.Second))
 }
 
-// counterTime returns the time that a counter goes by at the time now of l's server.
+// counterTime converts the server's time to that of a counter.
 func (sh *shard) counterTime(now limiter.Time, startSays bool) limiter.Time {
 	if startSays {
-		return max(now+sh.backend.time(0)-sh.time(0), 0) // the server may lie
+		return max(now+sh.backend.time(0)-sh.time(0), 0) // the server may send any time
 	}
 	return now
 }
 
-// timeOf returns the time, at ours, that a counter in a slot goes by.
+// timeOf converts our time to that of a counter in a slot.
 func (f *backend) timeOf(slot uint16, now limiter.Time, p *limiter.Policy, name []byte) limiter.Time {
 	sh := f.shardOf(slot)
 	if sh == nil {

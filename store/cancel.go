@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// Cancel gives back what charges of b hold that wait or have a lease, of a batch that Decide decided and whose caller
-// went away at the time now. A turn comes back only if no later one has been given out. It does
-// not wait for the store, and keeps neither b nor names.
+// Cancel releases the leases and undoes the delayed hits of a batch that Decide decided and whose caller has gone at the time
+// now. A delayed hit can be undone only if no later turn has been granted. Cancel does not wait for the store, and retains
+// neither b nor names.
 func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 	var turns []turn
 	for i, name := range names[:min(len(names), len(b.Decisions))] {
@@ -18,21 +18,21 @@ func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 			turns = append(turns, turn{i, b.Decisions[i].Charged})
 		}
 	}
-	s.options.Table.Cancel(s.main.time(now), b) // what the fallback decided, or the mirror holds
+	s.options.Table.Cancel(s.main.time(now), b) // decisions of the fallback, and what the mirror holds
 	for _, t := range turns {
-		if c := &b.Charges[t.charge]; b.Decisions[t.charge].Charged == 0 { // no later turn has been given out
+		if c := &b.Charges[t.charge]; b.Decisions[t.charge].Charged == 0 { // no later turn has been granted
 			s.backendOf(c.Policy).ledger.subtract(names[t.charge], t.hits)
 		}
 	}
 }
 
-// A turn is one that the store is not told to give back, since it is away.
+// A turn is a delayed hit that cannot be undone in the store, because it is unavailable.
 type turn struct {
 	charge int
 	hits   uint64
 }
 
-// cancel is Cancel for charge i. It reports false if the charge has a turn and the store is away.
+// cancel is Cancel for charge i. It reports false if the charge is delayed and the store is unavailable.
 func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) (done bool) {
 	c, d, lease := &b.Charges[i], &b.Decisions[i], b.Lease(i)
 	if lease == 0 && d.Wait == 0 {
@@ -50,14 +50,14 @@ func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) (
 	return req.send(f.shardOf(slot), s.options.Timeout)
 }
 
-// An answer is a waiter of whoever can wait for the store.
+// A replyChan is a waiter for a goroutine that waits for the store.
 type replyChan chan error
 
 func (d replyChan) Decided(err error)       { d <- err }
 func (replyChan) Exceeded(int) func(uint64) { return nil }
 
-// A resetting is the waiter of a reset. It has what the counter owes until the store has decided, whether the caller waits
-// for that or not: hits before a reset must not be charged after it.
+// A resetWaiter is the waiter of a reset. It keeps the unsynced hits of the counter until the store has decided, even if the
+// caller has gone: hits before a reset must not be charged after it.
 type resetWaiter struct {
 	replyChan
 	store    *Store
@@ -69,7 +69,7 @@ type resetWaiter struct {
 	unsynced []*script.Unsynced
 }
 
-// removeUnsynced takes what the counter owes.
+// removeUnsynced removes the unsynced hits of the counter from the ledger.
 func (r *resetWaiter) removeUnsynced() {
 	for _, name := range r.names {
 		if d := r.backend.ledger.remove(name); d != nil {
@@ -81,9 +81,9 @@ func (r *resetWaiter) removeUnsynced() {
 // Decided implements [limiter.Waiter].
 func (r *resetWaiter) Decided(err error) {
 	if err == nil {
-		r.removeUnsynced() // what was owed meanwhile
+		r.removeUnsynced() // hits since the reset was sent
 		r.store.denied.clear()
-		r.store.options.Table.Reset(r.now, r.batch, 0) // the fallback goes on from here
+		r.store.options.Table.Reset(r.now, r.batch, 0) // the fallback continues from here
 	} else {
 		r.backend.countDropped(r.backend.ledger.restore(r.unsynced))
 		r.backend.requestSync(r.slot)
@@ -91,10 +91,10 @@ func (r *resetWaiter) Decided(err error) {
 	r.replyChan.Decided(err)
 }
 
-// Reset makes the counter of charge i of a batch as new at the time now, and returns what was used of it. The name of a fixed
-// window lacks its start: the current one is reset. It returns [ErrAway] if the store is away.
+// Reset resets the counter of charge i of a batch at the time now, and returns what was used of it. The name of a fixed window
+// lacks its start: the current window is reset. It returns [ErrUnavailable] if the store is unavailable.
 func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
-	p, name := new(of.Charges[i].Policy.Bare(nil)), names[i] // the store may answer when the caller has gone
+	p, name := new(of.Charges[i].Policy.Bare(nil)), names[i] // the store may answer after the caller has gone
 	b := &limiter.Batch{Charges: []limiter.Charge{{ID: of.Charges[i].ID, Policy: p, Reserve: p.Reserve != nil}}, Partition: of.Partition}
 	f, slot := s.slotOf(now, &b.Charges[0], name)
 	req := newRequest()

@@ -8,23 +8,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A refusal is certain if the store said within the last second that the counter has no room: what
-// others do meanwhile only takes room, save refunds, resets and raised limits, which
-// show when the second is over. It is decided in the mirror and charges nothing, so a counter that
-// is hammered costs the store one charge a second from each replica.
+// A denial is certain if the store said within the last second that the counter has no room: other hits only use more room,
+// except for refunds, resets and raised limits, which take effect after that second. Such a denial is decided in the
+// mirror and charges nothing, so a counter under attack costs the store one charge a second from each replica.
 //
-// Where refused hits count, none is certain: each of them changes what the next look finds, and a
-// limit on outcomes, which looks on the request and charges at its end, would never be exceeded. Under a penalty no
-// hits count, and all refusals are certain.
+// If denied hits count, no denial is certain: each one changes the counter, and a limit on outcomes, which peeks on the
+// request and charges at its end, would never be exceeded. Under a penalty no hits count, and all denials are certain.
 const (
 	cacheFor = time.Second
-	// recheckAfter is how much longer the others take it for certain when one of them asks again.
+	// recheckAfter is how much longer other callers use the cached denial while one of them asks the store again.
 	recheckAfter = 50 * time.Millisecond
 )
 
-// deniedCache remembers when the store last said of a counter that it has no room. Counters share places, and a
-// newer one takes the place of an older one. An element is 28 bits of a counter's identity, and 36 of
-// milliseconds since 1970.
+// deniedCache records when the store last said that a counter has no room. Counters share entries, and a newer one replaces an
+// older one. An entry has 28 bits of the identity of a counter, and 36 bits of milliseconds since 1970.
 type deniedCache [1 << 16]atomic.Uint64
 
 const millisBits = 36
@@ -33,27 +30,27 @@ func (f *deniedCache) entry(c *limiter.Charge) (at *atomic.Uint64, tag uint64) {
 	return &f[c.ID.Lo%uint64(len(f))], c.ID.Lo >> 16 << millisBits
 }
 
-// mark has f know that a counter had no room at the time now.
+// mark records that a counter had no room at the time now.
 func (f *deniedCache) mark(now limiter.Time, c *limiter.Charge) {
 	at, tag := f.entry(c)
 	at.Store(tag | millis(now))
 }
 
-// clear has f know of no counter. The name that is reset does not tell its place.
+// clear removes all entries: the name of a counter does not identify its entry.
 func (f *deniedCache) clear() {
 	for i := range f {
 		f[i].Store(0)
 	}
 }
 
-// marked reports whether a counter was ever marked. It is a cheap way not to look further.
+// marked reports whether a counter has an entry, expired or not. It is cheaper than isDenied.
 func (f *deniedCache) marked(c *limiter.Charge) bool {
 	at, tag := f.entry(c)
 	return at.Load()&^(1<<millisBits-1) == tag
 }
 
-// isDenied reports whether a counter was marked within a second of now. To one of those who ask when that is
-// over it says no, and to the others so after askAgain.
+// isDenied reports whether a counter was marked within a second of now. After that second it reports false to one caller, and to
+// the others after recheckAfter.
 func (f *deniedCache) isDenied(now limiter.Time, c *limiter.Charge) bool {
 	at, tag := f.entry(c)
 	entry := at.Load()
@@ -63,7 +60,7 @@ func (f *deniedCache) isDenied(now limiter.Time, c *limiter.Charge) bool {
 	}
 	age := time.Duration(millis(now)-marked) * time.Millisecond //nolint:gosec // wraps below 0
 	switch {
-	case age < -cacheFor, age >= cacheFor+recheckAfter: // clocks were set, or it is long ago
+	case age < -cacheFor, age >= cacheFor+recheckAfter: // a clock was set, or the entry is old
 		return false
 	case age < cacheFor:
 		return true
@@ -78,15 +75,15 @@ func millis(now limiter.Time) uint64 {
 
 var statePool = sync.Pool{New: func() any { return new([]limiter.State) }}
 
-// denyFromCache decides b, of the time at, if it is certain that each of its groups is refused. It reports
-// false if the store has to be asked: then b's decisions mean nothing.
+// denyFromCache decides b at the time at if each of its groups is certain to be denied. If it reports false, the decisions of b
+// are meaningless and the store must be asked.
 func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	known := false
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		p := c.Policy
 		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Leases() || changesDenied(p) && !c.Penalises() ||
-			s.backendOf(p) != s.backendOf(b.Charges[0].Policy) { // two stores have two clocks
+			s.backendOf(p) != s.backendOf(b.Charges[0].Policy) { // two stores have different clocks
 			return false
 		}
 		known = known || c.Mode == limiter.Enforce && s.denied.marked(c)
@@ -102,21 +99,21 @@ func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	}
 	b.Stored().Find(s.options.Table, now, (*found)[:len(b.Charges)])
 	b.Stored().Conclude(now, (*found)[:len(b.Charges)])
-	refused := false // the group
+	denied := false // of the current group
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if i > 0 && c.Group != b.Charges[i-1].Group {
-			if !refused {
+			if !denied {
 				return false
 			}
-			refused = false
+			denied = false
 		}
 		if c.Penalises() && (d.Over || changesDenied(c.Policy)) && (d.Penalty == 0 || d.Began || isShort(c.Policy, d.Penalty)) {
-			return false // that is for the store to say
+			return false // the store must decide
 		}
-		refused = refused || c.Mode == limiter.Enforce && d.Over && s.denied.isDenied(now, c)
+		denied = denied || c.Mode == limiter.Enforce && d.Over && s.denied.isDenied(now, c)
 	}
-	if !refused {
+	if !denied {
 		return false
 	}
 	for i := range b.Decisions {
@@ -126,14 +123,14 @@ func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	return true
 }
 
-// changesDenied reports whether the mirror cannot decide hits on a counter of p that are denied, unless a penalty denies them:
-// they count, or their retry-after depends on times that only the store has.
+// changesDenied reports whether the mirror cannot decide denied hits on a counter of p, unless a penalty denies them: denied
+// hits count, or their retry-after depends on times that only the store has.
 func changesDenied(p *limiter.Policy) bool {
 	return p.CountRefused || p.Algorithm == limiter.SlidingLog
 }
 
-// isShort reports whether hits on a log, of which the mirror does not know all, may be denied for longer than by a penalty of
-// the given level. The newest are not newer than the beginning of the penalty.
+// isShort reports whether hits on a log, some of which the mirror may not know, may be denied for longer than by a penalty of
+// the given level. The newest are not newer than the start of the penalty.
 func isShort(p *limiter.Policy, level uint8) bool {
 	steps := p.Penalty.Steps()
 	return p.Algorithm == limiter.SlidingLog && steps[min(int(level), len(steps))-1] < p.Window

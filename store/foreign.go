@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A request that the store has left alone, because another program wrote the key of one of its counters, is decided in parts: one
-// for each counter. The fallback decides the part with that key, and the store all others.
+// A request that the store has not decided, because another program wrote the key of one of its counters, is decided in parts,
+// one for each counter. The fallback decides the part with that key, and the store all others.
 
-// decidePerCounter begins to decide a, which r's reply says is on a foreign key, counter by counter. It reports false if the fallback
-// must decide all of a: there is one counter, or without a decision of one there is none of the request.
+// decidePerCounter starts to decide req, for which r's reply names a foreign key, counter by counter. It reports false if the
+// fallback must decide the complete request: it has one counter, or the fallback does not decide.
 func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
 	if req.batch == nil || req.noFallback || sh.options.Fallback == Error {
 		return false
@@ -41,7 +41,7 @@ func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
 	all.setWaiter(req.waiter)
 	at := sh.counterTime(r.Reply.Now, req.slotByStart)
 	n := len(all.parts)
-	for i := range n { // native calls have one charge on each counter
+	for i := range n { // native calls have one charge per counter
 		if p := all.parts[i]; req.call.Failed(i) {
 			p.start()
 		} else {
@@ -51,17 +51,17 @@ func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
 	return true
 }
 
-// conclude decides p by what the store has said of its counters at a time of its clock.
+// conclude decides p by the states that the store found at a time of its clock.
 func (p *part) conclude(o *Options, at limiter.Time, found []limiter.State) error {
 	p.batch.Stored().SetOff()
 	if !o.guard(func() { p.batch.Stored().Conclude(at, found) }) {
 		return o.fallBack(p.now, &p.batch)
 	}
-	p.keep(newRequest(), at)
+	p.keepRequest(newRequest(), at)
 	return nil
 }
 
-// partForCounter is place in a split by counters.
+// partForCounter is partFor in a split by counters.
 func (r *split) partForCounter(f *backend, slot uint16, p *limiter.Policy, name []byte) *part {
 	at := slices.IndexFunc(r.parts, func(p *part) bool { return bytes.Equal(p.names[0], name) })
 	if at >= 0 {

@@ -182,7 +182,7 @@ var lies = []struct {
 	{"arrays in one another without end", forever("*1\r\n"), []redis.Kind{redis.Reply}, "arrays in one another"},
 	{"a line without end", forever("+"), []redis.Kind{redis.Reply}, "a line of more than 4096 bytes"},
 	{"replies without end", forever(":1\r\n"), []redis.Kind{redis.Reply}, ""},
-	{"a type of RESP3", says("%1\r\n+a\r\n+b\r\n"), []redis.Kind{redis.Reply}, "which is no reply"},
+	{"a type of RESP3", says("%1\r\n+a\r\n+b\r\n"), []redis.Kind{redis.Reply}, "which is not a reply"},
 	{"another protocol", says("HTTP/1.1 400 Bad Request\r\n\r\n"), []redis.Kind{redis.Reply}, "HTTP/1.1 400 Bad Request"},
 	{"noise", noise, []redis.Kind{redis.Reply}, ""},
 	{"an array of the wrong things", says("*3\r\n+a\r\n*1\r\n:1\r\n$-1\r\n"), []redis.Kind{redis.Reply, redis.Connection}, ""},

@@ -12,48 +12,48 @@ import (
 )
 
 const (
-	// maxEntries is the number of counters that a fleet's ledger has at most, and mostLeases that of their leases. Hits
-	// that have no room are forgotten, and a metric counts them.
+	// maxEntries is the maximum number of counters in a ledger, and maxLeases that of their leases. Hits beyond them are
+	// dropped, and counted in a metric.
 	maxEntries = 1 << 16
 	maxLeases  = 1 << 18
 
-	// maxRemoved is the number of counters whose debts are taken at once.
+	// maxRemoved is the number of counters that removeForSlots removes at once.
 	maxRemoved = 1 << 10
 
-	// sweepInterval is the time between two looks at all leases for those that have ended.
+	// sweepInterval is the minimum time between two scans for expired leases.
 	sweepInterval = limiter.Time(time.Second)
 )
 
-// ledger are the debts of a fleet, its ledger.
+// A ledger has the unsynced hits of a backend, by counter.
 //
-// When it is full, debts that have ended make room: their windows are over, their buckets drained, or their leases have
-// ended by themselves. A debt that goes on makes room only for one that ends at least twice as far ahead, and is forgotten.
-// So the windows of a second do not keep out those of a day, and counters of one limit do not push out each other.
+// When it is full, expired entries make room: their windows are over, their buckets drained, or their leases expired. Another
+// entry makes room only for one that expires at least twice as far ahead, and its hits are dropped. So windows of a second do
+// not keep out those of a day, and counters of one limit do not displace each other.
 type ledger struct {
 	mu                    sync.Mutex
-	entries               map[string]*ledgerEntry // by the counters' names in the store
-	bySlot                map[uint16]*ledgerEntry // the first of each slot
+	entries               map[string]*ledgerEntry // by the name of the counter in the store
+	bySlot                map[uint16]*ledgerEntry // the first entry of each slot
 	byExpiry              heap.Heap[*ledgerEntry]
 	maxEntries, maxLeases int
-	leases                int             // of all debts
-	lastSweep             limiter.Time    // when leases that have ended were last looked for
-	scratch               script.Unsynced // of one charge, whose memory is used again
+	leases                int             // number of leases of all entries
+	lastSweep             limiter.Time    // when sweepLocked last ran
+	scratch               script.Unsynced // one charge; its memory is reused
 }
 
-// An account is the debt of one counter.
+// A ledgerEntry is the unsynced hits of one counter.
 type ledgerEntry struct {
 	script.Unsynced
-	expiry     limiter.Time // when it ended, by the hits of some time ago: it may end later, and no sooner
-	index      int          // in accounts.ends
-	prev, next *ledgerEntry // of the same slot
+	expiry     limiter.Time // by the hits known when it was last set: the entry expires then or later
+	index      int          // in ledger.byExpiry
+	prev, next *ledgerEntry // in the same slot
 }
 
 func newLedger() ledger {
 	return ledger{entries: map[string]*ledgerEntry{}, bySlot: map[uint16]*ledgerEntry{}, maxEntries: maxEntries, maxLeases: maxLeases}
 }
 
-// addLocked adds d to the debt of the counter of that name. It returns the number of hits that it has no room for. It keeps
-// neither name nor d, and allocates nothing if the counter is known.
+// addLocked adds d to the entry of the named counter. It returns the number of hits for which there is no room. It retains
+// neither name nor d, and allocates nothing if the counter has an entry.
 func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceeded func() func(hits uint64)) (forgotten uint64) {
 	if d.LeaseCount() > 0 && l.leases >= l.maxLeases && !l.sweepLocked(d.At()) {
 		return d.Hits
@@ -79,8 +79,8 @@ func (l *ledger) addLocked(name []byte, slot uint16, d *script.Unsynced, exceede
 	return forgotten
 }
 
-// makeRoomLocked makes room for d, and returns the number of hits that are forgotten for that. It reports false if there is none.
-// Each addition makes one account at most end later than it is known to, so it costs the logarithm of their number.
+// makeRoomLocked makes room for d, and returns the number of hits that were dropped for it. It reports false if there is no
+// room. Each addition moves the expiry of at most one entry, so the cost is logarithmic.
 func (l *ledger) makeRoomLocked(d *script.Unsynced) (forgotten uint64, made bool) {
 	now := d.At()
 	for len(l.entries) >= l.maxEntries {
@@ -101,7 +101,7 @@ func (l *ledger) makeRoomLocked(d *script.Unsynced) (forgotten uint64, made bool
 	return forgotten, true
 }
 
-// sweepLocked drops the leases that have ended, once in sweepEach at most. It reports whether there is room for more.
+// sweepLocked drops expired leases, at most once per sweepInterval. It reports whether there is room for more.
 func (l *ledger) sweepLocked(now limiter.Time) (room bool) {
 	if since := now - l.lastSweep; since >= 0 && since < sweepInterval {
 		return false
@@ -121,7 +121,7 @@ func (l *ledger) sweepLocked(now limiter.Time) (room bool) {
 	return l.leases < l.maxLeases
 }
 
-// subtract takes hits that were given back from what a counter owes.
+// subtract subtracts refunded hits from the entry of a counter.
 func (l *ledger) subtract(name []byte, hits uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +130,7 @@ func (l *ledger) subtract(name []byte, hits uint64) {
 	}
 }
 
-// remove removes and returns what a counter owes, nil if that is nothing.
+// remove removes and returns the entry of a counter, nil if there is none.
 func (l *ledger) remove(name string) *script.Unsynced {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +142,7 @@ func (l *ledger) remove(name string) *script.Unsynced {
 	return &a.Unsynced
 }
 
-// removeLocked drops what a counter owes.
+// removeLocked removes an entry.
 func (l *ledger) removeLocked(a *ledgerEntry) {
 	l.leases -= a.LeaseCount()
 	delete(l.entries, a.Name)
@@ -160,7 +160,7 @@ func (l *ledger) removeLocked(a *ledgerEntry) {
 	}
 }
 
-// wasReleased reports whether a lease of a counter has been given back already, which the store does not know yet.
+// wasReleased reports whether a lease of a counter was released and the store does not know it yet.
 func (l *ledger) wasReleased(name string, lease uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +168,7 @@ func (l *ledger) wasReleased(name string, lease uint64) bool {
 	return a != nil && a.Released(lease)
 }
 
-// hitsUnder returns the hits that are owed under a lease of a counter.
+// hitsUnder returns the unsynced hits under a lease of a counter.
 func (l *ledger) hitsUnder(name string, lease uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +178,8 @@ func (l *ledger) hitsUnder(name string, lease uint64) uint64 {
 	return 0
 }
 
-// removeForSlots removes and returns what the counters of some slots owe, in the order of the slots, and of mostTaken counters at most.
+// removeForSlots removes and returns the entries of the slots that has reports, in the order of the slots: those of at most
+// maxRemoved counters.
 func (l *ledger) removeForSlots(has func(slot uint16) bool) (all []*script.Unsynced) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +195,7 @@ func (l *ledger) removeForSlots(has func(slot uint16) bool) (all []*script.Unsyn
 	return all
 }
 
-// hasUnsynced reports whether the counters of some slots owe something.
+// hasUnsynced reports whether the slots that has reports have entries.
 func (l *ledger) hasUnsynced(has func(slot uint16) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +207,8 @@ func (l *ledger) hasUnsynced(has func(slot uint16) bool) bool {
 	return false
 }
 
-// restore is for debts that were taken and could not be charged. They are older than what their counters owe by now.
+// restore puts entries back that were removed and could not be charged. They are older than the current entries of their
+// counters.
 func (l *ledger) restore(all []*script.Unsynced) (forgotten uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,8 +223,8 @@ func (l *ledger) restore(all []*script.Unsynced) (forgotten uint64) {
 	return forgotten
 }
 
-// Less makes the debt that ends first the first of the heap.
+// Less orders the heap by expiry.
 func (a *ledgerEntry) Less(b *ledgerEntry) bool { return a.expiry < b.expiry }
 
-// SetIndex notes the index in the heap.
+// SetIndex implements [heap.Element].
 func (a *ledgerEntry) SetIndex(i int) { a.index = i }

@@ -9,75 +9,71 @@ import (
 
 // Options configures a [Store]. The tags are those of the flags of sluice serve.
 type Options struct {
-	// Server is where the store is.
+	// Server is the address of the store.
 	Server redis.Server `kong:"-"`
-	// PerSecond is where limits of one second are. Nil means with the others.
+	// PerSecond is the address of the store for limits of one second. Nil means Server.
 	PerSecond *redis.Server `kong:"-"`
-	// Prefix comes before the names of counters of the store's own.
-	Prefix string `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
-	// Jitter is the most that keys of fixed windows outlive these, beyond a second. 0 means a minute,
-	// and less none.
-	Jitter time.Duration `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"The most by which keys of fixed windows outlive these, beyond a second, so that they do not expire together; and never longer than a window."`
-	// Timeout is how long a caller waits for the store at most, 1ms to a minute; one with a deadline waits as
-	// long as that leaves room. A store that says nothing for as long is away.
-	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Longest wait for the store; a call waits less where its own deadline is nearer. A store that says nothing for as long is away, and --store-fallback holds for all."`
-	// DialTimeout is how long a connection may take, handshakes and all, and PerSecondDialTimeout one
-	// to PerSecond. 0 means a second. Questions to Sentinels, and to a cluster for its primaries, wait as long. Probes wait for the
-	// longer of it and Timeout.
-	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take, and a question to Sentinel or a cluster for the primaries. No request waits for either."`
-	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"The same of --store-per-second."`
-	// Fallback decides while the store is away.
-	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all."`
-	// Table is a mirror of what the store last said of each counter. [Local] decides in it, and so are
-	// certain refusals.
+	// Prefix is prepended to the names of the store's own counters.
+	Prefix string `name:"store-prefix" placeholder:"TEXT" help:"Prefix of counter names in the store. Default: none."`
+	// Jitter is the maximum extra TTL of keys of fixed windows. 0 means a minute, a negative value none.
+	Jitter time.Duration `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"Random extra TTL, up to this, for fixed-window keys, to spread expirations. Capped at the window length."`
+	// Timeout is the maximum time that a request waits for the store, 1ms to a minute; a request with a deadline waits less. If
+	// a server sends nothing for this long it becomes unavailable.
+	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Maximum wait for the store; a request with an earlier deadline waits less. If the store sends nothing for this long it is marked unavailable and --store-fallback applies to all requests."`
+	// DialTimeout bounds a connection with its handshakes, and a query to Sentinels or to a cluster for its primaries. 0 means a
+	// second. Probes wait for the longer of it and Timeout. PerSecondDialTimeout is the same for PerSecond.
+	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Time limit for connecting to the store, and for querying Sentinel or a cluster for the primaries. Requests do not wait for either."`
+	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"The same for --store-per-second."`
+	// Fallback decides while the store is unavailable.
+	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store is unavailable: decide in memory, starting from the last known counters (local); answer with an error; allow all; or deny all."`
+	// Table mirrors the counters of the store. [Local] and certain denials are decided in it.
 	Table *limiter.Table `kong:"-"`
-	// Observer is told of what happens. Optional.
+	// Observer counts events for metrics. Optional.
 	Observer Observer `kong:"-"`
-	// Log is told when a shard goes away and comes back. Optional.
+	// Log is called when a shard becomes unavailable and when it recovers. Optional.
 	Log Log `kong:"-"`
-	// Clock reads the clock that callers' times are of. Nil means this machine's.
+	// Clock reads the clock of callers' times. Nil means this machine's.
 	Clock func() time.Time    `kong:"-"`
-	at    func() limiter.Time // tells the store's time; nil for its own clock's
-	// Panicked is called with what was thrown in place of a decision, a bug, while the stack still
-	// has its place. Optional.
+	at    func() limiter.Time // returns the store's time in tests; nil otherwise
+	// Panicked is called with the value of a panic, a bug, while its stack is still present. Optional.
 	Panicked func(thrown any) `kong:"-"`
 }
 
-// An Observer counts for metrics. Its methods are called concurrently and must not block.
+// An Observer counts events for metrics. Its methods are called concurrently and must not block.
 type Observer interface {
-	// Batch tells of a batch that the store has answered.
+	// Batch is called for a batch that the store has answered.
 	Batch(took time.Duration, charges int)
-	// Failed tells of a batch or a probe that failed, and as which of [redis.Kinds].
+	// Failed is called for a batch or a probe that failed, with one of [redis.Kinds].
 	Failed(kind string)
-	// Decided tells by what a number of charges were decided.
+	// Decided is called with one of [Deciders] and the number of charges that it decided.
 	Decided(by string, charges int)
-	// Synced tells that the store was charged with hits that the fallback had admitted.
+	// Synced is called when the store was charged with hits that the fallback had admitted.
 	Synced(hits uint64)
-	// Dropped tells of hits that the fallback admitted and the store will not be charged with: they were on
-	// too many counters, or on one that another program has written.
+	// Dropped is called for hits that the fallback admitted and the store will not be charged with: they were on too many
+	// counters, or on one that another program has written.
 	Dropped(hits uint64)
-	// Diverged tells that the store admitted another number than its reply says: a bug.
+	// Diverged is called when the number of admitted charges differs from that in the store's reply, which is a bug.
 	Diverged()
 }
 
-// Log says what an operator should know. Its functions are optional.
+// Log has functions that log events for operators. They are optional.
 type Log struct {
-	// Unavailable is called when a shard goes away, and while it is away, when there is another reason.
-	// Remedy is empty where only waiting helps.
+	// Unavailable is called when a shard becomes unavailable, and again when the reason changes. remedy is empty if the operator
+	// can only wait.
 	Unavailable func(shard string, kind redis.Kind, err error, remedy string)
-	// Recovered is called when it is back and was charged with what the fallback had admitted.
+	// Recovered is called when a shard is available again and was charged with the hits that the fallback had admitted.
 	Recovered func(shard string, after time.Duration, charged Synced)
-	// Replaced is called in place of Back if other primaries have the slots of a shard that is away.
+	// Replaced is called instead of Recovered if other primaries have the slots of an unavailable shard.
 	Replaced func(shard string)
-	// Foreign is called, once in ten seconds at most, when a charge cannot be decided because another program
-	// wrote the key of its counter.
+	// Foreign is called, at most once in ten seconds, when a charge cannot be decided because another program wrote the key of
+	// its counter.
 	Foreign func(shard, key string, err error)
 }
 
-// Synced says what a store was charged with on its return.
+// Synced is what a recovering store was charged with.
 type Synced struct {
 	Counters int
-	// Hits are all, and Exceeded those of them that were admitted beyond their limits.
+	// Hits is the number of all hits, and Exceeded of those that were admitted beyond their limits.
 	Hits, Exceeded uint64
 }
 
@@ -99,15 +95,15 @@ func (l *Log) replaced(shard string) {
 	}
 }
 
-// By what charges were decided.
+// What decides a charge.
 const (
 	byStore    = "store"
-	byMemory   = "memory" // certain refusals
+	byMemory   = "memory" // certain denials
 	byFallback = "fallback"
-	byTooLarge = "too_large" // in memory, of requests that would keep the store for too long
+	byTooLarge = "too_large" // in memory, because the request would occupy the store for too long
 )
 
-// Deciders are all of these, for metrics.
+// Deciders are the values of by, for metrics.
 var Deciders = []string{byStore, byMemory, byFallback, byTooLarge}
 
 type noObserver struct{}
@@ -126,7 +122,7 @@ func (o *Options) observe() Observer {
 	return o.Observer
 }
 
-// storeTime returns the time that the scripts are given, 0 for the server's own.
+// storeTime returns the time argument of scripts, 0 for the server's clock.
 func (o *Options) storeTime() limiter.Time {
 	if o.at == nil {
 		return 0
@@ -136,7 +132,7 @@ func (o *Options) storeTime() limiter.Time {
 
 // fallBack decides b without the store, at a time of the store's clock.
 func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
-	err = redis.ErrPanicked // unless it returns
+	err = redis.ErrPanicked // if it panics
 	o.guard(func() {
 		o.observe().Decided(byFallback, len(b.Charges))
 		err = o.Fallback.decide(now, b, o.Table)
@@ -144,8 +140,7 @@ func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
 	return err
 }
 
-// guard reports whether do returns. If it panics, which is a bug of ours, that is counted, and the
-// goroutine, which others wait for, goes on.
+// guard reports whether do returns. If do panics, which is a bug, it calls Panicked and the goroutine continues.
 func (o *Options) guard(do func()) (returned bool) {
 	defer func() {
 		if thrown := recover(); thrown != nil && o.Panicked != nil {
@@ -156,5 +151,5 @@ func (o *Options) guard(do func()) (returned bool) {
 	return true
 }
 
-// answer has w know that its request is decided, or why not.
+// answer notifies w.
 func (o *Options) answer(w limiter.Waiter, err error) { o.guard(func() { w.Decided(err) }) }

@@ -14,18 +14,17 @@ import (
 )
 
 const (
-	// A lane that is away is probed firstProbe after it went, then in growing steps of up to
-	// mostProbe, give or take a quarter, so that replicas do not come together.
+	// A shard is probed minProbeDelay after it became unavailable, then at growing intervals of up to maxProbeDelay, plus or
+	// minus a quarter, so that replicas do not reconnect at once.
 	minProbeDelay = 50 * time.Millisecond
 	maxProbeDelay = 500 * time.Millisecond
-	// A lane that is there is probed each second, so that health and metrics know of a server that
-	// died while nobody asked.
+	// probeInterval is how often an available shard is probed, so that health and metrics notice an idle server that died.
 	probeInterval = time.Second
-	// One in measureEvery probes is followed by a measurement of how fast the server is.
+	// Each measureEvery-th probe is followed by a measurement of the server's speed.
 	measureEvery = 10
 )
 
-// run brings asks to the server until ctx ends, and returns when all that it started has ended.
+// run runs the shard until ctx ends, and returns when all goroutines have ended.
 func (sh *shard) run(ctx context.Context) {
 	var all sync.WaitGroup
 	for n := range senders {
@@ -39,8 +38,8 @@ func (sh *shard) run(ctx context.Context) {
 	}
 }
 
-// close ends the lane's senders and timer. Who still waits gets the fallback. What is owed is charged, if that can be done
-// soon. The connection c is the last one, nil if there was none.
+// close stops the senders and the timer. The fallback decides waiting requests. Unsynced hits are charged, if possible within
+// flushBound. c is the last connection, nil if there was none.
 func (sh *shard) close(ctx context.Context, c *redis.Conn) {
 	sh.mu.Lock()
 	failed := sh.conn != c
@@ -55,16 +54,15 @@ func (sh *shard) close(ctx context.Context, c *redis.Conn) {
 	sh.syncRemaining(ctx, c)
 }
 
-// maxFlush is how long a lane takes to end at most while something is owed, half of it for replies that are yet to
-// come.
+// maxFlush bounds how long a shard with unsynced hits takes to end. Half of it is for replies in flight.
 const maxFlush = 2 * time.Second
 
-// syncRemaining charges what is owed by the connection c, or by another if it fails or is nil. It closes it.
+// syncRemaining charges unsynced hits by the connection c, or by a new one if c fails or is nil. It closes the connection.
 func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn) {
 	until := clock().Add(sh.backend.store.flushBound)
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	if c != nil { // the replies tell what is owed
+	if c != nil { // the replies determine the unsynced hits
 		late := time.AfterFunc(sh.backend.store.flushBound/2, c.Close)
 		sh.waitIdle()
 		late.Stop()
@@ -102,8 +100,8 @@ func (sh *shard) syncRemaining(ctx context.Context, c *redis.Conn) {
 	}
 }
 
-// runProber is the lane's prober: whenever the lane is away it looks for the server until one answers in
-// time. Until it ends, only it dials. It returns the connection that it had then, which may have failed; nil without one.
+// runProber reconnects whenever the shard is unavailable. Until it ends, nothing else dials. It returns its last connection,
+// which may have failed, or nil.
 func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 	wait := time.Duration(0)
 	for {
@@ -129,10 +127,10 @@ func (sh *shard) runProber(ctx context.Context) *redis.Conn {
 		}
 		sh.options.observe().Failed(string(gone.why.Kind))
 		sh.logUnavailable(gone.why)
-		gone.client.Close() // which ends what waits for it
+		gone.client.Close() // fails all that wait for a reply
 		sh.waitIdle()
 		sh.backend.requestRefresh()
-		// A server that says nothing but a probe's reply is asked less and less often.
+		// The delay grows while a server answers probes only.
 		if wait = max(minProbeDelay, min(2*wait, maxProbeDelay)); clock().Sub(since) > probeInterval {
 			wait = minProbeDelay
 		}
@@ -144,7 +142,7 @@ func (sh *shard) logUnavailable(why *redis.Error) {
 	sh.loggedUnavailable = true
 }
 
-// monitor waits until the lane, which has c, goes away. It reports false if ctx ends before.
+// monitor waits until the shard, which uses c, becomes unavailable. It reports false if ctx ends before.
 func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok bool) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -154,7 +152,7 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 			return lostConn{}, false
 		case gone := <-sh.lost:
 			return gone, true
-		case <-c.Done: // before anybody asks
+		case <-c.Done: // before a request notices
 			why := c.Err()
 			sh.markUnavailable(c, redis.NewError(why))
 			return <-sh.lost, true
@@ -174,7 +172,7 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 			}
 			continue
 		}
-		// Requests that wait have the lane go away when they have waited long enough.
+		// A waiting request makes the shard unavailable by its own timer.
 		err := sh.guarded(func() error {
 			return c.Within(ctx, sh.backend.probeTimeout(), func() error {
 				took, err := sh.sendProbe(c, &script.Run{})
@@ -186,7 +184,7 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 		})
 		switch {
 		case err == nil || ctx.Err() != nil:
-		case redis.KindOf(err) == redis.Cluster: // the probe's slot has moved
+		case redis.KindOf(err) == redis.Cluster: // the slot of the probe has moved
 			sh.backend.requestRefresh()
 		default:
 			sh.markUnavailable(c, redis.NewError(err))
@@ -194,14 +192,14 @@ func (sh *shard) monitor(ctx context.Context, c *redis.Conn) (gone lostConn, ok 
 	}
 }
 
-// guarded is do, and an error in place of a panic of it.
+// guarded calls do, and returns an error if it panics.
 func (sh *shard) guarded(do func() error) (err error) {
 	err = redis.ErrPanicked
 	sh.options.guard(func() { err = do() })
 	return err
 }
 
-// reconnect tries until a server answers in time, at first after about wait, which is 0 for the first
+// reconnect tries until a server answers in time. The first attempt follows after about wait, which is 0 for the first
 // connection. It reports false if ctx ends before.
 func (sh *shard) reconnect(ctx context.Context, wait time.Duration) (*redis.Conn, bool) {
 	first, since := wait == 0, clock()
@@ -242,8 +240,8 @@ func (sh *shard) reconnect(ctx context.Context, wait time.Duration) (*redis.Conn
 	}
 }
 
-// connect dials, runs the script on a counter of the probe's own, and charges what is owed. It fails if
-// the probe takes longer than a caller would wait.
+// connect dials, runs the script on a counter of the probe, and charges unsynced hits. It fails if the probe takes longer than a
+// request would wait.
 func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 	c, err := sh.dial(ctx)
 	if err != nil {
@@ -258,7 +256,7 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 	err = c.Within(ctx, sh.backend.probeTimeout(), func() error {
 		var probe script.Run
 		probe.Clear(0)
-		// The first run may have to bring the script.
+		// The first run may have to send the script.
 		if script.DecideScript.Run(c, &probe); probe.Err != nil {
 			return probe.Err
 		}
@@ -277,8 +275,8 @@ func (sh *shard) connect(ctx context.Context) (*redis.Conn, Synced, error) {
 	return c, charged, err
 }
 
-// sendProbe has the script decide a charge of the probe's own, or none if the lane has no slots. So the first charges of
-// requests, too, go by the store's clock.
+// sendProbe decides a charge of the probe by the script, or none if the shard has no slots. It also learns the offset of the
+// store's clock before the first request.
 func (sh *shard) sendProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
 	probe.Clear(sh.options.storeTime())
 	if name := sh.probeName(); name != nil {
@@ -295,9 +293,8 @@ func (sh *shard) sendProbe(c *redis.Conn, probe *script.Run) (took time.Duration
 	return took, nil
 }
 
-// probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a
-// server that takes no writes shows it. It expires two seconds later. On a cluster it is in one of the
-// lane's slots; without any there is none.
+// probeName returns the name of the counter that probes charge: a bucket, so that probes fail at a server that accepts no
+// writes. It expires after two seconds. On a cluster it is in one of the shard's slots; without slots it is nil.
 func (sh *shard) probeName() []byte {
 	in := func(slot uint16) bool { return sh.backend.server.Nodes == nil || sh.owns(slot) }
 	if sh.backend.server.Nodes != nil && !slices.ContainsFunc(sh.backend.slots.Load().ranges, func(s slotRange) bool { return s.shard == sh }) {

@@ -8,42 +8,42 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// An ask is one request on its way. Who takes it out of lane.open decides it.
+// A request is a call that is queued at a shard or in flight. The goroutine that removes it from shard.open decides it.
 type request struct {
 	call       script.Call
 	now        limiter.Time
-	batch      *limiter.Batch // the caller's, until it is decided; nil for what nobody waits for
+	batch      *limiter.Batch // the caller's, until it is decided; nil if no caller waits
 	waiter     limiter.Waiter
-	noFallback bool // without the store there is no decision
+	noFallback bool // fail instead of deciding by the fallback
 
-	slotByStart bool // the slot depends on the start of a window, so the counter does not go by its node's clock
+	slotByStart bool // the slot depends on the start of a window, so the counter does not use its node's clock
 	queuedAt    time.Time
 	deadline    time.Time // when the fallback decides at the latest
 
-	sent       bool               // since some sender has taken it
-	outcome    outcome            // guarded by fleet.fates, as are debts, strays and foreign
-	unsynced   []*script.Unsynced // what the fallback has decided, while the fate is not known
-	strays     []strayLease       // what the store may hold for it, likewise
-	foreignKey string             // a key that another program wrote, because of which the store has left the ask alone
+	sent       bool               // a sender has taken it
+	outcome    outcome            // protected by backend.outcomeMu, as are unsynced, strays and foreignKey
+	unsynced   []*script.Unsynced // hits and leases of the fallback, until the outcome is known
+	strays     []strayLease       // leases that the store may hold for it, until the outcome is known
+	foreignKey string             // key of another program, because of which the store has not decided the request
 
-	slot     uint16 // of a cluster, to which its keys belong
-	isolated bool   // not in one run with others
-	asking   bool   // of a node that is only about to get the slot
-	hops     int    // how often it was sent elsewhere
-	bulk     bool   // a part of a large request, for which others do not wait
+	slot     uint16 // slot of its keys on a cluster
+	isolated bool   // has a run of its own
+	asking   bool   // send ASKING first: the node is importing the slot
+	hops     int    // number of redirections
+	bulk     bool   // part of a large request, which does not delay other requests
 
 	open       bool
 	prev, next *request
 }
 
-// A stray is a charge that takes something under a lease, and whose caller got the fallback. The lease that the store gives is
-// not the caller's, so the debt is to give it back.
+// A strayLease is a charge that acquires a lease, and whose caller got the fallback. The caller does not have the store's lease,
+// so release releases it.
 type strayLease struct {
 	charge  int
 	release *script.Unsynced
 }
 
-// A fate is what has become of an ask whose caller got the fallback.
+// An outcome says whether the store has decided a request whose caller got the fallback.
 type outcome uint8
 
 const (
@@ -52,14 +52,15 @@ const (
 	outcomeUncounted                // it was not sent or not decided, or its connection has ended without a reply
 )
 
-// A keeper is a waiter that has its ask, which the store has decided at a time of its own clock, until it frees it.
+// A requestOwner is a waiter that takes over the decided request and releases it later. at is the time of the decision by the
+// store's clock.
 type requestOwner interface {
 	limiter.Waiter
-	keep(req *request, at limiter.Time)
+	keepRequest(req *request, at limiter.Time)
 }
 
-// requestPool are asks that nobody looks at any more: neither a caller, nor a sender, nor the client. One that
-// the fallback decided while it was under way is not among them.
+// requestPool has requests that no caller, sender or connection uses. A request that the fallback decided while it was in flight
+// is not put back.
 var requestPool = sync.Pool{New: func() any { return &request{} }}
 
 func newRequest() *request {
@@ -75,7 +76,7 @@ func (req *request) release() {
 	requestPool.Put(req)
 }
 
-// requestList is a list in the order of arrival.
+// A requestList is a list in the order of arrival.
 type requestList struct{ first, last *request }
 
 func (l *requestList) push(req *request) {

@@ -9,15 +9,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// maxHolderName is how many bytes the name of a holder has at most.
+// maxHolderName is the maximum length of the name of a holder in bytes.
 const maxHolderName = 100
 
-// Hold has holder, a name of 1 to 100 bytes that no other process has, have each role for a length of time, unless
-// another has it. It has a role for longer that it has already, and gives roles back if the length is 0. Then it tells
-// answer of each role the store has answered for, who had it before: "" is nobody. Of others nothing is known: they may
-// be held or not. A role that the store forgets, as when it restarts without its data, is anybody's.
+// Hold acquires or renews each role for holder, a name of 1 to 100 bytes that no other process has, unless another holder has
+// it. A renewal never shortens a role. A length of 0 releases the roles.
 //
-// Hold waits for the store for as long as the longer of [Options.Timeout] and [Options.DialTimeout].
+// answer is called for each role that the store has answered for, with the previous holder, "" if there was none. The other
+// roles may be held or not. If the store loses a role, as at a restart without its data, any holder can acquire it.
+//
+// Hold waits for the longer of [Options.Timeout] and [Options.DialTimeout] at most.
 func (s *Store) Hold(holder string, length time.Duration, roles []string, answer func(i int, before string)) {
 	if holder == "" || len(holder) > maxHolderName {
 		return
@@ -43,7 +44,7 @@ func (s *Store) Hold(holder string, length time.Duration, roles []string, answer
 	}
 }
 
-// holdRoles asks for all roles of the lane, in one write.
+// holdRoles sends all roles of the shard in one write.
 func (sh *shard) holdRoles(holder string, milliseconds int, all []*script.Role) {
 	sh.mu.Lock()
 	c := sh.conn
@@ -51,12 +52,12 @@ func (sh *shard) holdRoles(holder string, milliseconds int, all []*script.Role) 
 	if c == nil {
 		return
 	}
-	// If it fails the prober looks after the connection. Nobody calls it back: requests use it, too.
+	// If it fails the prober handles the connection, which requests use, too.
 	_ = sh.guarded(func() error {
 		return c.Within(context.Background(), sh.backend.probeTimeout(), func() error { return script.HoldRoles(c, holder, milliseconds, all) })
 	})
 	for _, q := range all {
-		if q.Err == nil || q.Err == ErrUnavailable { //nolint:errorlint // it is what Hold has set
+		if q.Err == nil || q.Err == ErrUnavailable { //nolint:errorlint // set by Hold
 			continue
 		}
 		sh.options.observe().Failed(string(redis.KindOf(q.Err)))

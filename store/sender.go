@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// nextBatch waits for asks and moves the oldest to batch, as many as one run decides.
+// nextBatch waits for requests and moves the oldest to batch, as many as one run decides.
 func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Conn) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -29,7 +29,7 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 		room -= part
 	}
 	batch, room = sh.move(batch, &sh.queue, room)
-	since := clock() // a large request's parts wait for each other, not for the store
+	since := clock() // parts of a large request wait for each other, not for the store
 	if len(batch) > 0 {
 		since = batch[0].queuedAt
 	}
@@ -47,8 +47,7 @@ func (sh *shard) nextBatch(sender int, batch []*request) ([]*request, *redis.Con
 	return batch, sh.conn
 }
 
-// move moves the oldest of a queue to batch, as many as have room, and one at least. It returns what room
-// is left.
+// move moves the oldest requests of a queue to batch: as many as fit into room, and at least one. It returns the remaining room.
 func (sh *shard) move(batch []*request, queue *[]*request, room time.Duration) ([]*request, time.Duration) {
 	q, n := *queue, 0
 	for n < len(q) && (n == 0 || q[n].cost(sh) <= room) {
@@ -62,25 +61,25 @@ func (sh *shard) move(batch []*request, queue *[]*request, room time.Duration) (
 	return batch, room
 }
 
-// cost estimates how long a takes in the store.
+// cost estimates how long req takes in the store.
 func (req *request) cost(sh *shard) time.Duration {
-	if sh.backend.server.Nodes != nil || req.isolated { // most have a run of their own
+	if sh.backend.server.Nodes != nil || req.isolated { // most have their own run
 		return req.call.Cost + script.CostOfRun
 	}
 	return req.call.Cost
 }
 
-// A flight is what a sender needs for a batch.
+// A batch is a sender's requests in flight.
 type batch struct {
 	options    *Options
 	requests   []*request
-	runs       []*batchRun   // with memory to use again behind
-	scriptRuns []*script.Run // of cargoes
-	grouped    bool          // cargoes have all asks
-	state      limiter.State
+	runs       []*batchRun   // beyond its length there is memory for reuse
+	scriptRuns []*script.Run // the Run of each of runs
+	grouped    bool          // runs have all requests
+	state      limiter.State // scratch memory
 }
 
-// runSender is a sender.
+// runSender sends batches until the shard is closed.
 func (sh *shard) runSender(sender int) {
 	f := &batch{options: sh.options}
 	for {
@@ -91,13 +90,13 @@ func (sh *shard) runSender(sender int) {
 		}
 		if err := sh.sendBatch(c, f); err != nil {
 			sh.markUnavailable(c, redis.NewError(err))
-			f = &batch{options: sh.options} // the client may yet read the old one
+			f = &batch{options: sh.options} // the connection may still read the old one
 		}
 		sh.batchDone()
 	}
 }
 
-// batchDone says that a message is no longer under way.
+// batchDone records that a message is no longer in flight.
 func (sh *shard) batchDone() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -106,7 +105,7 @@ func (sh *shard) batchDone() {
 	}
 }
 
-// waitIdle waits until no message is under way on a connection that was closed.
+// waitIdle waits until no message is in flight on a connection that was closed.
 func (sh *shard) waitIdle() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -115,8 +114,8 @@ func (sh *shard) waitIdle() {
 	}
 }
 
-// sendBatch sends a batch and decides its asks by the reply. After a panic it is an error, and whoever is
-// not answered yet still waits.
+// sendBatch sends a batch and decides its requests by the reply. A panic is returned as an error; requests without an answer
+// still wait.
 func (sh *shard) sendBatch(c *redis.Conn, f *batch) (err error) {
 	err = redis.ErrPanicked
 	if !sh.options.guard(func() { err = sh.roundTrip(c, f) }) {
@@ -125,7 +124,8 @@ func (sh *shard) sendBatch(c *redis.Conn, f *batch) (err error) {
 	return err
 }
 
-// abandon settles the fates that a panic has left open. The fallback decides the asks that the panic kept from being decided.
+// abandon resolves the requests of a batch that panicked. The fallback decides those that were removed from the open requests
+// and not decided.
 func (sh *shard) abandon(f *batch) {
 	if !f.grouped {
 		sh.backend.resolve(outcomeUncounted, f.requests...)
@@ -134,7 +134,7 @@ func (sh *shard) abandon(f *batch) {
 	for _, r := range f.runs {
 		for i, req := range r.requests {
 			switch {
-			case req == nil: // it is settled
+			case req == nil: // resolved
 			case i < len(r.wasOpen):
 				sh.backend.resolve(outcomeCounted, req)
 				if r.wasOpen[i] {
@@ -147,7 +147,7 @@ func (sh *shard) abandon(f *batch) {
 	}
 }
 
-// roundTrip is fly but for panics.
+// roundTrip is sendBatch without handling panics.
 func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 	f.groupIntoRuns()
 	sent := sh.options.Clock()
@@ -168,7 +168,7 @@ func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 			sh.slowness.add(r.Reply.Took, trip, r.Cost())
 		case elsewhere:
 			asks := r.requests
-			r.requests = nil // they may be another lane's
+			r.requests = nil // another shard may use them
 			sh.redirect(asks, where)
 			continue
 		default:
@@ -187,7 +187,7 @@ func (sh *shard) roundTrip(c *redis.Conn, f *batch) (err error) {
 	return err
 }
 
-// removeFailed leaves those asks in r that the store has decided. It returns an error if the lane is to go away.
+// removeFailed leaves those requests in r that the store has decided. It returns an error if the shard becomes unavailable.
 func (sh *shard) removeFailed(r *batchRun) (err error) {
 	decided := r.requests[:0]
 	for i, req := range r.requests {
@@ -211,7 +211,7 @@ func (sh *shard) removeFailed(r *batchRun) (err error) {
 	return err
 }
 
-// handleError has a decided elsewhere, which the store has not decided. It returns an error if the lane is to go away.
+// handleError handles a request that the store has not decided. It returns an error if the shard becomes unavailable.
 func (sh *shard) handleError(r *batchRun, req *request) error {
 	if foreign, ok := errors.AsType[*script.ForeignError](req.call.Err); ok {
 		sh.handleForeign(r, req, foreign)
@@ -224,7 +224,8 @@ func (sh *shard) handleError(r *batchRun, req *request) error {
 	return nil
 }
 
-// recount corrects the counts that a found below 0. Requests that come before it find them below 0, too, and each is counted.
+// recount corrects counts that req found negative. Requests that arrive before the correction find them negative, too, and each
+// is counted.
 func (sh *shard) recount(req *request) {
 	again := newRequest()
 	again.call.EncodeRecount(&req.call)
@@ -232,7 +233,7 @@ func (sh *shard) recount(req *request) {
 	again.send(sh, sh.options.Timeout)
 }
 
-// handleForeign has the fallback decide what an ask of r wants of a counter whose key another program wrote.
+// handleForeign lets the fallback decide req for a counter whose key another program wrote.
 func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignError) {
 	sh.mu.Lock()
 	mine := req.open
@@ -245,7 +246,7 @@ func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignErr
 	}
 	sh.options.observe().Failed(string(redis.Script))
 	sh.backend.store.logForeign(sh.name, why)
-	if back := newRequest(); back.call.EncodeRefund(&req.call) { // of a request that needed no script
+	if back := newRequest(); back.call.EncodeRefund(&req.call) { // of a native request
 		back.slot = req.slot
 		back.send(sh, sh.options.Timeout)
 	}
@@ -259,7 +260,7 @@ func (sh *shard) handleForeign(r *batchRun, req *request, why *script.ForeignErr
 	}
 }
 
-// finish decides the asks of a run that nobody else has decided.
+// finish decides the requests of a run that are still open.
 func (sh *shard) finish(f *batch, r *batchRun) {
 	sh.mu.Lock()
 	for _, req := range r.requests {
@@ -269,26 +270,26 @@ func (sh *shard) finish(f *batch, r *batchRun) {
 		}
 	}
 	sh.mu.Unlock()
-	admitted, whole := int64(0), true
+	admitted, complete := int64(0), true
 	for i, req := range r.requests {
 		r.requests[i] = nil
 		if !r.wasOpen[i] {
 			sh.backend.resolve(outcomeCounted, req)
 		}
 		if !r.wasOpen[i] || req.batch == nil {
-			whole = false // its decisions are not known here
+			complete = false // its decisions are not known here
 			continue
 		}
 		n, decided := sh.conclude(f, r, req)
-		admitted, whole = admitted+n, whole && decided
+		admitted, complete = admitted+n, complete && decided
 	}
-	if whole && !r.Native && admitted != r.Reply.Admitted {
+	if complete && !r.Native && admitted != r.Reply.Admitted {
 		sh.options.observe().Diverged()
 	}
 }
 
-// conclude decides a by what its charges found, tells its waiter and returns how many charges were
-// admitted. If that panics the fallback decides a, so that the rest of the batch is not lost too.
+// conclude decides req by the states that its charges found, notifies its waiter and returns the number of admitted charges. If
+// that panics, the fallback decides req, so that the rest of the batch is not lost.
 func (sh *shard) conclude(f *batch, r *batchRun, req *request) (admitted int64, decided bool) {
 	w, at := req.waiter, sh.counterTime(r.Reply.Now, req.slotByStart)
 	part, kept := w.(requestOwner)
@@ -304,7 +305,7 @@ func (sh *shard) conclude(f *batch, r *batchRun, req *request) (admitted int64, 
 		return 0, false
 	}
 	if kept {
-		part.keep(req, at)
+		part.keepRequest(req, at)
 	} else {
 		req.release()
 	}
@@ -312,18 +313,18 @@ func (sh *shard) conclude(f *batch, r *batchRun, req *request) (admitted int64, 
 	return admitted, true
 }
 
-// A cargo is the asks of a batch that one run decides: on a cluster those of one slot, but all that go without the
-// script.
+// A batchRun is the part of a batch that one run of the script decides: on a cluster the requests of one slot. All native
+// requests share a run.
 type batchRun struct {
 	script.Run
-	requests []*request // that have not been decided, or are nil
-	wasOpen  []bool     // those of asks that were open when the reply came; empty before
+	requests []*request // nil if resolved
+	wasOpen  []bool     // which of requests were open when the reply came; empty before
 	charges  int
 	slot     uint16
 	isolated bool
 }
 
-// groupIntoRuns makes f.cargoes those of f.asks.
+// groupIntoRuns distributes f.requests among f.runs.
 func (f *batch) groupIntoRuns() {
 	f.runs, f.scriptRuns, f.grouped = f.runs[:0], f.scriptRuns[:0], false
 	for _, req := range f.requests {
@@ -344,7 +345,7 @@ func (f *batch) groupIntoRuns() {
 	f.grouped = true
 }
 
-// addRun appends a cargo of a's kind, and returns its index.
+// addRun appends a run for requests like req, and returns its index.
 func (f *batch) addRun(req *request) int {
 	n := len(f.runs)
 	if n < cap(f.runs) && f.runs[:n+1][n] != nil {

@@ -12,65 +12,65 @@ import (
 )
 
 const (
-	// senders are as many batches as may be under way. What comes meanwhile is the next.
+	// senders is the number of a shard's senders, and so of its batches in flight. Requests that arrive meanwhile form the next
+	// batch.
 	senders = 2
-	// replyReserve is what of a call's budget is kept for its reply: the fallback's decision, the write,
-	// and Envoy's reading. TestFaultTable and the command in docs/store.md measure what it takes.
+	// replyReserve is the part of a request's budget that is reserved for the reply: the fallback's decision, the write, and
+	// Envoy's reading. TestFaultTable and the command in docs/store.md measure it.
 	replyReserve = 3 * time.Millisecond
-	// timerGrace is how much longer the timer waits when somebody has waited long enough. Where
-	// this process had no CPU, the timer fires before the reply is read that has long been there.
+	// timerGrace is how long the timer waits once more at a deadline. If this process had no CPU, the timer may fire before a
+	// reply is read that arrived in time.
 	timerGrace = 500 * time.Microsecond
 )
 
-// A dialer connects to the server of a lane.
+// A dialer connects to the server of a shard.
 type dialer func(ctx context.Context) (*redis.Conn, error)
 
-// A lane brings charges to one primary. Callers queue; its senders are all that calls the
-// client, which waits for replies without looking at a deadline. Its
-// timer watches those who wait. Its prober brings it back when it is away.
+// A shard sends charges to one primary. Callers queue requests; its senders call the connection, which waits for replies without
+// a deadline. Its timer watches the deadlines of waiting requests. Its prober reconnects when the shard is unavailable.
 type shard struct {
 	options *Options
 	name    string
 	dial    dialer
 	backend *backend
 	offset  atomic.Int64 // the server's time less ours, in nanoseconds, or unknown
-	offsets offsetRange  // by the replies so far
+	offsets offsetRange  // derived from the replies so far
 
 	slowness          slowness    // of the server
-	replaced          atomic.Bool // the lane has ended because other primaries have its slots
-	loggedUnavailable bool        // the log says that the lane is away. It is the prober's
+	replaced          atomic.Bool // the shard has ended because other primaries have its slots
+	loggedUnavailable bool        // the log says that the shard is unavailable. Used by the prober alone
 
-	// Guards what follows. Nothing waits or calls the client while it is held.
+	// mu protects the following fields. It is not held while waiting or calling the connection.
 	mu           sync.Mutex
 	wake         sync.Cond
-	conn         *redis.Conn // nil while the lane is away
-	connecting   bool        // the lane is not away yet: the first connection is being made
-	used         bool        // since wasUsed
-	queue        []*request  // that no sender has taken
-	bulk         []*request  // the same, of large requests
-	open         requestList // that are not decided
-	sendingSince [senders]time.Time
-	lastReply    time.Time // when the server last answered
-	inGrace      bool      // tick has fired for who has waited long enough, and waits for grace
+	conn         *redis.Conn        // nil while the shard is unavailable
+	connecting   bool               // the first connection is being made: requests wait for it
+	used         bool               // since resetUsed
+	queue        []*request         // requests that no sender has taken
+	bulk         []*request         // the same, for parts of large requests
+	open         requestList        // requests that are not decided
+	sendingSince [senders]time.Time // per sender: since when it waits for a reply, or zero
+	lastReply    time.Time          // when the server last answered
+	inGrace      bool               // checkDeadlines waits for timerGrace
 	timer        *time.Timer
-	timerAt      time.Time // zero if the timer is not set
+	timerAt      time.Time // when the timer fires, zero if it is not set
 	closed       bool
-	inFlight     int            // messages that senders have under way
-	idle         sync.Cond      // none is
-	pausing      sync.WaitGroup // asks after TRYAGAIN
-	lost         chan lostConn  // to the prober
-	syncNow      chan struct{}  // has an element if something is to be charged
+	inFlight     int            // number of messages in flight
+	idle         sync.Cond      // signalled when inFlight becomes 0
+	pausing      sync.WaitGroup // requests that wait after TRYAGAIN
+	lost         chan lostConn  // read by the prober
+	syncNow      chan struct{}  // has an element if there are hits to sync
 
-	// The prober's.
-	movingSlots map[uint16]bool        // slots that moved when their debts were to be charged
-	retrySync   *time.Timer            // until those are charged once more
-	otherConns  map[*shard]*redis.Conn // connections to the nodes of other lanes once this lane has ended
+	// Used by the prober alone.
+	movingSlots map[uint16]bool        // slots that were moving when their hits were to be synced
+	retrySync   *time.Timer            // fires when these are to be synced again
+	otherConns  map[*shard]*redis.Conn // connections to nodes of other shards, once this shard has ended
 }
 
-// clock tells how long callers and servers take, for which the machine's time is right.
+// clock reads the machine's time, which measures how long callers and servers take.
 func clock() time.Time { return time.Now() } //nolint:forbidigo // as above
 
-// A lost client is one that failed.
+// A lostConn is a connection that failed.
 type lostConn struct {
 	client *redis.Conn
 	why    *redis.Error
@@ -87,7 +87,7 @@ func newShard(f *backend, name string, dial dialer) *shard {
 	return sh
 }
 
-// enqueue queues a. It reports false if the lane is away.
+// enqueue queues a request. It reports false if the shard is unavailable.
 func (sh *shard) enqueue(req *request) bool {
 	sh.mu.Lock()
 	if sh.conn == nil && !sh.connecting || sh.closed {
@@ -114,7 +114,7 @@ func (sh *shard) setTimerLocked(at time.Time) {
 	sh.timer.Reset(at.Sub(clock()))
 }
 
-// address returns where the lane's connection leads, nothing while it is away.
+// address returns the address of the shard's connection, "" while it is unavailable.
 func (sh *shard) address() string {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -124,8 +124,8 @@ func (sh *shard) address() string {
 	return sh.conn.Address
 }
 
-// connection returns the lane's connection for debts that follow their slot, nil while it is away. The lane is used, so that one
-// to a node without slots stays.
+// connection returns the shard's connection for syncing a moving slot, nil while it is unavailable. It counts as a use of the
+// shard, so that a shard without slots is kept.
 func (sh *shard) connection() *redis.Conn {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -133,21 +133,21 @@ func (sh *shard) connection() *redis.Conn {
 	return sh.conn
 }
 
-// isUp reports whether the lane is not away.
+// isUp reports whether the shard is available.
 func (sh *shard) isUp() bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.conn != nil
 }
 
-// accepts reports whether put would take an ask.
+// accepts reports whether enqueue would accept a request.
 func (sh *shard) accepts() bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return sh.conn != nil || sh.connecting
 }
 
-// resetUsed reports whether anybody asked since it was called last.
+// resetUsed reports whether the shard was used since the last call.
 func (sh *shard) resetUsed() bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -156,22 +156,22 @@ func (sh *shard) resetUsed() bool {
 	return was
 }
 
-// maxWait returns how long a call waits for the store that has so much left of its deadline.
+// maxWait returns how long a request with the given remaining budget waits for the store.
 func (o *Options) maxWait(budget time.Duration) time.Duration {
-	if budget == 0 { // it has none
+	if budget == 0 { // no deadline
 		return o.Timeout
 	}
 	return min(o.Timeout, max(budget-replyReserve, budget/2))
 }
 
-// checkDeadlines is called when somebody has waited long enough.
+// checkDeadlines is called by the timer.
 func (sh *shard) checkDeadlines() {
 	now := clock()
 	sh.mu.Lock()
 	sh.timerAt = time.Time{}
-	due, away := sh.nextDeadlineLocked()
+	due, unavailable := sh.nextDeadlineLocked()
 	switch {
-	case due.IsZero(): // nobody waits
+	case due.IsZero(): // no request waits
 		sh.inGrace = false
 		sh.mu.Unlock()
 		return
@@ -187,7 +187,7 @@ func (sh *shard) checkDeadlines() {
 		return
 	}
 	sh.inGrace = false
-	if !away.IsZero() && !away.After(now) {
+	if !unavailable.IsZero() && !unavailable.After(now) {
 		c := sh.conn
 		sh.mu.Unlock()
 		sh.markUnavailable(c, &redis.Error{Kind: redis.Timeout, Err: fmt.Errorf("no answer within %v", sh.options.Timeout)})
@@ -201,10 +201,10 @@ func (sh *shard) checkDeadlines() {
 	sh.fallBack(late)
 }
 
-// nextDeadlineLocked returns when the next of those who wait has waited long enough, zero if nobody waits; and when
-// the lane is away unless the server says something: it has said nothing for the timeout then, though
-// something waits for it. One call's deadline says nothing of the store.
-func (sh *shard) nextDeadlineLocked() (due, away time.Time) {
+// nextDeadlineLocked returns the earliest deadline, zero if no request waits. unavailable is when the shard becomes unavailable
+// unless its server sends something: its server has sent nothing for the timeout then, though a request waits. A caller's own
+// deadline does not affect that.
+func (sh *shard) nextDeadlineLocked() (due, unavailable time.Time) {
 	oldest := time.Time{}
 	for _, since := range sh.sendingSince {
 		if !since.IsZero() && (oldest.IsZero() || since.Before(oldest)) {
@@ -218,19 +218,18 @@ func (sh *shard) nextDeadlineLocked() (due, away time.Time) {
 		if sh.lastReply.After(oldest) {
 			oldest = sh.lastReply
 		}
-		away = oldest.Add(sh.options.Timeout)
-		due = away
+		unavailable = oldest.Add(sh.options.Timeout)
+		due = unavailable
 	}
 	for req := sh.open.first; req != nil; req = req.next {
 		if due.IsZero() || req.deadline.Before(due) {
 			due = req.deadline
 		}
 	}
-	return due, away
+	return due, unavailable
 }
 
-// removeLateLocked takes those from the lane who have waited long enough. What no sender has taken is not sent
-// any more.
+// removeLateLocked removes and returns the requests whose deadline has passed. Those that no sender has taken will not be sent.
 func (sh *shard) removeLateLocked(now time.Time) (late []*request) {
 	for req := sh.open.first; req != nil; {
 		following := req.next
@@ -245,8 +244,8 @@ func (sh *shard) removeLateLocked(now time.Time) (late []*request) {
 	return late
 }
 
-// markUnavailable makes the lane go away if it still uses c, or is fresh and c is nil: all who wait get the fallback at once, and
-// those who come later too.
+// markUnavailable makes the shard unavailable if it still uses c, or if c is nil and the first connection is being made. The
+// fallback decides all waiting requests.
 func (sh *shard) markUnavailable(c *redis.Conn, why *redis.Error) {
 	sh.mu.Lock()
 	if sh.conn != c || sh.closed || c == nil && !sh.connecting {
@@ -256,12 +255,12 @@ func (sh *shard) markUnavailable(c *redis.Conn, why *redis.Error) {
 	waiting := sh.drainLocked()
 	sh.mu.Unlock()
 	if c != nil {
-		sh.lost <- lostConn{c, why} // there is room: only the prober gives the lane a client
+		sh.lost <- lostConn{c, why} // does not block: only the prober sets sh.conn
 	}
 	sh.fallBack(waiting)
 }
 
-// drainLocked takes the client and all who wait from the lane, and returns the latter.
+// drainLocked removes the connection and all waiting requests, and returns the requests.
 func (sh *shard) drainLocked() (waiting []*request) {
 	sh.conn, sh.connecting = nil, false
 	for req := sh.open.first; req != nil; req = sh.open.first {
@@ -277,7 +276,7 @@ func (sh *shard) drainLocked() (waiting []*request) {
 	return waiting
 }
 
-// disconnectUnlessAt makes the lane go away if it is at another server than the one at address.
+// disconnectUnlessAt makes the shard unavailable if it is connected to a server at another address.
 func (sh *shard) disconnectUnlessAt(address string) {
 	sh.mu.Lock()
 	c := sh.conn
@@ -287,10 +286,11 @@ func (sh *shard) disconnectUnlessAt(address string) {
 	}
 }
 
+// fallBack decides requests by the fallback.
 func (sh *shard) fallBack(waiting []*request) {
 	for _, req := range waiting {
 		switch {
-		case req.batch == nil: // nobody waits
+		case req.batch == nil: // no caller waits
 		case req.noFallback:
 			sh.options.answer(req.waiter, ErrUnavailable)
 		default:

@@ -11,24 +11,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// A split is a request whose counters are in several slots, or in two stores, of which each is decided by itself. If
-// a part denies a group that has charges in others, the others give theirs back.
+// A split is a request whose counters are in several slots, or in two stores, each of which decides its part. If a part denies a
+// group that has charges in others, the others refund theirs.
 type split struct {
 	store      *Store
 	batch      *limiter.Batch
 	waiter     limiter.Waiter
 	now        limiter.Time
-	deadline   time.Time           // when the fallback decides at the latest; zero if the batch's budget says it
-	parts      []*part             // with memory to use again behind
+	deadline   time.Time           // when the fallback decides at the latest; zero if the batch's budget determines it
+	parts      []*part             // beyond its length there is memory for reuse
 	locations  []location          // of each charge
-	lastPart   map[[2]uint64]*part // of the last charge on each counter
-	perCounter bool                // each counter has a part: see apart.go
-	bulk       bool                // others do not wait for it
+	lastPart   map[[2]uint64]*part // by counter: the part of its last charge
+	perCounter bool                // each counter has its own part: see foreign.go
+	bulk       bool                // does not delay other requests
 	pending    atomic.Int32
 	state      limiter.State
 }
 
-// A place is a charge of a part.
+// A location is a charge of a part.
 type location struct {
 	part   *part
 	charge int
@@ -42,24 +42,24 @@ type part struct {
 	cost    time.Duration
 	batch   limiter.Batch
 	names   [][]byte
-	now     limiter.Time // what its fixed windows are of, by the store's clock
+	now     limiter.Time // of its fixed windows, by the store's clock
 	err     error
 
-	// What the store's reply was, nil if the fallback decided; and when.
+	// The request that the store decided, nil if the fallback did; and the time of the reply.
 	request   *request
 	repliedAt limiter.Time
 
-	inner *split // that has decided p counter by counter, or nil
+	inner *split // has decided p counter by counter, or nil
 }
 
 var splits = sync.Pool{New: func() any { return &split{lastPart: map[[2]uint64]*part{}} }}
 
-// split sorts the charges of b by slot, or by counter if apart is set.
+// split groups the charges of b by slot, or by counter if perCounter is set.
 func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, apart bool) *split {
 	r, _ := splits.Get().(*split)
 	r.store, r.batch, r.now, r.perCounter = s, b, now, apart
-	var quotas *part // has quota charges
-	several := false // have
+	var quotas *part // the last one with quota charges
+	several := false // parts have quota charges
 	for i := range b.Charges {
 		f, slot := s.slotOf(now, &b.Charges[i], names[i])
 		p := r.partFor(i, f, slot, names[i])
@@ -71,15 +71,15 @@ func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte, apart 
 		}
 	}
 	for _, p := range r.parts {
-		// Whether another part's quota has room is known when all have been decided.
+		// Whether a quota in another part admits is known when all parts have been decided.
 		p.batch.QuotaPass = b.QuotaPass || several
 		p.batch.Budget, p.batch.Clock, p.batch.Partition = b.Budget, b.Clock, b.Partition
 	}
 	return r
 }
 
-// partFor returns the part of charge i, which is in a slot of f: that of an earlier charge on its counter if there is
-// room, else the newest of the slot, or a new one. A group is cut only if it has no room in one part.
+// partFor returns the part for charge i, which is in a slot of f: the part of an earlier charge on the same counter if it has
+// room, else the newest of the slot, or a new one. A group is divided only if it does not fit into one part.
 func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 	all := r.batch.Charges
 	c := &all[i]
@@ -115,7 +115,7 @@ func (r *split) partFor(i int, f *backend, slot uint16, name []byte) *part {
 	return p
 }
 
-// maxPart is the greatest estimate of a part in a slot of f.
+// maxPart returns the maximum estimate of a part in a slot of f.
 func (s *Store) maxPart(f *backend, slot uint16) time.Duration {
 	if sh := f.shardOf(slot); sh != nil {
 		return sh.slowness.bound(s.partBound)
@@ -123,7 +123,7 @@ func (s *Store) maxPart(f *backend, slot uint16) time.Duration {
 	return s.partBound
 }
 
-// addPart appends a part, whose counters are at the time now.
+// addPart appends a part, whose counters use the time now.
 func (r *split) addPart(f *backend, slot uint16, now limiter.Time) *part {
 	n := len(r.parts)
 	if n < cap(r.parts) && r.parts[:n+1][n] != nil {
@@ -136,7 +136,7 @@ func (r *split) addPart(f *backend, slot uint16, now limiter.Time) *part {
 	return p
 }
 
-// release lets r be used again.
+// release puts r back into the pool.
 func (r *split) release() {
 	for _, p := range r.parts {
 		p.batch.Reset()
@@ -174,28 +174,28 @@ func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*backe
 		return f, 0
 	}
 	if slotDependsOnStart(c.Policy, name) {
-		var room [256]byte // of most names
+		var room [256]byte // most names fit
 		return f, redis.SlotOf(script.AppendName(room[:0], f.time(now), c.Policy, name))
 	}
 	return f, redis.SlotOf(name)
 }
 
-// start has the parts of r decided, and w told.
+// start starts to decide the parts of r, and calls w.Decided at the end.
 func (r *split) start(w limiter.Waiter) {
 	r.setWaiter(w)
 	n := len(r.parts)
-	for i := range n { // after the last r may be another's
+	for i := range n { // after the last one r may be in use again
 		r.parts[i].start()
 	}
 }
 
-// setWaiter has w told when all parts have been decided.
+// setWaiter sets the waiter that is notified when all parts have been decided.
 func (r *split) setWaiter(w limiter.Waiter) {
 	r.waiter = w
 	r.pending.Store(int32(len(r.parts))) //nolint:gosec // charges are few
 }
 
-// start has p decided.
+// start starts to decide p.
 func (p *part) start() {
 	r := p.split
 	wait := r.store.options.maxWait(p.batch.Budget)
@@ -215,10 +215,10 @@ func (p *part) Decided(err error) {
 	}
 }
 
-// keep implements [keeper]: p has its ask until the request is decided.
-func (p *part) keep(req *request, at limiter.Time) { p.request, p.repliedAt = req, at }
+// keepRequest implements [requestOwner]: p keeps its request until the split is decided.
+func (p *part) keepRequest(req *request, at limiter.Time) { p.request, p.repliedAt = req, at }
 
-// conclude decides the request when all of its parts have been decided, and frees r.
+// conclude decides the request after all of its parts, and releases r.
 func (r *split) conclude() {
 	var err error
 	for _, p := range r.parts {
@@ -232,14 +232,14 @@ func (r *split) conclude() {
 	case err != nil:
 		r.giveBack()
 	case !r.store.options.guard(func() {
-		if r.combine(); !inner { // else the request may yet deny some
+		if r.combine(); !inner { // otherwise the outer request may deny some
 			r.updateMirror()
 		}
 	}):
 		r.giveBack()
 		err, byParts = r.decideByFallback(), false
 	}
-	if inner && byParts { // it may have to give back
+	if inner && byParts { // the outer request may have to refund
 		outer.inner = r
 	} else {
 		r.release()
@@ -247,7 +247,7 @@ func (r *split) conclude() {
 	w.Decided(err)
 }
 
-// decideByFallback decides r by the fallback, after a panic here.
+// decideByFallback decides the request by the fallback, after a panic.
 func (r *split) decideByFallback() error {
 	s, names := r.store, make([][]byte, len(r.locations))
 	for i, at := range r.locations {
@@ -260,8 +260,7 @@ func (r *split) decideByFallback() error {
 	return err
 }
 
-// giveBack has those parts that were decided give back what they took on the condition that the request is admitted:
-// another part has failed.
+// giveBack refunds the charges of the decided parts, after another part has failed.
 func (r *split) giveBack() {
 	for _, at := range slices.Backward(r.locations) {
 		if p := at.part; p.err == nil && !p.batch.Decisions[at.charge].Denied {
@@ -270,8 +269,7 @@ func (r *split) giveBack() {
 	}
 }
 
-// combine makes the decisions of the request from those of the parts, as if they had been decided
-// together.
+// combine makes the decisions of the request from those of the parts, as if they had been decided together.
 func (r *split) combine() {
 	all := r.batch.Stored()
 	all.Resize()
@@ -288,7 +286,7 @@ func (r *split) combine() {
 	}
 }
 
-// copyRefunds copies to those of a batch the decisions on refunds, which may have given back more since charges were denied.
+// copyRefunds copies the decisions on refunds, which may have refunded more since charges were denied.
 func (r *split) copyRefunds(to limiter.Stored, b *limiter.Batch) {
 	for i, at := range r.locations {
 		if b.Charges[i].Refund {
@@ -297,8 +295,8 @@ func (r *split) copyRefunds(to limiter.Stored, b *limiter.Batch) {
 	}
 }
 
-// deny makes a charge one whose group was denied, and has the store give back what it took for it, and what refunds were set
-// off against it.
+// deny changes the decision of a charge to that of a denied group, and refunds in the store what was charged, and the refunds
+// that were set off against it.
 func (at location) deny() {
 	p, i := at.part, at.charge
 	d, stored := p.batch.Decisions[i], p.batch.Stored()
@@ -310,7 +308,7 @@ func (at location) deny() {
 		return
 	}
 	lease, c := p.batch.Lease(i), p.batch.Charges[i]
-	if p.request == nil { // by the fallback
+	if p.request == nil { // decided by the fallback
 		_, gave := stored.Deny(p.now, i)
 		if lease > 0 {
 			p.backend.recordRelease(p.now, &p.batch, c, lease, script.LeaseName(c.Policy, p.names[i]), p.slot)
@@ -341,7 +339,7 @@ func (at location) deny() {
 		return
 	}
 	c.Hits, c.Refund, c.Mode = refunds, true, limiter.Enforce
-	if c.Policy.Reserve != nil { // what gives back there is a lease
+	if c.Policy.Reserve != nil { // there a refund would be a lease
 		p := *c.Policy
 		p.Reserve, c.Policy, c.Reserve = nil, &p, false
 	}
@@ -350,7 +348,7 @@ func (at location) deny() {
 	p.giveBack(refund, i, refunds)
 }
 
-// giveBack has the store run a, which gives back hits of charge i, or takes them from what is owed if the store is away.
+// giveBack sends req, which refunds hits of charge i. If the store is unavailable it subtracts them from the unsynced hits.
 func (p *part) giveBack(req *request, i int, hits uint64) {
 	req.slot, req.bulk = p.slot, p.split.bulk
 	if !req.send(p.backend.shardOf(p.slot), p.split.store.options.Timeout) {
@@ -358,14 +356,14 @@ func (p *part) giveBack(req *request, i int, hits uint64) {
 	}
 }
 
-// subtractUnsynced takes hits of charge i from what is owed. Those that are not owed stay charged.
+// subtractUnsynced subtracts hits of charge i from the unsynced hits. The others stay charged.
 func (p *part) subtractUnsynced(i int, hits uint64) {
 	if hits > 0 {
 		p.backend.ledger.subtract(script.AppendName(nil, p.now, p.batch.Charges[i].Policy, p.names[i]), hits)
 	}
 }
 
-// updateMirror has the mirror know in what state the store has left the counters.
+// updateMirror writes the states in which the store has left the counters to the mirror.
 func (r *split) updateMirror() {
 	for _, p := range r.parts {
 		switch {
@@ -377,7 +375,7 @@ func (r *split) updateMirror() {
 	}
 }
 
-// chargeIndex returns which charge of its request charge i of p is.
+// chargeIndex returns the index of charge i of p in the split's batch.
 func (p *part) chargeIndex(i int) int {
 	return slices.Index(p.split.locations, location{p, i})
 }

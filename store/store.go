@@ -13,21 +13,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// A Store decides charges in Redis or Valkey. Its methods may be called concurrently. Run must run.
+// A Store decides charges in Redis or Valkey. Its methods may be called concurrently, while Run runs.
 type Store struct {
 	options       Options
 	main          *backend
-	perSecond     *backend      // nil without
+	perSecond     *backend      // nil if not configured
 	singleSlot    bool          // all counters are in one slot
-	partBound     time.Duration // mostPart but in tests
-	flushBound    time.Duration // mostFlushing but in tests
-	tryAgainPause time.Duration // pause but in tests
+	partBound     time.Duration // script.MaxPart, except in tests
+	flushBound    time.Duration // maxFlush, except in tests
+	tryAgainPause time.Duration // the constant, except in tests
 	denied        deniedCache
-	reached       chan struct{} // has an element if a primary was reached, or the slots were told, since Await looked
-	foreign       atomic.Int64  // when Log.Foreign was called last, in nanoseconds since 1970
+	reached       chan struct{} // has an element if a primary was reached, or the slots changed, since Await checked
+	foreign       atomic.Int64  // when Log.Foreign was last called, in nanoseconds since 1970
 }
 
-// New returns a store, which is away until [Store.Run] has reached its server.
+// New returns a store, which is unavailable until [Store.Run] has reached its server.
 func New(options Options) (*Store, error) {
 	if options.Jitter == 0 {
 		options.Jitter = time.Minute
@@ -55,7 +55,7 @@ func New(options Options) (*Store, error) {
 	return s, nil
 }
 
-// Run keeps the store until ctx ends, and returns when all that it started has ended.
+// Run connects to the store and serves requests until ctx ends. It returns when all its goroutines have ended.
 func (s *Store) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	if s.perSecond != nil {
@@ -65,11 +65,10 @@ func (s *Store) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Offset returns by how much the store's clock is ahead of this machine's, as the last reply tells; 0
-// before the first.
+// Offset returns how far the store's clock is ahead of this machine's, by the latest reply, and 0 before the first.
 func (s *Store) Offset() time.Duration { return time.Duration(s.main.offset.Load()) }
 
-// Shards returns the addresses of the primaries, and whether each answers.
+// Shards returns the addresses of the primaries, and whether each is available.
 func (s *Store) Shards() map[string]bool {
 	all := s.main.shardStates()
 	if s.perSecond != nil {
@@ -78,10 +77,10 @@ func (s *Store) Shards() map[string]bool {
 	return all
 }
 
-// Up reports whether the store answers.
+// Up reports whether all primaries are available.
 func (s *Store) Up() bool { return s.main.isUp() && (s.perSecond == nil || s.perSecond.isUp()) }
 
-// Await waits until every primary has answered, or ctx ends, and reports whether all have. Run must run, and only one caller may
+// Await waits until every primary is available, or ctx ends, and reports whether all are. Run must run, and only one caller may
 // wait at a time.
 func (s *Store) Await(ctx context.Context) bool {
 	for !s.Up() {
@@ -94,7 +93,7 @@ func (s *Store) Await(ctx context.Context) bool {
 	return true
 }
 
-// notifyReached has Await look again.
+// notifyReached wakes Await.
 func (s *Store) notifyReached() {
 	select {
 	case s.reached <- struct{}{}:
@@ -102,10 +101,10 @@ func (s *Store) notifyReached() {
 	}
 }
 
-// Decide decides b, or begins to and reports false: then it calls w.Decided once, maybe before it
-// returns, and has b and names until then. names are those of b's charges; the name of a fixed window lacks
-// the window's start. It decides within [Options.Timeout], or
-// within b.Budget if that is less and not 0.
+// Decide decides b, within [Options.Timeout], or within b.Budget if that is less and not 0. names are the names of b's counters;
+// the name of a fixed window lacks the window's start.
+//
+// If done is false, Decide calls w.Decided once, possibly before it returns, and uses b and names until then.
 func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (done bool, err error) {
 	if s.denyFromCache(now, b) {
 		return true, nil
@@ -130,8 +129,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 	return false, nil
 }
 
-// decideTooLarge decides b in memory, by what the store last said. The store is charged with it after, in
-// pieces, as with what the fallback admits.
+// decideTooLarge decides b in the mirror. The store is charged later, in several runs, as with hits that the fallback admits.
 func (s *Store) decideTooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
 	_ = s.main.withLocalLeases(s.main.time(now), b, func(i int) string { return script.LeaseName(b.Charges[i].Policy, names[i]) }, func() error {
@@ -141,8 +139,8 @@ func (s *Store) decideTooLarge(now limiter.Time, b *limiter.Batch, names [][]byt
 	s.recordAllUnsynced(Local, true, now, b, names, w)
 }
 
-// decide is Decide for charges whose counters are all in one slot of f, which wait for the given duration at most. If bulk is set
-// they are a part of a large request.
+// decide decides charges whose counters are all in one slot of f, within the given duration. bulk is set for a part of a large
+// request.
 func (s *Store) decide(
 	f *backend, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter, wait time.Duration, bulk bool,
 ) (done bool, err error) {
@@ -156,7 +154,7 @@ func (s *Store) decide(
 		req.slotByStart = slotDependsOnStart(b.Charges[0].Policy, names[0])
 		at, req.call.ClockAhead = sh.timeBy(now, req.slotByStart)
 	}
-	// Counters of a native request with several may be half moved to another node, which only a script hears of.
+	// If some of several counters have moved to another node, only a script fails.
 	if f.server.Nodes != nil && len(b.Charges) > 1 || !req.call.EncodeNative(at, b, names, s.options.Jitter) {
 		req.call.Encode(at, b, names, s.options.Jitter)
 	}
@@ -167,7 +165,7 @@ func (s *Store) decide(
 	return false, nil
 }
 
-// decideByFallback decides by the fallback what decide could not even ask for.
+// decideByFallback decides a request that no shard accepts.
 func (s *Store) decideByFallback(f *backend, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
 	at := f.time(now)
 	if f.server.Nodes != nil {
@@ -178,15 +176,15 @@ func (s *Store) decideByFallback(f *backend, slot uint16, now limiter.Time, b *l
 	return err
 }
 
-// send queues a in l, where it waits so long at most. It reports false if the lane is away.
+// send queues req at a shard for at most the given duration. It reports false if the shard is unavailable.
 func (req *request) send(sh *shard, wait time.Duration) bool {
 	req.queuedAt = clock()
 	req.deadline = req.queuedAt.Add(wait)
 	return sh != nil && sh.enqueue(req)
 }
 
-// updateMirror has the mirror know in what state the store has left b's counters at its time now. left is
-// memory to use again.
+// updateMirror writes the state in which the store has left b's counters, at its time now, to the mirror. left is scratch
+// memory.
 func (s *Store) updateMirror(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 	s.options.observe().Decided(byStore, len(b.Charges))
 	for i := range b.Charges {
@@ -199,10 +197,10 @@ func (s *Store) updateMirror(now limiter.Time, b *limiter.Batch, left *limiter.S
 	}
 }
 
-// foreignLogInterval is how often Log.Foreign is called at most.
+// foreignLogInterval is the minimum time between two calls of Log.Foreign.
 const foreignLogInterval = 10 * time.Second
 
-// logForeign has the log know of a key that another program wrote.
+// logForeign logs a key that another program wrote.
 func (s *Store) logForeign(shard string, why *script.ForeignError) {
 	now := clock().UnixNano()
 	last := s.foreign.Load()

@@ -10,15 +10,14 @@ import (
 )
 
 const (
-	// maxSync is how long a lane stays away to charge what is owed. The rest is charged while
-	// requests are sent again.
+	// maxSync is how long a recovering shard stays unavailable to sync hits. The rest is synced while requests are sent.
 	maxSync = 2 * time.Second
-	// syncRetryDelay is the pause before the debts of a slot that moves are charged once more.
+	// syncRetryDelay is the pause before the hits of a moving slot are synced again.
 	syncRetryDelay = 100 * time.Millisecond
 )
 
-// sync charges the store with what is owed to the lane's slots, until the ledger is empty or the time has
-// come. What it could not charge stays owed. Slots that move are left to [lane.follow], and keep none of the others waiting.
+// sync charges the store with the unsynced hits of the shard's slots, until the ledger is empty or until has passed. Hits that
+// it could not charge stay in the ledger. Moving slots are left to [shard.syncMoving], and do not delay the others.
 func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all Synced, err error) {
 	var f script.Run
 	for {
@@ -48,8 +47,8 @@ func (sh *shard) sync(ctx context.Context, c *redis.Conn, until time.Time) (all 
 	}
 }
 
-// postpone puts debts of a slot that moves back into the ledger. They are charged after a pause, or by the lane that has the
-// slot by then.
+// postpone puts hits of a moving slot back into the ledger. They are synced after a pause, or by the shard that has the slot
+// then.
 func (sh *shard) postpone(owed []*script.Unsynced) {
 	sh.backend.countDropped(sh.backend.ledger.restore(owed))
 	slot := owed[0].Slot
@@ -63,8 +62,8 @@ func (sh *shard) postpone(owed []*script.Unsynced) {
 	sh.movingSlots[slot] = true
 }
 
-// syncMoving charges the debts of slots that moved, one after another. If one cannot be charged, all others of its slot wait for the
-// next time. It returns an error if the lane is to go away.
+// syncMoving syncs the hits of moving slots one by one. If one cannot be charged, the others of its slot wait for the next time.
+// It returns an error if the shard becomes unavailable.
 func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
 	slots, until := sh.movingSlots, clock().Add(maxSync)
 	sh.movingSlots = map[uint16]bool{}
@@ -90,8 +89,8 @@ func (sh *shard) syncMoving(ctx context.Context, c *redis.Conn) error {
 	}
 }
 
-// syncFollowing charges d here, or where the nodes say that its slot is, or is about to be. It reports whether it did. An error
-// is one of the lane's own server.
+// syncFollowing charges d here, or at the node to which redirections lead. It reports whether it did. An error is one of the
+// shard's own server.
 func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run, d *script.Unsynced) (charged bool, err error) {
 	at, asking := sh, false
 	for range maxHops {
@@ -102,7 +101,7 @@ func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run
 		to, _ := at.redirected(err)
 		if to.port == "" {
 			if at != sh || redis.KindOf(err) == redis.Cluster {
-				err = nil // its own lane sees to another server
+				err = nil // the shard of another server handles its errors
 			}
 			return len(left) == 0, err
 		}
@@ -117,9 +116,9 @@ func (sh *shard) syncFollowing(ctx context.Context, c *redis.Conn, f *script.Run
 	return false, nil
 }
 
-// connectionTo returns a connection to the node of another lane, nil if that is away, and the context of calls there: the end of l
-// does not end the connection of the other lane. If l has ended, the other lane may have, too, so the connection is one of l's
-// own.
+// connectionTo returns a connection to the node of another shard, nil if that is unavailable, and the context of calls there:
+// the end of sh does not end the connection of the other shard. If sh has ended, the other shard may have ended, too, so the
+// connection is one of its own.
 func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, context.Context) {
 	sh.mu.Lock()
 	closed := sh.closed
@@ -144,7 +143,8 @@ func (sh *shard) connectionTo(ctx context.Context, other *shard) (*redis.Conn, c
 	return c, ctx
 }
 
-// runLength returns how many debts one run of the script charges: those of one slot, which are estimated at most.
+// runLength returns how many of the first unsynced counters one run of the script charges: those of one slot, within the given
+// estimate.
 func runLength(owed []*script.Unsynced, most time.Duration) int {
 	n, cost := 1, owed[0].Cost()
 	for n < len(owed) && owed[n].Slot == owed[0].Slot && cost+owed[n].Cost() <= most {
@@ -154,8 +154,8 @@ func runLength(owed []*script.Unsynced, most time.Duration) int {
 	return n
 }
 
-// syncRun charges debts in one run of the script, of a node that is only about to get their slot if asking is set. With an error it
-// returns those that were not charged, as far as is known.
+// syncRun charges unsynced hits in one run of the script, after ASKING if asking is set. With an error it returns those that
+// were not charged, as far as is known.
 func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, owed []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
 	left = owed
 	err = c.Within(ctx, sh.backend.probeTimeout(), func() (err error) {
@@ -165,7 +165,7 @@ func (sh *shard) syncRun(ctx context.Context, c *redis.Conn, f *script.Run, owed
 	return left, err
 }
 
-// syncRunNow is charge, which bounds its time.
+// syncRunNow is syncRun without its time limit.
 func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Unsynced, asking bool, all *Synced) (left []*script.Unsynced, err error) {
 	var call script.Call
 	now := limiter.Time(sh.options.Clock().UnixNano())
@@ -185,7 +185,7 @@ func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Unsynce
 	f.Add(&call)
 	if script.SyncScript.Run(c, f); f.Err != nil {
 		for _, d := range sent {
-			d.MarkSent() // it may have been charged
+			d.MarkSent() // they may have been charged
 		}
 		return sent, f.Err
 	}
@@ -194,7 +194,7 @@ func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Unsynce
 		state = limiter.State{Counts: state.Counts[:0]}
 		why, excess := f.ReadSynced(i, d, &state)
 		switch {
-		case f.Reply.Err != nil: // all that follow may have been charged
+		case f.Reply.Err != nil: // all the following may have been charged
 			for _, d := range sent[i:] {
 				d.MarkSent()
 			}
@@ -202,9 +202,9 @@ func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Unsynce
 		case why == nil:
 			now := sh.counterTime(f.Reply.Now, sh.backend.server.Nodes != nil && slotDependsOnStart(&d.Policy, []byte(d.Name)))
 			sh.options.guard(func() { sh.noteSynced(now, d, &state, excess, all) })
-		case why.Kind != redis.Script: // of the server
+		case why.Kind != redis.Script: // an error of the server
 			left, err = append(left, d), why
-		default: // of the key, which another program has written
+		default: // another program has written the key
 			sh.options.observe().Failed(string(redis.Script))
 			sh.backend.countDropped(d.Hits)
 		}
@@ -212,7 +212,7 @@ func (sh *shard) syncRunNow(c *redis.Conn, f *script.Run, owed []*script.Unsynce
 	return left, err
 }
 
-// syncBeforeUse charges what is owed before the lane has c. Who comes while the last of it is charged waits.
+// syncBeforeUse syncs hits before the shard uses c. Requests that arrive during the second pass wait.
 func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, err error) {
 	until := clock().Add(maxSync)
 	if all, err = sh.sync(ctx, c, until); err != nil {
@@ -226,8 +226,8 @@ func (sh *shard) syncBeforeUse(ctx context.Context, c *redis.Conn) (all Synced, 
 	return all, err
 }
 
-// noteSynced notes that the store has been charged with d, which left the counter in a state, so many
-// hits further beyond its limit.
+// noteSynced records that the store was charged with d, which left the counter in the given state, excess hits further beyond
+// its limit.
 func (sh *shard) noteSynced(now limiter.Time, d *script.Unsynced, state *limiter.State, excess uint64, all *Synced) {
 	exceeded := min(excess, d.Admitted)
 	all.Counters++
@@ -240,5 +240,5 @@ func (sh *shard) noteSynced(now limiter.Time, d *script.Unsynced, state *limiter
 	b := limiter.Batch{Charges: []limiter.Charge{d.Charge}, Partition: d.Partition}
 	b.Charges[0].Policy, b.Charges[0].Hits = &d.Policy, d.Hits
 	b.Stored().Resize()
-	b.Stored().Adopt(sh.options.Table, now, 0, state) // so the next outage goes on from here
+	b.Stored().Adopt(sh.options.Table, now, 0, state) // so that the next outage continues from here
 }

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// refreshInterval is how often who the primaries are is asked again. Errors make it sooner, but no
-	// sooner than rest after the last time.
+	// refreshInterval is how often the primaries are queried. After errors they are queried sooner, but at least minRefreshGap
+	// after the last time.
 	refreshInterval = time.Second
 	minRefreshGap   = 20 * time.Millisecond
 )
 
-// run keeps f until ctx ends, and returns when all that it started has ended.
+// run runs the shards until ctx ends, and returns when all goroutines have ended.
 func (f *backend) run(ctx context.Context) {
 	defer func() {
 		f.running.Wait()
@@ -43,7 +43,7 @@ func (f *backend) run(ctx context.Context) {
 	case f.watch != nil:
 		f.running.Go(func() { f.watch.Listen(ctx) })
 		f.pollTopology(ctx, func(ctx context.Context) {
-			if address := f.watch.Current(ctx); address != "" { // a primary that was replaced may go on answering
+			if address := f.watch.Current(ctx); address != "" { // a replaced primary may still answer
 				f.shardOf(0).disconnectUnlessAt(address)
 			}
 		})
@@ -55,19 +55,19 @@ func (f *backend) run(ctx context.Context) {
 	f.mu.Unlock()
 }
 
-// pollTopology looks who the primaries are, each second and whenever there is reason to.
-func (f *backend) pollTopology(ctx context.Context, again func(context.Context)) {
+// pollTopology calls refresh each refreshInterval, and after requestRefresh.
+func (f *backend) pollTopology(ctx context.Context, refresh func(context.Context)) {
 	tick := time.NewTicker(refreshInterval)
 	defer tick.Stop()
-	calm := time.NewTimer(0)
-	defer calm.Stop()
+	gap := time.NewTimer(0)
+	defer gap.Stop()
 	for {
-		f.options.guard(func() { again(ctx) })
-		calm.Reset(minRefreshGap)
+		f.options.guard(func() { refresh(ctx) })
+		gap.Reset(minRefreshGap)
 		select {
 		case <-ctx.Done():
 			return
-		case <-calm.C:
+		case <-gap.C:
 		}
 		select {
 		case <-ctx.Done():
@@ -78,17 +78,17 @@ func (f *backend) pollTopology(ctx context.Context, again func(context.Context))
 	}
 }
 
-// A cluster tells its fleet whose the slots are. One goroutine uses it.
+// A cluster queries nodes for the primaries of its backend's slots. One goroutine uses it.
 type cluster struct {
 	backend *backend
-	client  *redis.Conn // nil without a connection
-	failure redis.Kind  // why no node told, the last time; empty if one did
-	since   time.Time   // the first of those times
+	client  *redis.Conn // nil if not connected
+	failure redis.Kind  // why the last refresh failed; empty if it succeeded
+	since   time.Time   // when the first of the current failures happened
 }
 
-// refresh asks one node and has the fleet keep to what it says: those whose lanes are up first, then
-// all that are known. A node that was cut off from the others does not know that it was replaced,
-// but takes no writes, so its lane is not up.
+// refresh queries one node after another until one answers, and applies the answer. Nodes whose shards are available come first,
+// then the other known ones: a node that was cut off does not know that it was replaced, but accepts no writes, so its shard is
+// not available.
 func (c *cluster) refresh(ctx context.Context) {
 	var errs []error
 	for _, address := range c.candidates() {
@@ -117,14 +117,14 @@ func (c *cluster) refresh(ctx context.Context) {
 	c.failure = why.Kind
 }
 
-// name is how the log calls the cluster. It differs from the names of lanes, one of which may be the only node of the URL.
+// name is the name of the cluster in the log. It differs from the names of shards, one of which may be the only node of the URL.
 func (c *cluster) name() string { return "cluster of " + c.backend.server.String() }
 
-// maxDown is how many nodes whose lanes are down are asked, beside those that the URL names: each may
-// take as long as a connection, and a node that lies may have named them.
+// maxDown bounds how many nodes with unavailable shards are queried, besides those in the URL: each may take as long as a
+// connection, and a malicious node may have named them.
 const maxDown = 8
 
-// candidates returns whom to ask, in order.
+// candidates returns the addresses of the nodes to query, in order.
 func (c *cluster) candidates() (all []string) {
 	var down []string
 	if c.client != nil {
@@ -151,7 +151,7 @@ func (c *cluster) candidates() (all []string) {
 	})
 }
 
-// queryNode asks the node at address.
+// queryNode queries the node at an address.
 func (c *cluster) queryNode(ctx context.Context, address string) (all []redis.NodeSlots, err error) {
 	if c.client != nil && c.client.Address != address {
 		c.close()
@@ -178,7 +178,7 @@ func (c *cluster) close() {
 	}
 }
 
-// applyTopology makes f's lanes those of all primaries.
+// applyTopology replaces the map of slots, starts shards of new primaries, and stops those of replaced ones.
 func (f *backend) applyTopology(all []redis.NodeSlots) {
 	slices.SortFunc(all, func(a, b redis.NodeSlots) int { return cmp.Compare(a.First, b.First) })
 	spans, wanted := make([]slotRange, len(all)), map[*shard]bool{}
@@ -192,14 +192,14 @@ func (f *backend) applyTopology(all []redis.NodeSlots) {
 		f.slots.Store(&slotMap{spans})
 		f.useFirstShardClock()
 		f.store.notifyReached()
-		for sh := range wanted { // what is owed follows its slots
+		for sh := range wanted { // unsynced hits follow their slots
 			sh.requestSync()
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for address, b := range f.shards {
-		// A node that is about to get its first slot is told of by redirections alone.
+		// A node that is importing its first slot is known by redirections alone.
 		if used := b.shard.resetUsed(); !wanted[b.shard] && !used {
 			b.shard.replaced.Store(true)
 			b.stop()

@@ -8,18 +8,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-// What the fallback has admitted is owed to the store: when it is back it is charged with that, before
-// requests are sent to it again (repay.go). Otherwise each time that it goes away would grant a new
-// allowance.
+// Hits that the fallback admits are unsynced: the store is charged with them when it recovers, before it gets requests again
+// (sync.go). Otherwise each outage would grant a new allowance.
 //
-// A call that was sent, and got the fallback because no answer came in time, owes nothing if the answer
-// comes after all: the store has counted it. If its connection ends without one, nobody knows, and
-// it is owed. So hits that were under way when the store went away may count twice.
+// If a request was sent, and the fallback decided it because no reply came in time, a late reply means that the store has
+// counted it. If the connection ends without a reply, that is not known, and its hits are recorded. So hits that were in
+// flight when the store became unavailable may count twice.
 
-// recordUnsynced notes what charge i owes, if anything, of a batch that by has decided at the time now of the
-// store's clock. The name has the start of a fixed window, and lease is the one that seals leases.
-//
-// A lease that is given back is owed whatever the fallback says.
+// recordUnsynced records the hits of charge i that the given fallback admitted, at the time now of the store's clock. The name
+// has the start of a fixed window; lease is the name that seals leases. A released lease is recorded whatever the fallback.
 func (f *backend) recordUnsynced(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, lease string, slot uint16, w limiter.Waiter) {
 	c := &b.Charges[i]
 	if c.Refund && c.Policy.Leases() {
@@ -36,7 +33,7 @@ func (f *backend) recordUnsynced(by Fallback, now limiter.Time, b *limiter.Batch
 	}
 	if c.Refund {
 		gave := b.Stored().Gave(i)
-		if by == Allow { // which has no counters
+		if by == Allow { // without counters
 			gave = b.Stored().Hits(i)
 		}
 		if gave > 0 {
@@ -51,7 +48,7 @@ func (f *backend) recordUnsynced(by Fallback, now limiter.Time, b *limiter.Batch
 	}
 }
 
-// recordRelease notes that a lease that charge c of b has taken, or says itself, is to be given back.
+// recordRelease records that a lease, which charge c of b acquired or returns, is to be released.
 func (f *backend) recordRelease(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64, name string, slot uint16) {
 	defer f.requestSync(slot)
 	f.ledger.mu.Lock()
@@ -59,7 +56,7 @@ func (f *backend) recordRelease(now limiter.Time, b *limiter.Batch, c limiter.Ch
 	f.countDropped(f.ledger.addLocked([]byte(name), slot, backOf(now, b, c, lease), func() func(uint64) { return nil }))
 }
 
-// backOf returns the debt of a lease that charge c of b has taken, or says itself, and that is to be given back.
+// backOf returns the release of a lease that charge c of b acquired or returns.
 func backOf(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64) *script.Unsynced {
 	c.Refund, c.Reserve, c.Hits = true, false, lease
 	d := &script.Unsynced{}
@@ -67,15 +64,14 @@ func backOf(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64) 
 	return d
 }
 
-// recordAllUnsynced notes what b owes, which was not even asked, and which by has decided. Names of fixed windows lack the start.
-//
-// If by has not decided, b owes leases alone that are given back.
+// recordAllUnsynced records the unsynced hits of b, which was not sent and which the given fallback decided. Names of fixed
+// windows lack the start. If the fallback has not decided, only released leases are recorded.
 func (s *Store) recordAllUnsynced(by Fallback, decided bool, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	if !decided {
 		by = Error
 	}
 	s.options.guard(func() {
-		var room [256]byte // of most names
+		var room [256]byte // most names fit
 		for i := range b.Charges {
 			f, slot := s.slotOf(now, &b.Charges[i], names[i])
 			at := f.timeOf(slot, now, b.Charges[i].Policy, names[i])
@@ -86,8 +82,8 @@ func (s *Store) recordAllUnsynced(by Fallback, decided bool, now limiter.Time, b
 	})
 }
 
-// recordRequest notes what a owes, which the fallback has decided at the time now of the store's clock, or may
-// owe while its fate is not known.
+// recordRequest records the unsynced hits of req, which the fallback decided at the time now of the store's clock. While its
+// outcome is not known, they are kept in req.
 func (f *backend) recordRequest(now limiter.Time, req *request, decided bool) {
 	by := f.options.Fallback
 	if !decided {
@@ -112,7 +108,7 @@ func (f *backend) recordRequest(now limiter.Time, req *request, decided bool) {
 	f.requestSync(req.slot)
 }
 
-// addUnsynced adds what by has admitted of a, and the leases that a brings back.
+// addUnsynced adds the hits that the fallback admitted, and the leases that req returns.
 func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 	for i := range req.batch.Charges {
 		c, d := &req.batch.Charges[i], &script.Unsynced{}
@@ -121,7 +117,7 @@ func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 			if !script.IsLease(req.call.LeaseName(i), c.Hits) {
 				continue
 			}
-			d = backOf(now, req.batch, *c, c.Hits) // there may be no decision
+			d = backOf(now, req.batch, *c, c.Hits) // the fallback may not have decided
 		case !by.recordsUnsynced() || !d.Set(now, req.batch, i, by == Local):
 			continue
 		default:
@@ -132,7 +128,7 @@ func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 	}
 }
 
-// addStrayLeases adds the charges for which the store may hold something.
+// addStrayLeases adds the leases that the store may hold for req.
 func (req *request) addStrayLeases(now limiter.Time) {
 	for i := range req.batch.Charges {
 		c := req.batch.Charges[i]
@@ -145,7 +141,7 @@ func (req *request) addStrayLeases(now limiter.Time) {
 	}
 }
 
-// unsyncedName returns the name by which charge i is owed.
+// unsyncedName returns the name under which charge i is recorded.
 func (req *request) unsyncedName(i int) string {
 	if c := &req.batch.Charges[i]; c.Reserve || c.Refund && c.Policy.Leases() {
 		return req.call.LeaseName(i)
@@ -153,7 +149,7 @@ func (req *request) unsyncedName(i int) string {
 	return req.call.Name(i)
 }
 
-// lostHits returns how many hits of charge i, which by has decided, the store cannot be charged with.
+// lostHits returns how many hits of charge i, admitted by the given fallback, cannot be charged to the store.
 func (req *request) lostHits(by Fallback, i int) uint64 {
 	switch c := &req.batch.Charges[i]; {
 	case c.Refund || !by.recordsUnsynced():
@@ -165,7 +161,7 @@ func (req *request) lostHits(by Fallback, i int) uint64 {
 	}
 }
 
-// resolve says what has become of asks, some of which the fallback may have decided.
+// resolve sets the outcome of requests, some of which the fallback may have decided.
 func (f *backend) resolve(what outcome, asks ...*request) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
@@ -174,7 +170,7 @@ func (f *backend) resolve(what outcome, asks ...*request) {
 	}
 }
 
-// resolveForeign notes that the store has not decided a because another program wrote a key.
+// resolveForeign records that the store has not decided req because another program wrote a key.
 func (f *backend) resolveForeign(req *request, key string) {
 	f.outcomeMu.Lock()
 	defer f.outcomeMu.Unlock()
@@ -188,17 +184,17 @@ func (f *backend) resolveForeign(req *request, key string) {
 	f.resolveLocked(outcomeUncounted, req)
 }
 
-// resolveLocked says what has become of a. Hits that the store has counted are not owed. What the fallback has given under a
-// lease is, and what the store has given, or may have, is given back.
+// resolveLocked sets the outcome of req. Hits that the store has counted are not recorded. Leases of the fallback are, and those
+// that the store holds, or may hold, are released.
 func (f *backend) resolveLocked(what outcome, req *request) {
 	req.outcome = what
 	switch {
 	case what == outcomeCounted:
 		req.unsynced = slices.DeleteFunc(req.unsynced, func(d *script.Unsynced) bool { return !d.HasAcquired() })
-	case req.foreignKey == "": // else its hits are given back
+	case req.foreignKey == "": // else its hits are refunded
 		for _, d := range req.unsynced {
 			if req.call.Counted(d.Name) {
-				d.Subtract(d.Hits) // a debt of no hits, so that the key gets an expiry
+				d.Subtract(d.Hits) // with 0 hits, so that the key gets an expiry
 			}
 		}
 	}
@@ -214,21 +210,21 @@ func (f *backend) resolveLocked(what outcome, req *request) {
 	req.unsynced, req.strays = nil, nil
 }
 
-// countDropped counts hits that the ledger has no room for.
+// countDropped counts hits for which the ledger has no room.
 func (f *backend) countDropped(hits uint64) {
 	if hits > 0 {
 		f.options.observe().Dropped(hits)
 	}
 }
 
-// requestSync has the lane of a slot charge what is owed, if it is not away.
+// requestSync wakes the prober of a slot, if its shard is available.
 func (f *backend) requestSync(slot uint16) {
 	if sh := f.shardOf(slot); sh != nil {
 		sh.requestSync()
 	}
 }
 
-// requestSync has the prober charge what is owed now.
+// requestSync wakes the prober to sync hits.
 func (sh *shard) requestSync() {
 	select {
 	case sh.syncNow <- struct{}{}:
@@ -236,5 +232,5 @@ func (sh *shard) requestSync() {
 	}
 }
 
-// owns reports whether l is the lane of a slot.
+// owns reports whether sh is the shard of a slot.
 func (sh *shard) owns(slot uint16) bool { return sh.backend.shardOf(slot) == sh }

@@ -15,11 +15,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// A Conn is a connection to one server. Its methods may be called concurrently. Whoever calls
-// waits for replies, without looking at a deadline: close ends that.
+// A Conn is a connection to one server. Its methods may be called concurrently. Calls wait for replies without a deadline, until
+// Close.
 type Conn struct {
 	Address string
-	timeout time.Duration // of a question
+	timeout time.Duration // of a query
 	conn    net.Conn
 	Done    chan struct{} // closed when the connection has ended
 
@@ -27,20 +27,20 @@ type Conn struct {
 
 	mu      sync.Mutex
 	waiting []*Exchange               // for replies, in the order of their commands
-	idle    []*Exchange               // to be used again
-	ended   error                     // why nothing can be asked any more
-	onPush  func(r *resp.Reply) error // is told of what comes unasked; nil if nothing may
+	idle    []*Exchange               // for reuse
+	ended   error                     // error that ended the connection
+	onPush  func(r *resp.Reply) error // called for messages that are not replies; nil if none are allowed
 
-	// The reader's: the reply that comes, nil between two, and whose it is, nil if nobody has asked for it.
+	// Used by the reader alone: the reply being read, nil between replies, and its exchange, nil for a pushed message.
 	reply    *resp.Reply
 	exchange *Exchange
 	pushed   resp.Reply
 }
 
-// readSize is how many bytes are read at once.
+// readSize is the size of the read buffer.
 const readSize = 4 << 10
 
-// Dial connects. It takes as long as timeout at most, and waits no longer than ctx.
+// Dial connects and authenticates, within timeout and until ctx ends.
 func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error) {
 	user, password, err := to.Auth.credentials()
 	if err != nil {
@@ -58,7 +58,7 @@ func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error)
 	return c, nil
 }
 
-// New returns a connection that was made to the server at an address, and reads from it.
+// New returns a Conn for a connection to the server at an address, and starts its reader.
 func New(conn net.Conn, address string, timeout time.Duration) *Conn {
 	c := &Conn{Address: address, timeout: timeout, conn: conn, Done: make(chan struct{})}
 	go c.read()
@@ -86,15 +86,15 @@ func (s *Server) connect(ctx context.Context, timeout time.Duration) (net.Conn, 
 	return conn, err
 }
 
-// discardAtClose has the system forget what it has not delivered of conn when that is closed. Otherwise it would send commands
-// again after the connection was given up, so that a later connection may have been there before them.
+// discardAtClose makes the system discard undelivered data when conn is closed. Otherwise it would retransmit commands of an
+// abandoned connection, which could then run after those of a later connection.
 func discardAtClose(conn net.Conn) {
 	if c, ok := conn.(*net.TCPConn); ok {
 		_ = c.SetLinger(0)
 	}
 }
 
-// authenticate says who this is, and which database is meant.
+// authenticate sends the credentials and selects the database.
 func (c *Conn) authenticate(ctx context.Context, user, password string, database int) error {
 	var commands [][]string
 	switch {
@@ -126,20 +126,20 @@ func (c *Conn) Within(ctx context.Context, timeout time.Duration, do func() erro
 	return err
 }
 
-// Close ends the connection and all that waits for it. It does not wait.
+// Close closes the connection and fails all waiting calls. It does not wait.
 func (c *Conn) Close() { c.closeWith(net.ErrClosed) }
 
-// closeWith is close for a reason, which those who wait are told.
+// closeWith is Close with an error for the waiting calls.
 func (c *Conn) closeWith(why error) {
 	c.mu.Lock()
 	if c.ended == nil {
 		c.ended = why
 	}
 	c.mu.Unlock()
-	_ = c.conn.Close() // so the reader ends, which tells them
+	_ = c.conn.Close() // ends the reader, which fails the waiting calls
 }
 
-// Err returns what ended the connection.
+// Err returns the error that ended the connection.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,18 +175,18 @@ func (c *Conn) read() {
 	}
 }
 
-// Listen has heard be told of what comes unasked from now on, by the reader.
-func (c *Conn) Listen(heard func(r *resp.Reply) error) {
+// Listen makes the reader call onPush for each message that is not a reply.
+func (c *Conn) Listen(onPush func(r *resp.Reply) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.onPush = heard
+	c.onPush = onPush
 }
 
-// deliverAll has those who wait get the replies that p brings.
+// deliverAll delivers the replies in p.
 func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 	for len(p) > 0 {
 		if c.reply == nil && !c.nextReply() {
-			return BadReply("read from %s: %q, which nobody has asked for", c.Address, p[:min(len(p), 40)])
+			return BadReply("read from %s: %q, which is not a reply to a command", c.Address, p[:min(len(p), 40)])
 		}
 		n, whole, err := replies.Decode(p, c.reply)
 		if err != nil {
@@ -202,7 +202,7 @@ func (c *Conn) deliverAll(replies *resp.Decoder, p []byte) error {
 	return nil
 }
 
-// nextReply decides to whom the next reply goes. It reports false if there is nobody.
+// nextReply sets the destination of the next reply. It reports false if there is none.
 func (c *Conn) nextReply() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +218,7 @@ func (c *Conn) nextReply() bool {
 	return c.reply != nil
 }
 
-// deliver tells whom the reply is for that has just come.
+// deliver hands the completed reply to its exchange.
 func (c *Conn) deliver() error {
 	r, x := c.reply, c.exchange
 	c.reply = nil
@@ -235,18 +235,18 @@ func (c *Conn) deliver() error {
 	return nil
 }
 
-// An Exchange is commands that are sent in one write, and where their replies go.
+// An Exchange is commands that are sent in one write, with the destinations of their replies.
 type Exchange struct {
 	out      []byte
 	replies  []*resp.Reply
-	received int        // how many are whole
-	done     chan error // that all are, or why not
+	received int        // number of complete replies
+	done     chan error // receives nil after the last reply, or an error
 }
 
-// maxKeptBuffer is how large a buffer of commands may be that is used again.
+// maxKeptBuffer is the maximum size of a buffer of commands that is reused.
 const maxKeptBuffer = 64 << 10
 
-// Begin returns an empty exchange, for whoever frees it.
+// Begin returns an empty exchange. The caller must free it.
 func (c *Conn) Begin() *Exchange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,7 +259,7 @@ func (c *Conn) Begin() *Exchange {
 	return x
 }
 
-// Free ends the use of x.
+// Free puts x back for reuse.
 func (c *Conn) Free(x *Exchange) {
 	if cap(x.out) > maxKeptBuffer {
 		x.out = nil
@@ -268,16 +268,16 @@ func (c *Conn) Free(x *Exchange) {
 	x.out, x.replies, x.received = x.out[:0], x.replies[:0], 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.idle = append(c.idle, x) // as many as were under way at once
+	c.idle = append(c.idle, x) // bounded by the number of concurrent exchanges
 }
 
-// Command begins a command of so many arguments, which follow. Its reply goes to r, which has been reset.
+// Command begins a command with the given number of arguments, which follow. Its reply goes to r, which must have been reset.
 func (x *Exchange) Command(r *resp.Reply, arguments int) {
 	x.out = resp.AppendCommand(x.out, arguments)
 	x.replies = append(x.replies, r)
 }
 
-// Append adds a command. Its reply goes to r, which has been reset.
+// Append adds a command. Its reply goes to r, which must have been reset.
 func (x *Exchange) Append(r *resp.Reply, args ...string) {
 	x.Command(r, len(args))
 	for _, arg := range args {
@@ -285,11 +285,11 @@ func (x *Exchange) Append(r *resp.Reply, args ...string) {
 	}
 }
 
-// Argument adds one of the command that was begun last.
+// Argument adds an argument to the last command.
 func (x *Exchange) Argument(text string) { x.out = resp.AppendArgument(x.out, text) }
 
-// Exchange sends the commands of x, of which there is one at least, and waits for all replies. Errors that
-// the server answers are replies. After any other error the connection is closed.
+// Exchange sends the commands of x, at least one, and waits for all replies. The server's errors are replies. After any other
+// error the connection is closed.
 func (c *Conn) Exchange(x *Exchange) error {
 	c.write.Lock()
 	c.mu.Lock()
@@ -299,7 +299,7 @@ func (c *Conn) Exchange(x *Exchange) error {
 		c.write.Unlock()
 		return err
 	}
-	c.waiting = append(c.waiting, x) // before the reply can come
+	c.waiting = append(c.waiting, x) // before the reply can arrive
 	c.mu.Unlock()
 	_, err := c.conn.Write(x.out)
 	c.write.Unlock()
@@ -313,8 +313,8 @@ func (c *Conn) Exchange(x *Exchange) error {
 	return err
 }
 
-// A thrownError is what reading replies threw, a bug of ours, and where. Whoever waits for a reply throws it again:
-// all of them are guarded, and the reader is not.
+// A panicError carries a panic of the reader, a bug, with its stack to the waiting callers, which panic again under their own
+// recover.
 type panicError struct {
 	thrown any
 	stack  []byte
@@ -324,7 +324,7 @@ func (e *panicError) Error() string {
 	return fmt.Sprintf("%v, in the reader of replies:\n%s", e.thrown, e.stack)
 }
 
-// ReplyError returns the error that r is, nil if it is none.
+// ReplyError returns the error that r is, or nil.
 func ReplyError(r *resp.Reply) error {
 	if r.Kind(0) == resp.Failed {
 		return NewServerError(r.Text(0))
@@ -332,7 +332,7 @@ func ReplyError(r *resp.Reply) error {
 	return nil
 }
 
-// NewServerError is what a server has answered. Its text is cut, since it goes to the log.
+// NewServerError returns an error with the text of a server, which is truncated because it is logged.
 func NewServerError(text string) ServerError {
 	return ServerError(strings.Clone(text[:min(len(text), 300)]))
 }

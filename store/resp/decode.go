@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// maxDepth is how deep arrays may lie in one another. CLUSTER SLOTS takes four.
+	// maxDepth is the maximum nesting of arrays. CLUSTER SLOTS has four levels.
 	maxDepth = 8
-	// maxLine is how long a line may be: a number, or an error's text.
+	// maxLine is the maximum length of a line: a number, or the text of an error.
 	maxLine = 4 << 10
 )
 
-// A ProtocolError says what came in place of a reply. What comes after it means nothing.
+// A ProtocolError describes bytes that are not a reply. The rest of the stream is meaningless.
 type ProtocolError string
 
 // Error returns the text.
@@ -21,18 +21,18 @@ func (e ProtocolError) Error() string { return string(e) }
 
 func malformed(format string, a ...any) error { return ProtocolError(fmt.Sprintf(format, a...)) }
 
-// A Decoder makes replies of a stream's bytes, which may come in pieces of any length. It takes no
-// memory for what is only announced. One goroutine may use it. The zero value is one at the beginning of a reply.
+// A Decoder decodes replies from a stream, whose bytes may come in pieces of any length. It allocates no memory for announced
+// lengths. It must not be used concurrently. The zero value is at the beginning of a reply.
 type Decoder struct {
 	line  []byte // the beginning of a line that has not ended
-	bulk  int    // how many bytes of a string and its line's end are to come
+	bulk  int    // remaining bytes of a string and its line end
 	start int    // where in the reply's text that string begins
 	depth int
-	open  [maxDepth]int // how many elements each array lacks
+	open  [maxDepth]int // remaining elements of each array
 }
 
-// Decode takes bytes until r is whole, and returns how many. Unless done is reported it took all, and
-// r goes on with the next ones. After an error the stream is of no use.
+// Decode decodes bytes of p until r is complete, and returns their number. If done is false, all bytes were decoded, and r needs
+// more. After an error the stream must not be used.
 func (d *Decoder) Decode(p []byte, r *Reply) (n int, done bool, err error) {
 	for n < len(p) {
 		read := d.readLine
@@ -48,7 +48,7 @@ func (d *Decoder) Decode(p []byte, r *Reply) (n int, done bool, err error) {
 	return n, false, nil
 }
 
-// finishElement has the arrays know that an element is whole, and reports whether the reply is.
+// finishElement closes arrays that are complete, and reports whether the reply is complete.
 func (d *Decoder) finishElement() bool {
 	for d.depth > 0 {
 		if d.open[d.depth-1]--; d.open[d.depth-1] > 0 {
@@ -80,10 +80,10 @@ func (d *Decoder) readLine(p []byte, r *Reply) (n int, whole bool, err error) {
 	return n, whole, err
 }
 
-// parseLine reads a whole line.
+// parseLine parses a complete line.
 func (d *Decoder) parseLine(line []byte, r *Reply) (whole bool, err error) {
 	if len(line) < 3 || line[len(line)-2] != '\r' {
-		return false, malformed("%s, which is no reply", quote(line))
+		return false, malformed("%s, which is not a reply", quote(line))
 	}
 	if len(r.values) >= r.limits.Values {
 		return false, malformed("a reply with more than %d values", r.limits.Values)
@@ -92,7 +92,7 @@ func (d *Decoder) parseLine(line []byte, r *Reply) (whole bool, err error) {
 	switch kind {
 	case Simple, Failed:
 		start := len(r.text)
-		// An error in place of a small reply is within the bounds of a line.
+		// A top-level error is bounded by maxLine alone.
 		if start+len(rest) > r.limits.Bytes && (kind == Simple || d.depth > 0) {
 			return false, malformed("a reply of more than %d bytes", r.limits.Bytes)
 		}
@@ -102,46 +102,46 @@ func (d *Decoder) parseLine(line []byte, r *Reply) (whole bool, err error) {
 	case Integer, Bulk, Array:
 		number, ok := integer(rest)
 		if !ok {
-			return false, malformed("%s, which is no number", quote(line))
+			return false, malformed("%s, which is not a number", quote(line))
 		}
 		return d.parseNumber(kind, number, r)
 	default:
-		return false, malformed("%s, which is no reply", quote(line))
+		return false, malformed("%s, which is not a reply", quote(line))
 	}
 }
 
-// parseNumber reads a line with a number.
-func (d *Decoder) parseNumber(kind Kind, parseNumber int64, r *Reply) (whole bool, err error) {
+// parseNumber handles a line with a number.
+func (d *Decoder) parseNumber(kind Kind, number int64, r *Reply) (whole bool, err error) {
 	switch {
 	case kind == Integer:
-		r.values = append(r.values, value{uint64(parseNumber), Integer}) //nolint:gosec // Int turns it back
+		r.values = append(r.values, value{uint64(number), Integer}) //nolint:gosec // Int turns it back
 		return true, nil
-	case parseNumber == -1:
+	case number == -1:
 		r.values = append(r.values, value{0, Nil})
 		return true, nil
-	case parseNumber < 0:
-		return false, malformed("%c%d, which is no length", kind, parseNumber)
+	case number < 0:
+		return false, malformed("%c%d, which is not a length", kind, number)
 	case kind == Bulk:
-		if parseNumber > int64(r.limits.Bytes-len(r.text)) {
-			return false, malformed("a string of %d bytes in a reply that may have %d", parseNumber, r.limits.Bytes)
+		if number > int64(r.limits.Bytes-len(r.text)) {
+			return false, malformed("a string of %d bytes in a reply that may have %d", number, r.limits.Bytes)
 		}
-		d.bulk, d.start = int(parseNumber)+2, len(r.text)
+		d.bulk, d.start = int(number)+2, len(r.text)
 		return false, nil
-	case parseNumber > int64(r.limits.Values-len(r.values)-1):
-		return false, malformed("an array of %d elements in a reply that may have %d", parseNumber, r.limits.Values)
-	case d.depth == maxDepth && parseNumber > 0:
-		return false, malformed("arrays in one another, more than %d deep", maxDepth)
+	case number > int64(r.limits.Values-len(r.values)-1):
+		return false, malformed("an array of %d elements in a reply that may have %d", number, r.limits.Values)
+	case d.depth == maxDepth && number > 0:
+		return false, malformed("arrays nested more than %d deep", maxDepth)
 	}
-	r.values = append(r.values, value{uint64(parseNumber), Array})
-	if parseNumber == 0 {
+	r.values = append(r.values, value{uint64(number), Array})
+	if number == 0 {
 		return true, nil
 	}
-	d.open[d.depth] = int(parseNumber)
+	d.open[d.depth] = int(number)
 	d.depth++
 	return false, nil
 }
 
-// readString takes bytes of a string and of the line's end behind it.
+// readString reads bytes of a string and of the line end after it.
 func (d *Decoder) readString(p []byte, r *Reply) (n int, whole bool, err error) {
 	if text := min(len(p), d.bulk-2); text > 0 {
 		r.text = append(r.text, p[:text]...)
@@ -164,7 +164,7 @@ func (r *Reply) add(kind Kind, start int) {
 	r.values = append(r.values, value{uint64(start)<<32 | uint64(len(r.text)), kind}) //nolint:gosec // below 4 GiB
 }
 
-// integer reads a number as the protocol has it: digits, perhaps with a sign.
+// integer parses a number of the protocol: digits with an optional sign.
 func integer(text []byte) (n int64, ok bool) {
 	negative := len(text) > 0 && text[0] == '-'
 	if len(text) > 0 && (negative || text[0] == '+') {
@@ -189,7 +189,7 @@ func integer(text []byte) (n int64, ok bool) {
 	return int64(sum), true
 }
 
-// quote shows the beginning of what came.
+// quote quotes the beginning of b.
 func quote(b []byte) string {
 	const most = 40
 	if len(b) > most {

@@ -11,58 +11,55 @@ import (
 )
 
 const (
-	// maxHits is what hits of counts are cut to. No limit is so high, and sums of counts and
-	// hits stay below 2^53, where the script's numbers end.
+	// maxHits caps the hits of counts. No limit is as high, and sums of counts and hits stay below 2^53, which Lua's numbers
+	// represent exactly.
 	maxHits = 1 << 33
 
-	// keyMargin is how much longer than their window keys live that have its start in their name, and the
-	// jitter comes on top. What is asked for within a window may come to the store after its end, by
-	// Options.Timeout at most, and must find what was counted.
+	// keyMargin is how long a key with a window's start in its name outlives the window, without jitter. A request that was sent
+	// in the window may arrive up to Options.Timeout after it, and must find the count.
 	keyMargin = limiter.Time(time.Second)
 
-	// The most and the least that the script compares a level with: always above and
-	// always below it.
+	// alwaysRoom and neverRoom are levels above and below all levels of a bucket.
 	alwaysRoom = 1 << 62
 	neverRoom  = -1
 )
 
-// A Call is the charges of one request in the words of the script. Its strings lie in its own
-// memory, so that it outlives the batch that it was made from.
+// A Call is the charges of one request, encoded as arguments of the script or as commands. Its strings are in its own memory, so
+// it outlives the batch that it was made from.
 type Call struct {
-	charges    []charge // those of the request, and after these its set-offs
+	charges    []charge // those of the request, followed by its set-offs
 	setOffs    int      // number of these
-	Keys       []string // the counters
-	args       []string // with keys to be numbered: see charge.place
-	Native     bool     // args are commands, and the script is not needed
-	ClockAhead int64    // seconds by which the server's clock, which keys expire by, is ahead of the counters': set before they are encoded
-	// Negative is true if a count was below 0 before a native command: see Recount.
-	Negative bool
-	Cost     time.Duration
-	buf      []byte
+	Keys       []string // names of the counters and their companions
+	args       []string // arguments; numbers of keys are filled in later: see charge.keyArg
+	Native     bool     // args are native commands instead
+	ClockAhead int64    // seconds by which the server's clock, which expires keys, is ahead of the counters'. Set before encoding
+	Negative   bool     // a count was below 0 before a native command: see EncodeRecount
+	Cost       time.Duration
+	buf        []byte
 
-	Found       []limiter.State // by the charges, as the reply says
-	Err         error           // why that is not known
-	LacksExpiry bool            // hits of a native call are counted, and a key of theirs may lack its expiry: its slot has moved
+	Found       []limiter.State // state found by each charge, from the reply
+	Err         error           // why Found is not known
+	LacksExpiry bool            // hits of a native call are counted, but a key may lack its expiry because its slot has moved
 }
 
-// A charge is what the reply is read by.
+// A charge has what is needed to read its part of the reply.
 type charge struct {
 	algorithm    limiter.Algorithm
-	key          int          // into call.keys
-	first        bool         // of the call on its counter
-	keyArg       int          // into call.args, of the counter's number
+	key          int          // index in Call.Keys
+	first        bool         // first charge of the call on its counter
+	keyArg       int          // index in Call.args of the key's number
 	nameLen      int          // length of the counter's name without the start of a fixed window
 	end          limiter.Time // of a fixed window
 	ring         limiter.Ring
 	hits         int64  // of a native command
-	counted      bool   // the store has counted these, as the last reply says
-	failed       bool   // the last reply to a native command does not say what the counter had
-	missing      int64  // hits that Recount adds
-	lease        uint64 // that is proposed
-	holdKey      int    // into call.keys, of what is reserved beside; 0 for nothing
-	companionArg int    // into call.args, of its number, or of that of the penalty
-	refund       int    // of a set-off: the refund, of the request's charges
-	penaltyKey   int    // into call.Keys; 0 for none
+	counted      bool   // the last reply says that hits are counted
+	failed       bool   // the last reply does not say what the counter had
+	missing      int64  // hits that EncodeRecount adds
+	lease        uint64 // the proposed lease
+	holdKey      int    // index in Call.Keys of the reservations; 0 for none
+	companionArg int    // index in Call.args of the number of holdKey or penaltyKey
+	refund       int    // of a set-off: index of the refund
+	penaltyKey   int    // index in Call.Keys; 0 for none
 }
 
 // Reset empties c and keeps its memory.
@@ -74,8 +71,8 @@ func (c *Call) Reset() {
 	c.Found, c.Err, c.LacksExpiry = c.Found[:0], nil, false
 }
 
-// Encode makes c the charges of b, whose fixed windows are those of the time now. The name of
-// a fixed window lacks its start. jitter is the most that a fixed window's key outlives it, beyond a second.
+// Encode encodes the charges of b. Fixed windows are those of the time now; their names lack the start. jitter is the maximum
+// extra TTL of the key of a fixed window.
 //
 // Each set-off becomes a charge, too: a refund that is made last, if the hits that it was set off against do not count.
 func (c *Call) Encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) {
@@ -109,7 +106,7 @@ func flag(on bool) string {
 	return "0"
 }
 
-// appendCharge appends charge i of b, of which the given hits are left.
+// appendCharge appends charge i of b with the given hits.
 func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint64, name []byte, jitter time.Duration) {
 	from := &b.Charges[i]
 	p := from.Policy
@@ -166,9 +163,9 @@ func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint
 	c.charges = append(c.charges, at)
 }
 
-// appendRing appends what sub-windows are: their length as seconds and nanoseconds, or the windows of a calendar and 0, then how
-// many count beside the newest, and how many seconds the key lives. Windows are the number of the first, and when they
-// begin and the last one ends.
+// appendRing appends the sub-windows: their length in seconds and nanoseconds, or the windows of a calendar and 0; the number of
+// sub-windows that count besides the newest; and the lifetime of the key in seconds. The windows are the number of the first
+// one, the start of each, and the end of the last.
 func (c *Call) appendRing(now limiter.Time, r limiter.Ring) {
 	if r.Calendar() != nil {
 		first, starts := r.Calendar().Around(now)
@@ -178,7 +175,7 @@ func (c *Call) appendRing(now limiter.Time, r limiter.Ring) {
 			c.buf = strconv.AppendInt(append(c.buf, ' '), edge, 10)
 		}
 		windows := c.tail(start)
-		next := slices.IndexFunc(starts, func(edge int64) bool { return edge > second }) + 1 // whose end outlives all hits of now
+		next := slices.IndexFunc(starts, func(edge int64) bool { return edge > second }) + 1 // its end is after all hits of now
 		c.args = append(c.args, windows, "0", c.number(r.K()), c.number(starts[next]-second+1))
 		return
 	}
@@ -187,8 +184,7 @@ func (c *Call) appendRing(now limiter.Time, r limiter.Ring) {
 		c.number(k), c.number((length/int64(time.Second)+1)*(k+2)+1))
 }
 
-// AppendName appends the name of a counter of p at the time now, with the start of a fixed window, which it
-// lacks.
+// AppendName appends the name of a counter of p at the time now: name, and the start of a fixed window.
 func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []byte {
 	if to = append(to, name...); IsFixed(p) {
 		to = strconv.AppendInt(to, int64(p.WindowStart(now))/int64(time.Second), 10)
@@ -196,9 +192,9 @@ func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []b
 	return to
 }
 
-// A form is what counters of an algorithm are in the store.
+// A form is how counters of an algorithm are stored.
 type form struct {
-	letter string // says it to the scripts, which have a branch for each
+	letter string // identifies the algorithm to the scripts
 	starts bool   // the counter's name ends in the start of its window
 }
 
@@ -210,13 +206,13 @@ var forms = [...]form{
 
 var _ [limiter.Algorithms]form = forms // each algorithm has one
 
-// appendCounts appends the numbers of an algorithm that counts.
+// appendCounts appends the hits and the limit of an algorithm that counts.
 func (c *Call) appendCounts(hits uint64, limit uint32) {
 	c.args = append(c.args, c.number(int64(min(hits, maxHits))), c.number(int64(limit)))
 }
 
-// appendBucket appends the numbers of a bucket: whether it has sixteenths, what the hits cost, the
-// level that they may leave, the level that debt ends at, or from which on hits wait, and the highest that there is.
+// appendBucket appends the arguments of a bucket: whether it has sixteenths, the cost of the hits, the highest level that they
+// may reach, the level at which debt ends or from which on hits are delayed, and the highest level.
 func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	p, k := from.Policy, from.Policy.Bucket()
 	leaky := p.Algorithm == limiter.LeakyBucket
@@ -250,7 +246,7 @@ func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Durat
 	c.appendTicks(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
 }
 
-// EncodeCancel makes c what gives back the turn of charge i, which waits.
+// EncodeCancel encodes the undoing of charge i, which is delayed.
 func (c *Call) EncodeCancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 	k, turn := b.Charges[i].Policy.Bucket(), b.Stored().Turn(now, i)
 	c.Reset()
@@ -264,7 +260,7 @@ func (c *Call) EncodeCancel(now limiter.Time, b *limiter.Batch, i int, name []by
 	c.appendTicks(int64(k.Most), k.Fine) //nolint:gosec // below 2^62
 }
 
-// appendTicks appends seconds and nanoseconds of ticks, of 1/16 ns each if fine is set.
+// appendTicks appends ticks, of 1/16 ns each if fine is set, as seconds and nanoseconds.
 func (c *Call) appendTicks(ticks int64, fine bool) {
 	if ticks < 0 {
 		c.args = append(c.args, "-1", "0")
@@ -273,7 +269,7 @@ func (c *Call) appendTicks(ticks int64, fine bool) {
 	c.appendAmount(amountOf(uint64(ticks), fine && ticks != alwaysRoom))
 }
 
-// appendAmount appends the seconds and nanoseconds of a.
+// appendAmount appends a as seconds and nanoseconds.
 func (c *Call) appendAmount(a amount) {
 	c.args = append(c.args, c.number(a.seconds))
 	start := len(c.buf)
@@ -286,16 +282,16 @@ var sixteenths = [16]string{
 	".5", ".5625", ".625", ".6875", ".75", ".8125", ".875", ".9375",
 }
 
-// Name returns the name of the counter of charge i, with the start of a fixed window. It is true until c is reset.
+// Name returns the name of the counter of charge i, with the start of a fixed window. It is valid until c is reset.
 func (c *Call) Name(i int) string { return c.Keys[c.charges[i].key] }
 
-// NameWithoutStart returns the name of the counter of charge i without the start of a fixed window, in memory of its own.
+// NameWithoutStart returns a copy of the name of the counter of charge i, without the start of a fixed window.
 func (c *Call) NameWithoutStart(i int) []byte { return []byte(c.Name(i)[:c.charges[i].nameLen]) }
 
-// Size is how many charges c has, without set-offs.
+// Size returns the number of charges, without set-offs.
 func (c *Call) Size() int { return len(c.charges) - c.setOffs }
 
-// SetReset has the only charge make its counter as new.
+// SetReset changes the only charge to a reset of its counter.
 func (c *Call) SetReset() {
 	switch act := &c.args[c.charges[0].keyArg+1]; {
 	case *act == "h":
@@ -307,7 +303,7 @@ func (c *Call) SetReset() {
 	}
 }
 
-// keyIndex returns the place of a counter in c.keys, and whether it was not there yet.
+// keyIndex returns the index of a counter in c.Keys. It adds the counter if it is new, and reports that as first.
 func (c *Call) keyIndex(name string) (place int, first bool) {
 	if place = slices.Index(c.Keys, name); place >= 0 {
 		return place, false
@@ -316,7 +312,7 @@ func (c *Call) keyIndex(name string) (place int, first bool) {
 	return len(c.Keys) - 1, true
 }
 
-// number returns n as text.
+// number returns n in decimal.
 func (c *Call) number(n int64) string {
 	if n >= 0 && n < 10 {
 		return "0123456789"[n : n+1]
@@ -333,11 +329,11 @@ func (c *Call) text(b []byte) string {
 	return c.tail(start)
 }
 
-// tail returns what was appended to c.buf. It stays true if c.buf moves, until c is reset.
+// tail returns c.buf[start:] as a string, which is valid until c is reset, even if c.buf is reallocated.
 func (c *Call) tail(start int) string {
 	b := c.buf[start:]
 	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // b is not written again before
 }
 
-// IsFixed reports whether the name of p's counters has a window's start behind it.
+// IsFixed reports whether the names of p's counters end in the start of a window.
 func IsFixed(p *limiter.Policy) bool { return forms[p.Algorithm].starts }

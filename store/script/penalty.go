@@ -7,10 +7,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A penalty beside a counter has the counter's name, without the start of a fixed window, and a y: it goes on when the
-// window is over. Its value is its step and when it is forgotten, in milliseconds since 1970.
+// The key of a penalty is the counter's name, without the start of a fixed window, and a y: it outlives the window. Its value
+// is its step and when it is forgotten, in milliseconds since 1970.
 
-// appendPenalty appends the numbers of a charge that penalises: the key, the window, how many steps, and the steps.
+// appendPenalty appends the arguments of a charge with a penalty: the key, the window, the number of steps, and the steps.
 func (c *Call) appendPenalty(at *charge, p *limiter.Policy, name []byte) {
 	start := len(c.buf)
 	c.buf = append(append(c.buf, name...), 'y')
@@ -23,7 +23,7 @@ func (c *Call) appendPenalty(at *charge, p *limiter.Policy, name []byte) {
 	}
 }
 
-// readPenalty reads what is remembered beside a counter.
+// readPenalty reads the penalty of a counter.
 func (r *reply) readPenalty(s *limiter.State) {
 	level, forgotten := r.next(), r.next()
 	if level > 0 && forgotten > 0 {

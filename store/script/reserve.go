@@ -6,13 +6,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// What is reserved beside a counter has the counter's name, without the start of a fixed window, and an h: it counts in each
-// window.
+// The key of a counter's reservations is its name, without the start of a fixed window, and an h: they count in each window.
 
-// appendReserve appends the numbers of a charge that reserves, or that brings a lease back: the key of what is held, how many
-// reservations there may be, for how long each, whether one without a cost is charged, the lease that is brought back,
-// what a new one is made of, what a hit of a bucket costs, the hits, and for how long a reservation is held
-// at most under any rule.
+// appendReserve appends the arguments of a charge that reserves, or that returns a lease: the key of the reservations, their
+// maximum number, their duration, whether one without a cost is charged, the returned lease, the nonce and the seal of a new
+// one, the cost of a hit of a bucket, the hits, and the longest duration of a reservation under any rule.
 func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 	start := len(c.buf)
 	c.buf = append(append(c.buf, name...), 'h') // LeaseName
@@ -36,7 +34,7 @@ func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 	c.args = append(c.args, c.number(int64(min(from.Hits, maxHits))), c.number(int64((p.Reserve.Longest()+time.Second-1)/time.Second)))
 }
 
-// readReserved reads what is held beside a counter, and what a charge did there.
+// readReserved reads the reservations of a counter, and what a charge changed there.
 func (r *reply) readReserved(s *limiter.State) {
 	s.Held, s.Reserved = uint64(max(r.next(), 0)), uint64(max(r.next(), 0))
 	s.Lease, s.Settled = r.readLease(), uint64(max(r.next(), 0))

@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 )
 
-// A script is known to servers that have seen it by a hash.
+// A script is a Lua script. Servers that have run it know it by its hash.
 type script struct{ text, sha string }
 
 var (
@@ -21,10 +21,9 @@ var (
 	//go:embed sync.lua
 	syncText string
 
-	// DecideScript decides a batch of charges in the store. See [call] and [reply] for what it takes
-	// and gives.
+	// DecideScript decides a batch of charges. [Call] has its arguments, and [reply] reads its reply.
 	DecideScript = newScript(countersText + algorithmsText + companionsText + decideText)
-	// SyncScript charges what is owed.
+	// SyncScript charges unsynced hits.
 	SyncScript = newScript(countersText + syncText)
 )
 

@@ -10,36 +10,36 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// A Debt is what one counter of the store is owed.
+// An Unsynced is hits and leases of one counter that were admitted without the store, and that the store is to be charged with.
 type Unsynced struct {
 	Name      string // with the start of a fixed window
 	Slot      uint16
-	Charge    limiter.Charge // whose counter it is; without a policy, which may change
+	Charge    limiter.Charge // identifies the counter; without a policy, which may change
 	Partition *limiter.Partition
 	Policy    limiter.Policy
-	Exceeded  func(hits uint64) // told of those beyond the limit; nil if nobody wants to know
+	Exceeded  func(hits uint64) // called with the number of hits beyond the limit; may be nil
 
 	at             limiter.Time // of the newest hit, by the store's clock
-	Hits, Admitted uint64       // charged, and those of them that were let pass
-	cost, tat      amount       // of a bucket: of all its hits, and the TAT that they led to here
+	Hits, Admitted uint64       // charged hits, and those of them that were admitted
+	cost, tat      amount       // of a bucket: the cost of all hits, and the TAT that they led to here
 	Runs           []hitRun     // of a sliding window or a log
-	acquired       []heldLease  // of a concurrency limit: places that were taken without the store
-	released       []heldLease  // and leases that were given back
-	reserved       bool         // taken and given are of what is reserved beside a counter
+	acquired       []heldLease  // leases of a concurrency limit that were granted without the store
+	released       []heldLease  // leases that were released
+	reserved       bool         // acquired and released are reservations of the counter
 }
 
-// A stretch is hits of one sub-window, or hits of a log that count from the last of them on.
+// A hitRun is hits of one sub-window; or hits of a log, which count from the last of them on.
 type hitRun struct {
 	first, last int64 // numbers of sub-windows, or nanoseconds since 1970
 	hits        uint64
 }
 
-// LogRuns bounds the runs of a log: one is no longer than that part of the window.
+// LogRuns bounds the number of runs of a log: a run is not longer than this part of the window.
 const LogRuns = 32
 
-// Set makes d what charge i of b owes, which was decided at the time now of the store's clock: in a table, or else admitted
-// blindly. It reports false if that is nothing. It keeps the memory of d. What is given back is owed of leases alone, which
-// must be the counter's.
+// Set sets d to the hits or the lease of charge i of b, which was decided at the time now of the store's clock: in a table, or
+// by admitting everything. It reports false if there is nothing to sync. It reuses the memory of d. Refunds are not synced,
+// except for released leases, which must be the counter's.
 func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool {
 	c, decided := &b.Charges[i], &b.Decisions[i]
 	hits := b.Stored().Hits(i)
@@ -53,9 +53,9 @@ func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) 
 		Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now, Hits: hits,
 		Runs: d.Runs[:0], acquired: d.acquired[:0], released: d.released[:0],
 	}
-	d.Policy.Penalty = nil // which begins without the store is known here alone
+	d.Policy.Penalty = nil // penalties are not synced
 
-	if d.Policy.Reserve = nil; usesLease(c) { // what is reserved is owed by itself
+	if d.Policy.Reserve = nil; usesLease(c) { // reservations have an entry of their own
 		return d.setLease(now, b, i)
 	}
 	if !decided.Over {
@@ -74,12 +74,12 @@ func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) 
 		d.addRun(hitRun{n, n, hits})
 	case limiter.SlidingLog:
 		d.addRun(hitRun{int64(now), int64(now), hits})
-	case limiter.FixedWindow, limiter.Concurrency: // needs nothing beside
+	case limiter.FixedWindow, limiter.Concurrency: // nothing to add
 	}
 	return true
 }
 
-// ExpiresAt returns when d ceases to matter: its window is over, its bucket drained, or its leases have ended by themselves.
+// ExpiresAt returns when d ceases to matter: its window is over, its bucket drained, or its leases have expired.
 func (d *Unsynced) ExpiresAt() limiter.Time {
 	p := &d.Policy
 	switch p.Algorithm {
@@ -104,10 +104,10 @@ func (d *Unsynced) ExpiresAt() limiter.Time {
 	return d.at + limiter.Time(p.Window)
 }
 
-// At returns when the newest hit of d was made, by the store's clock.
+// At returns the time of the newest hit of d, by the store's clock.
 func (d *Unsynced) At() limiter.Time { return d.at }
 
-// Add adds what other, of the same counter, owes. It returns how many hits d has no room for.
+// Add adds other, of the same counter. It returns the number of hits for which d has no room.
 func (d *Unsynced) Add(other *Unsynced) (forgotten uint64) {
 	d.Policy, d.Partition = other.Policy, other.Partition // rules may have been edited
 	d.Hits, d.Admitted = min(d.Hits+other.Hits, maxHits), min(d.Admitted+other.Admitted, maxHits)
@@ -133,8 +133,7 @@ func (d *Unsynced) Clone() *Unsynced {
 	return &own
 }
 
-// addRun adds hits to d's runs. Those that are late count with the newest, and those that have ceased to count
-// are dropped.
+// addRun adds hits to d's runs. Late hits count with the newest ones, and expired ones are dropped.
 func (d *Unsynced) addRun(s hitRun) {
 	near, window := int64(d.Policy.Window)/LogRuns, int64(d.Policy.Window)
 	if d.Policy.Algorithm == limiter.SlidingWindow {
@@ -151,7 +150,7 @@ func (d *Unsynced) addRun(s hitRun) {
 	}
 }
 
-// Subtract subtracts hits that were given back.
+// Subtract subtracts refunded hits.
 func (d *Unsynced) Subtract(hits uint64) {
 	hits = min(hits, d.Hits)
 	d.Hits -= hits
@@ -172,8 +171,8 @@ func (d *Unsynced) Cost() time.Duration {
 	return CostOf(&d.Policy, d.Hits) + time.Duration(d.LeaseCount())*costOfLease
 }
 
-// beyondLimit returns by how many hits d left a counter that counts further beyond its limit, in a state, if it counts
-// those that were let pass alone.
+// beyondLimit returns by how many hits d moved a counter, now in state s, further beyond its limit. It is for counters whose
+// denied hits do not count.
 func (d *Unsynced) beyondLimit(s *limiter.State) uint64 {
 	used := s.Hits
 	for _, n := range s.Counts {
@@ -183,8 +182,8 @@ func (d *Unsynced) beyondLimit(s *limiter.State) uint64 {
 	return used + d.Admitted - min(used+d.Admitted, max(used, d.Policy.Capacity()))
 }
 
-// readExcess reads how far a bucket would be beyond full without a highest level, less how far it was
-// before, and returns that in hits.
+// readExcess reads the TAT of a bucket before, and the new one without the cap of the highest level. It returns by how many hits
+// the bucket moved further beyond full.
 func (r *reply) readExcess(k limiter.Bucket) uint64 {
 	full := instant(r.Now, 0).plus(amountOf(k.Full, k.Fine))
 	before := amount{r.next(), r.next()}.minus(full)
@@ -192,10 +191,10 @@ func (r *reply) readExcess(k limiter.Bucket) uint64 {
 	if k.Step == 0 {
 		return 0
 	}
-	return uint64(min(max(math.Ceil(beyond.float()/step.float()-1e-9), 0), maxHits)) // the server may lie
+	return uint64(min(max(math.Ceil(beyond.float()/step.float()-1e-9), 0), maxHits)) // the server may send any number
 }
 
-// AppendUnsynced appends d in the words of sync.lua. It reports false if d's window is over.
+// AppendUnsynced appends d as arguments of sync.lua. It reports false if d's window is over.
 func (c *Call) AppendUnsynced(now limiter.Time, d *Unsynced, jitter time.Duration) bool {
 	p := &d.Policy
 	at := charge{algorithm: p.Algorithm, first: true, keyArg: len(c.args) + 1}
@@ -235,7 +234,7 @@ func (c *Call) AppendUnsynced(now limiter.Time, d *Unsynced, jitter time.Duratio
 	return true
 }
 
-// newestRuns returns the newest of a log's hits, so many at most.
+// newestRuns returns the newest of a log's hits, at most the given number.
 func (d *Unsynced) newestRuns(most uint64) []hitRun {
 	n := len(d.Runs)
 	for n > 0 && most > 0 {
@@ -246,8 +245,8 @@ func (d *Unsynced) newestRuns(most uint64) []hitRun {
 	return d.Runs[n:]
 }
 
-// ReadSynced reads what sync.lua says of charge i, which is d: the counter's state, and by how many hits it is further beyond
-// its limit; or why it could not be charged. What is wrong with the reply is in r.reply.err.
+// ReadSynced reads the reply of sync.lua for charge i, which is d: the counter's state, and by how many hits it moved further
+// beyond its limit; or the error because of which it was not charged. An error of the reply itself is in r.Reply.Err.
 func (r *Run) ReadSynced(i int, d *Unsynced, s *limiter.State) (why *redis.Error, excess uint64) {
 	c := r.calls[0]
 	if r.Reply.nextIs(resp.Bulk) {

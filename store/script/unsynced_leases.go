@@ -7,29 +7,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A hold is a place, or a reservation, that a replica gave while it was without the store.
+// A heldLease is a slot or a reservation that a replica granted without the store, or a released lease.
 type heldLease struct {
 	lease uint64
-	hits  uint64 // 1 of a place
+	hits  uint64 // 1 for a slot
 	end   int64  // when it is free by itself at the latest, in milliseconds since 1970
-	sent  bool   // the store may have been told of it
+	sent  bool   // the store may know it
 }
 
-// mostLeases is how many leases a counter is owed at most of either kind, and pieceOfLeases how many in one run.
+// maxLeases is the maximum number of acquired, and of released, leases of a counter, and maxLeasesPerRun that in one run.
 const (
 	maxLeases       = limiter.MaxLog
 	maxLeasesPerRun = 100
 )
 
-// usesLease reports whether a charge takes something under a lease, or brings one back.
+// usesLease reports whether a charge acquires or returns a lease.
 func usesLease(c *limiter.Charge) bool {
 	return c.Policy.Algorithm == limiter.Concurrency || c.Policy.Reserve != nil && (c.Reserve || c.Refund)
 }
 
-// LeaseCount is how many leases d has.
+// LeaseCount returns the number of leases of d.
 func (d *Unsynced) LeaseCount() int { return len(d.acquired) + len(d.released) }
 
-// Released reports whether d has a lease that was given back.
+// Released reports whether d has a lease as released.
 func (d *Unsynced) Released(lease uint64) bool {
 	return slices.ContainsFunc(d.released, func(h heldLease) bool { return h.lease == lease })
 }
@@ -42,8 +42,7 @@ func (d *Unsynced) HitsUnder(lease uint64) uint64 {
 	return 0
 }
 
-// setLease makes d what charge i of b took at the time now, or the lease that it gave back. It reports false if that
-// is nothing.
+// setLease sets d to the lease that charge i of b acquired at the time now, or returned. It reports false if there is none.
 func (d *Unsynced) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 	c := &b.Charges[i]
 	if c.Policy.Reserve != nil {
@@ -59,12 +58,12 @@ func (d *Unsynced) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 	return lease > 0
 }
 
-// leaseExpiry returns when a lease of the time now is free by itself.
+// leaseExpiry returns when a lease that is granted at the time now expires.
 func (d *Unsynced) leaseExpiry(now limiter.Time) int64 {
 	return int64((now + limiter.Time(d.Policy.Window) + limiter.Time(time.Millisecond) - 1) / limiter.Time(time.Millisecond))
 }
 
-// recomputeHits makes the hits of d those of its leases.
+// recomputeHits sets the hits of d to those of its leases.
 func (d *Unsynced) recomputeHits() {
 	d.Hits = 0
 	for _, h := range d.acquired {
@@ -73,11 +72,11 @@ func (d *Unsynced) recomputeHits() {
 	d.Admitted = d.Hits
 }
 
-// addLeases adds those of other. What was taken and is given back is owed no more, unless the store may have been told of it.
-// It returns the hits of those that it has no room for.
+// addLeases adds the leases of other. A released lease cancels its acquisition, unless the store may know that. addLeases
+// returns the hits of the leases for which there is no room.
 func (d *Unsynced) addLeases(other *Unsynced) (forgotten uint64) {
 	for _, h := range other.acquired {
-		if !d.Released(h.lease) { // else other was on its way to the store, which may hold it
+		if !d.Released(h.lease) { // otherwise other was in flight, and the store may hold it
 			d.acquired = append(d.acquired, h)
 		}
 	}
@@ -100,27 +99,27 @@ func (d *Unsynced) addLeases(other *Unsynced) (forgotten uint64) {
 	return forgotten
 }
 
-// isExpired returns what reports whether a hold is free by itself at the time now.
+// isExpired returns a function that reports whether a lease has expired at the time now.
 func isExpired(now limiter.Time) func(h heldLease) bool {
 	return func(h heldLease) bool { return h.end <= int64(now)/int64(time.Millisecond) }
 }
 
-// newestLeases returns the mostLeases newest of all.
+// newestLeases returns the maxLeases newest of all.
 func newestLeases(all []heldLease) []heldLease { return all[max(0, len(all)-maxLeases):] }
 
-// dropEnded drops what was taken and is free by itself at the time now.
+// dropEnded drops acquired leases that have expired at the time now.
 func (d *Unsynced) dropEnded(now limiter.Time) {
 	d.acquired = slices.DeleteFunc(d.acquired, isExpired(now))
 	d.recomputeHits()
 }
 
-// DropEnded drops the leases of d that have ended by themselves, also those that were given back.
+// DropEnded drops all leases that have expired, also released ones.
 func (d *Unsynced) DropEnded(now limiter.Time) {
 	d.released = slices.DeleteFunc(d.released, isExpired(now))
 	d.dropEnded(now)
 }
 
-// lastLeaseExpiry returns when the last lease of d has ended by itself.
+// lastLeaseExpiry returns when the last lease of d has expired.
 func (d *Unsynced) lastLeaseExpiry() limiter.Time {
 	end := int64(0)
 	for _, all := range [...][]heldLease{d.acquired, d.released} {
@@ -131,7 +130,7 @@ func (d *Unsynced) lastLeaseExpiry() limiter.Time {
 	return limiter.Time(end) * limiter.Time(time.Millisecond)
 }
 
-// Split returns d in as many debts as it takes runs.
+// Split divides d into pieces of at most maxLeasesPerRun leases.
 func (d *Unsynced) Split() (all []*Unsynced) {
 	for d.LeaseCount() > maxLeasesPerRun {
 		piece := *d
@@ -145,18 +144,18 @@ func (d *Unsynced) Split() (all []*Unsynced) {
 	return append(all, d)
 }
 
-// HasAcquired reports whether d is something that was taken under a lease without the store.
+// HasAcquired reports whether d has leases that were granted without the store.
 func (d *Unsynced) HasAcquired() bool { return len(d.acquired) > 0 }
 
-// MarkSent notes that the store may have been told of what d has taken.
+// MarkSent records that the store may know the acquired leases.
 func (d *Unsynced) MarkSent() {
 	for i := range d.acquired {
 		d.acquired[i].sent = true
 	}
 }
 
-// SetRelease makes d, which gives something back, give back the lease under which the store holds something for charge i of c,
-// or, if it has not replied, may hold it. It reports whether there is one.
+// SetRelease sets the only released lease of d to the one that the store holds for charge i of c, or may hold if it has not
+// replied. It reports whether there is one.
 func (d *Unsynced) SetRelease(c *Call, i int, replied bool) bool {
 	back := &d.released[0]
 	if back.lease = c.charges[i].lease; replied {
@@ -165,8 +164,8 @@ func (d *Unsynced) SetRelease(c *Call, i int, replied bool) bool {
 	return back.lease > 0
 }
 
-// appendUnsyncedLeases appends the leases of d: for how long they hold, how many were taken and how many given back, the taken ones
-// with when they end and, of reservations, their hits, and the others.
+// appendUnsyncedLeases appends the leases of d: their duration, the number of acquired and of released ones, the acquired ones
+// with their expiry and, for reservations, their hits, and the released ones.
 func (c *Call) appendUnsyncedLeases(d *Unsynced) {
 	letter := forms[limiter.Concurrency].letter
 	if d.reserved {

@@ -9,27 +9,26 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// Sentinels tell of a failover as it goes on. Only the one that leads it tells of the replica that it
-// has chosen; the others hear of it when all is over. Whatever one says has all be asked at once.
+// Sentinels publish the progress of a failover. Only the one that leads it publishes the chosen replica; the others learn of it at
+// the end. Any message makes the Watch query all of them at once.
 
-// The channels that Sentinels tell of a failover on: that it is over, and of the replica that was chosen or has taken over.
-// The channels that Sentinels tell of a failover on: that it is over, and of the replica that was chosen or has taken over.
+// The channels for the end of a failover, and for the replica that was chosen or has been promoted.
 const (
 	Switched  = "+switch-master"
 	Choosing  = "+failover-state-send-slaveof-noone"
 	Promoting = "+promoted-slave"
 
-	// A replica that was told of is looked at for so long. What makes it a primary takes some milliseconds.
+	// candidateFor is how long a replica that was named is checked. A promotion takes some milliseconds.
 	candidateFor = 5 * time.Second
-	// maxMessages is how many messages of one Sentinel are read in a second. A failover has three.
+	// maxMessages is the maximum number of messages of one Sentinel in a second. A failover has three.
 	maxMessages = 64
-	// reconnectAfter is how long after a connection the next is made.
+	// reconnectAfter is the minimum time between two connections to a Sentinel.
 	reconnectAfter = time.Second
-	// pingInterval is how often a Sentinel is asked whether it is still there.
+	// pingInterval is how often a Sentinel is pinged.
 	pingInterval = 10 * time.Second
 )
 
-// listen hears what a Sentinel tells until ctx ends.
+// listen subscribes to a Sentinel, again after each error, until ctx ends.
 func (s *Watch) listen(ctx context.Context, one *sentinel) {
 	rest := time.NewTimer(0)
 	defer rest.Stop()
@@ -46,7 +45,7 @@ func (s *Watch) listen(ctx context.Context, one *sentinel) {
 				return
 			}
 			kind := redis.KindOf(err)
-			if kind == redis.Refused { // asking each second does without
+			if kind == redis.Refused { // the periodic query works without subscribing
 				rest.Reset(time.Minute)
 			}
 			s.options.Failed(kind)
@@ -54,20 +53,20 @@ func (s *Watch) listen(ctx context.Context, one *sentinel) {
 	}
 }
 
-// subscribe hears what a Sentinel tells until the connection or ctx ends.
+// subscribe reads messages of a Sentinel until the connection or ctx ends.
 func (s *Watch) subscribe(ctx context.Context, server *redis.Server) error {
 	c, err := redis.Dial(ctx, server, s.options.Timeout)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	heard, since := 0, clock()
+	messages, since := 0, clock()
 	c.Listen(func(r *resp.Reply) error {
-		if heard++; heard > maxMessages {
+		if messages++; messages > maxMessages {
 			if clock().Sub(since) < time.Second {
 				return redis.BadReply("sentinel %s: more than %d messages in a second", c.Address, maxMessages)
 			}
-			heard, since = 0, clock()
+			messages, since = 0, clock()
 		}
 		s.HandleMessage(c.Address, r)
 		return nil
@@ -77,7 +76,7 @@ func (s *Watch) subscribe(ctx context.Context, server *redis.Server) error {
 		if err != nil {
 			return err
 		}
-		s.HandleMessage(c.Address, r) // if one came in its place
+		s.HandleMessage(c.Address, r) // a message may have come first
 	}
 	tick := time.NewTicker(pingInterval)
 	defer tick.Stop()
@@ -95,8 +94,8 @@ func (s *Watch) subscribe(ctx context.Context, server *redis.Server) error {
 	}
 }
 
-// HandleMessage is what a Sentinel at an address tells: kind, channel and fields. Those of a replica are
-// `slave name host port @ master host port`.
+// HandleMessage handles a message of the Sentinel at an address: kind, channel and fields. The fields of a replica are `slave
+// name host port @ master host port`.
 func (s *Watch) HandleMessage(asked string, r *resp.Reply) {
 	if r.Kind(0) != resp.Array || r.Len() != 4 || r.Text(1) != "message" {
 		return
@@ -116,15 +115,15 @@ func (s *Watch) HandleMessage(asked string, r *resp.Reply) {
 		return
 	}
 	s.mu.Lock()
-	if s.Candidate == "" { // one after another, so that none who lies is in the way of others for long
+	if s.Candidate == "" { // one at a time, so that a malicious Sentinel does not block the others for long
 		s.Candidate, s.CandidateUntil = address, clock().Add(candidateFor)
 	}
 	s.mu.Unlock()
 	s.options.Refresh()
 }
 
-// CheckPromotion finds out whether the replica that was told of has become the primary, though most still say
-// that this is at an address, and whether one that has is it still.
+// CheckPromotion checks whether the candidate has become the primary, though most Sentinels still name the given address, and
+// whether a promoted replica is still the primary.
 func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	s.mu.Lock()
 	next, until, promoted := s.Candidate, s.CandidateUntil, s.promoted
@@ -154,12 +153,12 @@ func (s *Watch) CheckPromotion(ctx context.Context, address string) error {
 	case !ours || err != nil || !clock().Before(until):
 		s.Candidate = ""
 	default:
-		s.options.Refresh() // again, after a rest
+		s.options.Refresh() // check again soon
 	}
 	return err
 }
 
-// isPrimary asks the server at address whether it is one.
+// isPrimary reports whether the server at an address says that it is a primary.
 func (s *Watch) isPrimary(ctx context.Context, address string) (bool, error) {
 	c, err := redis.Dial(ctx, s.options.Server.At(address), s.options.Timeout)
 	if err != nil {
