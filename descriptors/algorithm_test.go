@@ -190,14 +190,14 @@ func TestTextsOfAlgorithms(t *testing.T) {
 	}
 	want := []string{
 		"60/minute",
-		"60/minute, sliding_window of 1 sub-window",
-		"60/minute, sliding_log",
-		"60/2minute, token_bucket, burst 60",
-		"60/minute, leaky_bucket, slack 0",
-		"60/minute, leaky_bucket, slack 10, holds replies up to 1.5s, 100 at most",
-		"60 at once, each for 2 minutes at most",
-		"60/minute, reserves 20, free if not settled in 1m0s",
-		"60/minute, token_bucket, burst 60, reserves what 9 of 10 cost, 20 at first, charged if not settled in 5m0s",
+		"60/minute, algorithm: sliding_window, sub_windows: 1",
+		"60/minute, algorithm: sliding_log, count_refused: true",
+		"60/2minute, algorithm: token_bucket, burst: 60",
+		"60/minute, algorithm: leaky_bucket, slack: 0, max_wait: 0s, max_waiting: 100",
+		"60/minute, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100",
+		"60 at once, each for at most 2 minutes, algorithm: concurrency",
+		"60/minute, reserve: { amount: 20, ttl: 1m0s, unsettled: release }",
+		"60/minute, algorithm: token_bucket, burst: 60, reserve: { p90: true, first: 20, ttl: 5m0s, unsettled: keep }",
 		"60/minute, penalty: [1m30s, 2m, 36h]",
 		"unlimited",
 	}
@@ -205,18 +205,18 @@ func TestTextsOfAlgorithms(t *testing.T) {
 		t.Errorf("String (-want +got):\n%s", diff)
 	}
 	for entries, want := range map[string]string{
-		"fixed=1":  "limit: 60/minute, fixed_window, denied hits count, at ",
-		"log=1":    "limit: 60/minute, sliding_log, denied hits count, at ",
-		"places=1": "limit: 60 at once, each for 2 minutes at most, name \"streams\", at ",
-		"tokens=1": "limit: 60/minute, fixed_window, reserves 20, free if not settled in 1m0s, denied hits count, name \"tokens\", at ",
-		"held=1":   "limit: 60/minute, leaky_bucket, slack 10, holds replies up to 1.5s, 100 at most, at ",
+		"fixed=1":  "limit: 60/minute, algorithm: fixed_window, count_refused: true, at ",
+		"log=1":    "limit: 60/minute, algorithm: sliding_log, count_refused: true, at ",
+		"places=1": "limit: 60 at once, each for at most 2 minutes, algorithm: concurrency, name: \"streams\", at ",
+		"tokens=1": "limit: 60/minute, algorithm: fixed_window, count_refused: true, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, name: \"tokens\", at ",
+		"held=1":   "limit: 60/minute, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, at ",
 	} {
 		if got := s.Explain("d", parseEntries(entries)).String(); !strings.Contains(got, want) {
 			t.Errorf("Explain(%s) = %s, want %q in it", entries, got, want)
 		}
 	}
 	p := plan(s, Global{}, desc("token", "").limit(6, 2, 0))
-	if got, want := p.Limits[0].String(), "6/minute, token_bucket, burst 6"; got != want {
+	if got, want := p.Limits[0].String(), "6/minute, algorithm: token_bucket, burst: 6"; got != want {
 		t.Errorf("String of an override = %q, want %q", got, want)
 	}
 }
@@ -224,7 +224,7 @@ func TestTextsOfAlgorithms(t *testing.T) {
 func TestDumpOfAlgorithms(t *testing.T) {
 	const want = `d.fixed: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, max_counters: 1000
 d.ring: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: sliding_window, sub_windows: 1, max_counters: 1000
-d.log: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, count_refused: true, algorithm: sliding_log, max_counters: 1000
+d.log: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: sliding_log, count_refused: true, max_counters: 1000
 d.token: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: token_bucket, burst: 60, max_counters: 1000
 d.leaky: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 0, max_wait: 0s, max_waiting: 100, max_counters: 1000
 d.held: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, max_counters: 1000

@@ -132,7 +132,7 @@ func TestNamesOfCalendars(t *testing.T) {
 // What people and files read of a calendar.
 func TestTextsOfCalendars(t *testing.T) {
 	s := load(t, Options{}, calendarRules)
-	if got, want := s.Limits[0].String(), "5/month, by the calendar of Europe/Berlin, from day 15 on"; got != want {
+	if got, want := s.Limits[0].String(), "5/month, calendar: true, timezone: Europe/Berlin, anchor_day: 15"; got != want {
 		t.Errorf("String() = %q, want %q", got, want)
 	}
 	if got, want := dump(s.Limits[0]), ", calendar: true, timezone: Europe/Berlin, anchor_day: 15\n"; !strings.HasSuffix(got, want) {

@@ -37,8 +37,8 @@ func (s *Set) Changes(before *Set) Changes {
 		case is == nil:
 			c.say(&c.Removed, "%s: domain removed, %s", name, rules.Count(was.root.limits(), "limit"))
 		default:
-			if a, b := was.words(), is.words(); a != b {
-				c.say(&c.Changed, "%s: %s -> %s", name, cmp.Or(a, "no words"), cmp.Or(b, "no words"))
+			if a, b := was.fields(), is.fields(); a != b {
+				c.say(&c.Changed, "%s: %s -> %s", name, cmp.Or(strings.TrimPrefix(a, ", "), "defaults"), cmp.Or(strings.TrimPrefix(b, ", "), "defaults"))
 			}
 			c.compare(name, &was.root, &is.root)
 		}
@@ -71,7 +71,7 @@ func (c *Changes) compare(domain string, was, is *node) {
 			if before == nil {
 				before = &node{} // nothing
 			}
-			c.rule(domain, n, before.rule.grants(), n.rule.grants())
+			c.rule(domain, n, before.rule.text(), n.rule.text())
 			c.compare(domain, before, n)
 		}
 	}
@@ -80,7 +80,7 @@ func (c *Changes) compare(domain string, was, is *node) {
 	}
 	for i := range was.below.children { // in their order
 		if n := &was.below.children[i]; old[key{n.key, n.value}] == n {
-			c.rule(domain, n, n.rule.grants(), "")
+			c.rule(domain, n, n.rule.text(), "")
 			c.compare(domain, n, &node{})
 		}
 	}
@@ -103,54 +103,23 @@ func (c *Changes) rule(domain string, n *node, was, is string) {
 // sameEnd returns the length of the last words that two texts share, which need not be said.
 func sameEnd(a, b string) (same int) {
 	for i := 1; i < min(len(a), len(b)) && a[len(a)-i] == b[len(b)-i]; i++ {
-		if end := a[len(a)-i:]; strings.HasPrefix(end, ", ") || strings.HasPrefix(end, ` "`) {
+		if strings.HasPrefix(a[len(a)-i:], ", ") {
 			same = i
 		}
 	}
 	return same
 }
 
-// grants says what a rule grants, or nothing if there is none.
-func (r *Rule) grants() string {
+// text returns the limits and fields of a rule, or nothing if r is nil.
+func (r *Rule) text() string {
 	if r == nil {
 		return ""
 	}
 	var all []string
-	for _, l := range r.Limits {
-		all = append(all, l.told())
+	for _, l := range slices.Concat(r.Limits, r.Candidates()) {
+		all = append(all, l.text(false)+l.shadowField()+l.nameField())
 	}
-	for _, l := range r.Candidates() {
-		all = append(all, l.told()+", a candidate")
-	}
-	text := strings.Join(all, " and ") + r.flags()
-	if q := r.Divided(); q != nil {
-		text += ", " + q.String()
-	}
-	return text
-}
-
-// told is String with the name, and with count_refused where that is not the default.
-func (l *Limit) told() string {
-	text := l.String()
-	if l.Name != "" {
-		text += fmt.Sprintf(" %q", l.Name)
-	}
-	if l.Policy.CountRefused != l.Rule.domain.countsRefused(l.Policy.Algorithm, len(l.Rule.Limits)) && !l.Rule.Unlimited {
-		text += fmt.Sprintf(", count_refused: %t", l.Policy.CountRefused)
-	}
-	return text
-}
-
-// words are those of the domain's root.
-func (d *domain) words() string {
-	var all []string
-	if d.allOrNothing {
-		all = append(all, "all_or_nothing")
-	}
-	if d.maxCounters > 0 {
-		all = append(all, fmt.Sprintf("max_counters: %d", d.maxCounters))
-	}
-	return strings.Join(all, ", ")
+	return strings.Join(all, " and ") + r.fields()
 }
 
 // limits is how many limits stand below n.

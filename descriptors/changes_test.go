@@ -22,8 +22,8 @@ func TestChanges(t *testing.T) {
 			[]string{"{domain: shop, descriptors: [{key: user, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 5}}]}"},
 			[]string{"{domain: shop, all_or_nothing: true, max_counters: 7, descriptors: [{key: user, rate_limit: {algorithm: token_bucket, burst: 7, name: n, unit: hour, requests_per_unit: 5}}]}"},
 			Changes{Changed: 2, First: []string{
-				"shop: no words -> all_or_nothing, max_counters: 7",
-				`shop: user 5/hour, shadow mode -> 5/hour, token_bucket, burst 7 "n"`,
+				"shop: defaults -> all_or_nothing: true, max_counters: 7",
+				`shop: user 5/hour, shadow_mode: true -> 5/hour, algorithm: token_bucket, burst: 7, name: "n"`,
 			}},
 		},
 		"rules come and go": {
@@ -31,7 +31,7 @@ func TestChanges(t *testing.T) {
 			[]string{"{domain: shop, descriptors: [{key: stays}, {key: user, value: al, descriptors: [{key: way, rate_limits: [{unit: day, requests_per_unit: 9}, {unit: hour, requests_per_unit: 2, shadow: true}]}]}]}"},
 			Changes{Added: 1, Removed: 2, First: []string{
 				"shop: user=al removed, was 5/hour",
-				"shop: user=al > way added, 9/day and 2/hour, a candidate",
+				"shop: user=al > way added, 9/day and 2/hour, shadow: true",
 				"shop: user=al > path removed, was unlimited",
 			}},
 		},
@@ -106,7 +106,7 @@ func TestChangesSayWhatIsNew(t *testing.T) {
 	}
 	for _, tt := range []struct{ was, is, want string }{
 		{"requests_per_unit: 5, name: a, count_refused: false", "requests_per_unit: 0, name: a, count_refused: false", "shop: user 5/hour -> 0/hour"},
-		{"requests_per_unit: 5, name: a", "requests_per_unit: 5, name: b", `shop: user 5/hour "a" -> 5/hour "b"`},
+		{"requests_per_unit: 5, name: a", "requests_per_unit: 5, name: b", `shop: user 5/hour, name: "a" -> 5/hour, name: "b"`},
 		{"requests_per_unit: 15, name: a", "requests_per_unit: 5, name: a", "shop: user 15/hour -> 5/hour"},
 		{"requests_per_unit: 5, algorithm: token_bucket, burst: 7", "requests_per_unit: 6, algorithm: token_bucket, burst: 7", "shop: user 5/hour -> 6/hour"},
 	} {

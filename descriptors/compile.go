@@ -161,7 +161,7 @@ func (c *compiler) warn(code rules.Code, pos rules.Pos, path, format string, arg
 
 func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	d := &domain{name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, calendarMonths: c.opt.CalendarMonths, prefix: c.hasher}
-	d.prefix.BytesAt(domainPlace, []byte(name))
+	d.prefix.AddBytesAt(domainPlace, []byte(name))
 	all := configs[0].Descriptors
 	for _, cfg := range configs[1:] {
 		all = slices.Concat(all, cfg.Descriptors)

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"hash"
 	"slices"
@@ -85,15 +84,12 @@ func (h *hasher) level(all *levelDigests) digest {
 // descriptor returns the digest of a descriptor with the words that it has from
 // defaults, given that of the level below it.
 func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
-	var metadata []byte
+	metadata := ""
 	if c.Metadata != nil {
-		var err error
-		if metadata, err = json.Marshal(c.Metadata); err != nil { // maps are sorted
-			metadata = fmt.Append(nil, c.Metadata) // infinity is no JSON; maps are sorted here too
-		}
+		metadata = metadataText(c.Metadata)
 	}
 	b := h.buf[:0]
-	for _, text := range []string{c.Key, c.Value, string(metadata)} {
+	for _, text := range []string{c.Key, c.Value, metadata} {
 		b = append(strconv.AppendQuote(b, text), ' ')
 	}
 	for _, set := range []bool{c.ShadowMode, c.QuotaMode, c.DetailedMetric, c.ValueToMetric, c.ShareThreshold, c.List} {
@@ -125,7 +121,7 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		} {
 			b = append(strconv.AppendInt(b, n, 10), ' ')
 		}
-		b = append(b, rules.CalendarWords(p.Calendar)...)
+		b = append(b, rules.CalendarFields(p.Calendar)...)
 		if l.Reserve != nil {
 			b = append(append(b, l.Reserve.String()...), ' ')
 		}

@@ -24,7 +24,7 @@ type leasing struct {
 func (c *compiler) lends(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem) {
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
-		if p := l.Policy(); l.Unlimited || !p.Leases() {
+		if p := l.Policy(); l.Unlimited || !p.UsesLeases() {
 			continue
 		}
 		r.ensureRare().leases = true

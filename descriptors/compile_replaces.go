@@ -24,6 +24,7 @@ func (c *compiler) names(d *domain, r *Rule, cfg *rules.Descriptor) {
 		}
 		if len(l.Replaces) > 0 {
 			path := func() string { return limitPath(d, r.node, cfg.List, i) }
+			r.ensureRare().replacedNames = append(r.ensureRare().replacedNames, l.Replaces...)
 			c.replacing = append(c.replacing, replacing{inForce[0], l.Replaces, path})
 		}
 		inForce = inForce[1:]

@@ -74,7 +74,7 @@ func TestDefaultsHoldWhereRulesSayNothing(t *testing.T) {
 		{"those of all", rule, without(every, path4, name5), bucket + "6"},
 		{
 			"all words", rule, `{domain: d, defaults: [{rate_limit: {algorithm: leaky_bucket, slack: 0, max_wait: 50ms, max_waiting: 7, count_refused: true, unit_multiplier: 2}}]}`,
-			plain + ", count_refused: true, unit_multiplier: 2, algorithm: leaky_bucket, slack: 0, max_wait: 50ms, max_waiting: 7",
+			plain + ", unit_multiplier: 2, algorithm: leaky_bucket, slack: 0, max_wait: 50ms, max_waiting: 7, count_refused: true",
 		},
 		{"sub_windows", rule, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window, sub_windows: 3}}]}", plain + ", algorithm: sliding_window, sub_windows: 3"},
 		{"a word alone", rule, "{domain: d, defaults: [{rate_limit: {count_refused: false}}]}", plain + ", count_refused: false"},
@@ -250,8 +250,8 @@ func TestDefaultsLeaveConfigsAlone(t *testing.T) {
 	hashes := map[string]bool{}
 	for _, tt := range []struct{ defaults, want string }{
 		{"", "100/hour"},
-		{"{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}", "100/hour, sliding_log"},
-		{"{domain: d, defaults: [{rate_limit: {algorithm: token_bucket}}]}", "100/hour, token_bucket, burst 100"},
+		{"{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}", "100/hour, algorithm: sliding_log"},
+		{"{domain: d, defaults: [{rate_limit: {algorithm: token_bucket}}]}", "100/hour, algorithm: token_bucket, burst: 100"},
 		{"domain: d", "100/hour"},
 	} {
 		opt := Options{}
@@ -293,7 +293,7 @@ func TestExplainNamesDefaults(t *testing.T) {
 		t.Fatal(ds)
 	}
 	text := set.Explain("d", []Entry{{[]byte("k"), []byte("v")}}).String()
-	if want := "limit: 3/hour, token_bucket, burst 3, at rules.yaml:4:17, words of defaults.yaml:3:3\n"; !strings.HasSuffix(text, want) {
+	if want := "limit: 3/hour, algorithm: token_bucket, burst: 3, at rules.yaml:4:17, defaults from defaults.yaml:3:3\n"; !strings.HasSuffix(text, want) {
 		t.Errorf("Explain = %q, want it to end with %q", text, want)
 	}
 }

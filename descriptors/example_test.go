@@ -71,5 +71,5 @@ func ExampleSet_Explain() {
 	//   exact     path=/search?q=1: none
 	//   wildcard  path=/search*: hit at shop.yaml:6:5
 	// rule: path=/search* at shop.yaml:6:5
-	// limit: 50/second, token_bucket, burst 50, name "search", at shop.yaml:8:17
+	// limit: 50/second, algorithm: token_bucket, burst: 50, name: "search", at shop.yaml:8:17
 }

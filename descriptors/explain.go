@@ -104,7 +104,7 @@ func (x Explanation) String() string {
 		return x.walk + "no limit: " + x.Reason + "\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%srule: %s at %s%s\n", x.walk, x.Rule.Path(), x.Rule.Pos(), x.Rule.flags())
+	fmt.Fprintf(&b, "%srule: %s at %s%s\n", x.walk, x.Rule.Path(), x.Rule.Pos(), x.Rule.fields())
 	for _, l := range x.Rule.Limits {
 		fmt.Fprintf(&b, "limit: %s\n", l.describe())
 		b.WriteString(l.describeRow(x.entries))
@@ -138,40 +138,16 @@ func (l *Limit) describeRow(entries []Entry) string {
 			text = of.numbers(true)
 		}
 		if name := rows.NameOf(hit); name != "" {
-			text += fmt.Sprintf(", name %q", name)
+			text += fmt.Sprintf(", name: %q", name)
 		}
 	}
 	return fmt.Sprintf("  row of table %s for %s: %s\n", l.Table.Name(), strings.Join(key, ", "), text)
 }
 
-func (r *Rule) flags() string {
-	flags := ""
-	if r.Shadow {
-		flags += ", shadow mode"
-	}
-	if r.Quota {
-		flags += ", quota mode"
-	}
-	if r.few().shared != nil {
-		flags += ", shared threshold"
-	}
-	return flags
-}
-
 func (l *Limit) describe() string {
-	text := "unlimited"
-	if !l.Rule.Unlimited {
-		text = l.grants(true)
-		if l.Policy.CountRefused {
-			text += ", denied hits count"
-		}
-	}
-	if l.Name != "" {
-		text += fmt.Sprintf(", name %q", l.Name)
-	}
-	text += ", at " + l.Pos.String()
+	text := l.text(true) + l.nameField() + ", at " + l.Pos.String()
 	if l.Defaults != nil {
-		text += ", words of " + l.Defaults.Pos.String()
+		text += ", defaults from " + l.Defaults.Pos.String()
 	}
 	return text
 }

@@ -36,10 +36,10 @@ entry 1: user=vip1
 entry 2: path=/api/x
   exact     path=/api/x: none
   wildcard  path=/api/*: hit at a.yaml:8:9
-rule: user=vip* > path=/api/* at a.yaml:8:9, shared threshold
-limit: 60/minute, fixed_window, at a.yaml:11:13
-limit: 1000/day, fixed_window, denied hits count, name "daily", at a.yaml:13:13
-candidate, which denies nothing: 30/minute, fixed_window, at a.yaml:12:13
+rule: user=vip* > path=/api/* at a.yaml:8:9, share_threshold: true
+limit: 60/minute, algorithm: fixed_window, at a.yaml:11:13
+limit: 1000/day, algorithm: fixed_window, count_refused: true, name: "daily", at a.yaml:13:13
+candidate, which denies nothing: 30/minute, algorithm: fixed_window, at a.yaml:12:13
 `},
 		{"shop", "user=joe", `domain "shop"
 entry 1: user=joe

@@ -51,11 +51,11 @@ var fieldExamples = map[string][2]string{
 	"table":             {"key: a, rate_limit: {LIMIT}", "key: a, rate_limit: {LIMIT, table: customers}"},
 }
 
-// TestEveryFieldIsCompiled holds that each field of the schema changes the hash of the rules, and is in [Set.Changes] and
-// [Set.Dump] unless it is listed here. It finds a field that is parsed and then dropped, or left out of one of the texts.
+// TestEveryFieldIsCompiled checks that each field of the schema changes the hash of the rules, and is in [Set.Changes] and
+// [Set.Dump] unless it is listed here. It finds fields that are parsed and then dropped, or missing in one of the texts.
 func TestEveryFieldIsCompiled(t *testing.T) {
-	notInChanges := []string{"detailed_metric", "metadata", "value_to_metric", "replaces"}
-	notInDump := []string{"detailed_metric", "metadata", "share_threshold", "value_to_metric", "name", "quota", "replaces"}
+	// envoyproxy/ratelimit has these fields, too, and does not show them.
+	notInDump := []string{"detailed_metric", "metadata", "share_threshold", "value_to_metric", "name", "replaces"}
 	registry := new(tables.Registry)
 	if _, err := registry.Add("customers", ""); err != nil {
 		t.Fatal(err)
@@ -97,10 +97,10 @@ func TestEveryFieldIsCompiled(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(notInChanges, unchanged); diff != "" {
-		t.Errorf("the log of a reload does not show these fields; see changes.go and describe.go (-expected +got):\n%s", diff)
+	if len(unchanged) > 0 {
+		t.Errorf("the log of a reload does not show a change of %q; see fields.go", unchanged)
 	}
 	if diff := cmp.Diff(notInDump, undumped); diff != "" {
-		t.Errorf("/rlconfig does not show these fields; see dump.go (-expected +got):\n%s", diff)
+		t.Errorf("/rlconfig does not show these fields; see fields.go (-expected +got):\n%s", diff)
 	}
 }

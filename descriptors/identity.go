@@ -33,15 +33,15 @@ func newIdentity(d *domain, lineage []*node, shared [][]byte) ruleIdentity {
 		if isWildcard(n.key) {
 			id.open = append(id.open, openPart{i, true})
 		} else {
-			id.literal.BytesAt(keyPlace(i), []byte(n.key))
+			id.literal.AddBytesAt(keyPlace(i), []byte(n.key))
 		}
 		switch {
 		case shared != nil && shared[i] != nil:
-			id.literal.BytesAt(valuePlace(i), shared[i])
+			id.literal.AddBytesAt(valuePlace(i), shared[i])
 		case n.value == "" || isWildcard(n.value) || isWildcard(n.key):
 			id.open = append(id.open, openPart{i, false})
 		default:
-			id.literal.BytesAt(valuePlace(i), []byte(n.value))
+			id.literal.AddBytesAt(valuePlace(i), []byte(n.value))
 		}
 	}
 	return id
@@ -54,9 +54,9 @@ func (id *ruleIdentity) of(entries []Entry) identity.Hasher {
 	for _, part := range id.open {
 		e := &entries[part.level]
 		if part.key {
-			h.BytesAt(keyPlace(part.level), e.Key)
+			h.AddBytesAt(keyPlace(part.level), e.Key)
 		} else {
-			h.BytesAt(valuePlace(part.level), e.Value)
+			h.AddBytesAt(valuePlace(part.level), e.Value)
 		}
 	}
 	return h
@@ -67,8 +67,8 @@ func (id *ruleIdentity) of(entries []Entry) identity.Hasher {
 func (d *domain) identityAsSent(entries []Entry) identity.Hasher {
 	h := d.prefix
 	for i := range entries {
-		h.BytesAt(keyPlace(i), entries[i].Key)
-		h.BytesAt(valuePlace(i), entries[i].Value)
+		h.AddBytesAt(keyPlace(i), entries[i].Key)
+		h.AddBytesAt(valuePlace(i), entries[i].Value)
 	}
 	return h
 }

@@ -64,15 +64,15 @@ func TestIdentityIsThatOfItsParts(t *testing.T) {
 			key := identity.Key{7}
 			s := load(t, Options{HashKey: key}, file)
 			h := key.Hasher()
-			h.Bytes([]byte("d"))
-			h.Word(uint64(limiter.FixedWindow)<<32 | 3600)
+			h.AddBytes([]byte("d"))
+			h.AddWord(uint64(limiter.FixedWindow)<<32 | 3600)
 			for i := 0; i < len(tc.entries); i += 2 {
 				value := tc.entries[i+1]
 				if tc.values != nil {
 					value = tc.values[i/2]
 				}
-				h.Bytes([]byte(tc.entries[i]))
-				h.Bytes([]byte(value))
+				h.AddBytes([]byte(tc.entries[i]))
+				h.AddBytes([]byte(value))
 			}
 			if got, want := id(t, s, "d", desc(tc.entries...)), h.Sum(); got != want {
 				t.Errorf("ID = %x, want %x, that of all parts", got, want)

@@ -78,7 +78,7 @@ func (s *Set) bequest() inheritance {
 		in.gave, in.learnt = map[keyPath]kept[keyPatterns]{}, map[limitName]kept[*estimate]{}
 	}
 	for _, l := range s.Limits {
-		if l.Policy.Leases() && !l.Rule.Unlimited {
+		if l.Policy.UsesLeases() && !l.Rule.Unlimited {
 			path, patterns := l.Rule.keys()
 			in.gave[path] = kept[keyPatterns]{patterns, in.sets}
 		}

@@ -16,7 +16,7 @@ const (
 
 // GivesLeases reports whether a limit holds something until a request ends.
 func (s *Set) GivesLeases() bool {
-	return slices.ContainsFunc(s.Limits, func(l *Limit) bool { return l.Policy.Leases() })
+	return slices.ContainsFunc(s.Limits, func(l *Limit) bool { return l.Policy.UsesLeases() })
 }
 
 // leaseAdvice warns of limits whose leases may be lost, or end too soon or too late, and notes what the rules alone
@@ -25,7 +25,7 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 	var first *Limit
 	giving, byName := 0, map[string]*Limit{}
 	for _, l := range s.Limits {
-		if l.Rule.Unlimited || !l.Policy.Leases() {
+		if l.Rule.Unlimited || !l.Policy.UsesLeases() {
 			continue
 		}
 		if giving++; first == nil {

@@ -96,7 +96,7 @@ func TestDefaultsThatGiveLeasesToRulesWithoutNames(t *testing.T) {
 		t.Errorf("diagnostics (-want +got):\n%s", cmp.Diff(want, lines(ds)))
 	}
 	s, ds = compileWith(t, three, "domain: shop\ndefaults:\n- {name: streams, rate_limit: {algorithm: concurrency, unit_multiplier: 2}}")
-	if len(ds) > 0 || s.Limits[2].String() != "5 at once, each for 2 hours at most" {
+	if len(ds) > 0 || s.Limits[2].String() != "5 at once, each for at most 2 hours, algorithm: concurrency" {
 		t.Errorf("diagnostics %v, want none: %v", ds, s)
 	}
 }

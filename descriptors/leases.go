@@ -35,7 +35,7 @@ func (p *Plan) findLeases(look bool) {
 			c := &p.Batch.Charges[at]
 			switch reserves := c.Policy.Reserve != nil; {
 			case m.Lease > 0: // of either sign
-				if c.Refund = true; !c.Policy.Leases() {
+				if c.Refund = true; !c.Policy.UsesLeases() {
 					c.Hits = 0
 				}
 			case ends && c.Policy.Algorithm == limiter.Concurrency: // it holds its place since before
@@ -161,7 +161,7 @@ func (m *Match) countLeaseNames(names map[string]int) {
 	}
 	for _, limits := range [...][]*Limit{r.Limits, r.Candidates()} {
 		for _, l := range limits {
-			if l.Policy.Leases() {
+			if l.Policy.UsesLeases() {
 				names[l.Name]++
 			}
 		}

@@ -448,7 +448,7 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 			ch := charges[at]
 			charged, refund, reserve := m.Hits, d.Refund, false
 			switch reserves := ch.Policy.Reserve != nil; {
-			case ends[i].brings && !ch.Policy.Leases():
+			case ends[i].brings && !ch.Policy.UsesLeases():
 				charged, refund = 0, true
 			case ends[i].brings:
 				refund = true
@@ -483,7 +483,7 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 					words = &left[i][at-m.First]
 				}
 				reserve := new(limiter.Reserve)
-				if words.Reserve.Set(reserve, &want); r.Life() != reserve.Life() || r.Reservations() != reserve.Reservations() || r.Release() != reserve.Release() {
+				if words.Reserve.Set(reserve, &want); r.Life() != reserve.Life() || r.MaxReservations() != reserve.MaxReservations() || r.ReleasesWithoutCost() != reserve.ReleasesWithoutCost() {
 					t.Fatalf("Charges[%d].Policy.Reserve = %+v, want %+v", at, r, reserve)
 				}
 			}

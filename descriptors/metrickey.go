@@ -16,9 +16,7 @@ func (r *Rule) compileMetric(lineage []*node, detailed bool) {
 		}
 		rare.runtime[i], r.RuntimeMetric = true, true
 	}
-	// In envoyproxy/ratelimit a detailed key keeps the underscore behind a key
-	// whose value is empty, unless some level shares its threshold.
-	r.keepUnderscore = detailed && shared == nil
+	r.detailedMetric = detailed
 }
 
 // MetricKeys writes the names that rules have in metrics.
@@ -51,7 +49,10 @@ func (k MetricKeys) appendTo(dst []byte, r *Rule, n *node, entries []Entry) (key
 	}
 	start := len(dst)
 	if entries != nil && r.RuntimeMetric && r.rare.runtime[level] {
-		dst = appendMetricLevel(dst, entries[level].Key, entries[level].Value, r.keepUnderscore)
+		// In envoyproxy/ratelimit a detailed key keeps the underscore behind a key
+		// whose value is empty, unless some level shares its threshold.
+		keepUnderscore := r.detailedMetric && r.rare.shared == nil
+		dst = appendMetricLevel(dst, entries[level].Key, entries[level].Value, keepUnderscore)
 	} else {
 		dst = appendMetricLevel(dst, n.key, n.value, false)
 	}

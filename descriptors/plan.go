@@ -152,7 +152,7 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 }
 
 func (p *Plan) charge(m *Match, l *Limit, h identity.Hasher, refund bool, mode limiter.Mode, group int32) {
-	h.WordAt(counterPlace, l.counter)
+	h.AddWordAt(counterPlace, l.counter)
 	p.Batch.Charges = append(p.Batch.Charges, limiter.Charge{
 		ID: h.Sum(), Policy: &l.Policy, Hits: m.Hits, Refund: refund, Mode: mode, Group: group,
 	})

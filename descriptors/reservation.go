@@ -1,9 +1,7 @@
 package descriptors
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -61,18 +59,6 @@ func (v *Reservation) Hits(p *limiter.Policy) uint64 {
 
 // Estimated reports whether that is what nine of ten have cost lately.
 func (v *Reservation) Estimated() bool { return v.estimate != nil }
-
-// String says for people what requests reserve.
-func (v *Reservation) String() string {
-	amount, after := "reserves "+strconv.FormatUint(uint64(v.words.Amount), 10), "charged"
-	if v.Estimated() {
-		amount = "reserves what 9 of 10 cost, " + strconv.FormatUint(uint64(v.words.First), 10) + " at first"
-	}
-	if v.words.Release {
-		after = "free"
-	}
-	return fmt.Sprintf("%s, %s if not settled in %v", amount, after, v.words.TTL)
-}
 
 // Settled takes note of what a request has cost, for a caller that settles it by itself: see [Plan.Learn].
 func (v *Reservation) Settled(cost uint64) { v.learn(cost) }

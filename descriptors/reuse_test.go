@@ -19,9 +19,9 @@ func planText(p *Plan) string {
 		fmt.Fprintln(&b, m, own)
 	}
 	for i, l := range p.Limits {
-		c, policy := p.Batch.Charges[i], p.Batch.Charges[i].Policy.Bare(nil)
+		c, policy := p.Batch.Charges[i], p.Batch.Charges[i].Policy.Clone(nil)
 		if r := policy.Reserve; r != nil {
-			fmt.Fprint(&b, r.Life(), r.Reservations(), r.Release(), " ")
+			fmt.Fprint(&b, r.Life(), r.MaxReservations(), r.ReleasesWithoutCost(), " ")
 		}
 		c.Policy, policy.Reserve = nil, nil
 		fmt.Fprintln(&b, c, policy, l.Name, l.Label, l.Reservation, l.Index, l.RequestsPerUnit, l.Unit, l.UnitMultiplier, l.Row, l.Candidate)

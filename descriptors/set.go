@@ -92,8 +92,8 @@ type Rule struct {
 
 	// replaceable says that some limit's name has an id.
 	replaceable bool
-	// keepUnderscore: see AppendMetricKey.
-	keepUnderscore bool
+	// detailedMetric is the field detailed_metric.
+	detailedMetric bool
 	// ratelimitName says that the counters have envoyproxy/ratelimit's names.
 	ratelimitName bool
 	// mode is that of the rule's charges unless quota mode is global.
@@ -115,8 +115,9 @@ type rareWords struct {
 	shared [][]byte
 	// candidates are the limits of the list that are not in force.
 	candidates []*Limit
-	// replaces are the ids of all names that the rule's limits replace.
-	replaces []int32
+	// replaces are the ids of all names that the rule's limits replace, and replacedNames the names.
+	replaces      []int32
+	replacedNames []string
 	// leases is true if some limit, or candidate, gives leases, or if a rule with these keys did in any set before:
 	// see [Set.Inherit].
 	leases bool

@@ -203,7 +203,7 @@ func (u *TableUse) find(snapshot *Snapshot, entries []Entry) (rows *tables.Rows,
 	}
 	h := rows.Hasher()
 	for i, level := range of.levels {
-		h.BytesAt(i, entries[level].Value)
+		h.AddBytesAt(i, entries[level].Value)
 	}
 	hit, ok = rows.Find(h.Sum())
 	return rows, hit, ok

@@ -61,14 +61,14 @@ descriptors:
 		{desc("k", "gold"), "9/2hour n row gold"},
 		{desc("k", "freegold"), "unlimited row gold"},
 		{desc("k", "al").limit(5, 3, 0), "5/hour"}, // the request's own limit holds
-		{desc("other", "", "k", "nobody"), "10/hour, token_bucket, burst 20"},
-		{desc("other", "", "k", "al"), "500/hour, token_bucket, burst 1000"}, // in proportion
-		{desc("other", "", "k", "burst"), "100/hour, token_bucket, burst 7"},
-		{desc("other", "", "k", "zero"), "0/hour, token_bucket, burst 1"},
-		{desc("other", "", "k", "day"), "7/day, token_bucket, burst 14"},
-		{desc("log", "", "k", "huge"), "4096/hour, sliding_log"}, // the greatest that it can have
-		{desc("one", "", "k", "day"), "7 at once, each for 1 day at most c"},
-		{desc("r", "", "k", "al"), "500/hour, reserves 10, charged if not settled in 1m0s r"},
+		{desc("other", "", "k", "nobody"), "10/hour, algorithm: token_bucket, burst: 20"},
+		{desc("other", "", "k", "al"), "500/hour, algorithm: token_bucket, burst: 1000"}, // in proportion
+		{desc("other", "", "k", "burst"), "100/hour, algorithm: token_bucket, burst: 7"},
+		{desc("other", "", "k", "zero"), "0/hour, algorithm: token_bucket, burst: 1"},
+		{desc("other", "", "k", "day"), "7/day, algorithm: token_bucket, burst: 14"},
+		{desc("log", "", "k", "huge"), "4096/hour, algorithm: sliding_log"}, // the greatest that it can have
+		{desc("one", "", "k", "day"), "7 at once, each for at most 1 day, algorithm: concurrency c"},
+		{desc("r", "", "k", "al"), "500/hour, reserve: { amount: 10, ttl: 1m0s, unsettled: keep } r"},
 		{desc("q", "", "k", "free"), "unlimited"},
 		{desc("list", "", "k", "nobody"), "60/minute; 1000/hour; 60/month"},
 		{desc("list", "", "k", "al"), "500/minute; 1000/hour; 500/month"},
@@ -78,7 +78,7 @@ descriptors:
 		p := plan(set, Global{}, tt.desc)
 		var got []string
 		for i, l := range p.Limits {
-			text := strings.ReplaceAll(strings.TrimSuffix(l.String(), ", table t"), ", table t", "")
+			text := strings.ReplaceAll(l.String(), ", table: t", "")
 			if text = join(text, l); p.Batch.Charges[i].Policy != &l.Policy {
 				t.Errorf("%s: the charge has another policy", text)
 			}
@@ -183,7 +183,7 @@ descriptors:
 				t.Errorf("%s, row %s, months %t: calendar %q, want %q", tc.key, tc.row, months, got, want)
 			}
 			_, row, _ := strings.Cut(fmt.Sprint(set.Explain("d", desc(tc.key, "", "k", tc.row).Entries)), "row of table")
-			if policy.Calendar != nil && !strings.Contains(row, rules.CalendarText(policy.Calendar)) {
+			if policy.Calendar != nil && !strings.Contains(row, rules.CalendarFields(policy.Calendar)) {
 				t.Errorf("%s, row %s, months %t: explain says%s", tc.key, tc.row, months, row)
 			}
 		}

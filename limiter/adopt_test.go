@@ -16,7 +16,7 @@ func TestAdopt(t *testing.T) {
 		_, _ = r.Read(data)
 		in := tape(data)
 		there, mirror := newTable(t, 256<<10), newTable(t, 256<<10)
-		mirror.Mirror()
+		mirror.SetMirror()
 		var leases []uint64
 		now := base
 		var found, want, got State
@@ -32,7 +32,7 @@ func TestAdopt(t *testing.T) {
 				hits = min(hits, 9) * uint64(p.Limit) / 10
 			}
 			refund := in.pick(5) == 1
-			if p.Leases() && len(leases) > 0 && in.pick(2) == 0 {
+			if p.UsesLeases() && len(leases) > 0 && in.pick(2) == 0 {
 				hits, refund = leases[max(0, len(leases)-1-in.pick(5))], true
 			}
 			b := &Batch{
@@ -40,23 +40,23 @@ func TestAdopt(t *testing.T) {
 				Budget:  time.Minute,
 			}
 			states := []State{found}
-			b.Stored().SetOff()
-			b.Stored().Find(there, now, states)
+			b.Stored().OffsetRefunds()
+			b.Stored().ReadStates(there, now, states)
 			decided := &Batch{Charges: b.Charges, Budget: time.Minute}
 			there.Decide(now, decided)
 			if tellLeases(decided, states); decided.Lease(0) > 0 {
 				leases = append(leases, decided.Lease(0))
 			}
-			b.Stored().Conclude(now, states)
+			b.Stored().Decide(now, states)
 			var left State
-			b.Stored().Left(now, 0, &left)
+			b.Stored().StateAfter(now, 0, &left)
 			if in.pick(3) > 0 { // it does not see all
-				b.Stored().Adopt(mirror, now, 0, &left)
+				b.Stored().MergeInto(mirror, now, 0, &left)
 				here := []State{want}
-				b.Stored().Find(there, now, here)
+				b.Stored().ReadStates(there, now, here)
 				want = here[0]
 				here = []State{got}
-				b.Stored().Find(mirror, now, here)
+				b.Stored().ReadStates(mirror, now, here)
 				got = here[0]
 				if diff := cmp.Diff(countsOf(want), countsOf(got)); diff != "" {
 					t.Fatalf("at %d, %s left %+v: the table -, who adopted +:\n%s", now, describe(b.Charges), left, diff)
@@ -69,7 +69,7 @@ func TestAdopt(t *testing.T) {
 // countsOf is plainState without the time of a window that has no hits.
 func countsOf(s State) State {
 	if s = plainState(s); s.Counts == nil {
-		s.Number = 0
+		s.SubWindow = 0
 	}
 	if s.Hits == 0 && s.Time%Time(time.Second) == 0 {
 		s.Time = 0
@@ -84,10 +84,10 @@ func TestAdoptLog(t *testing.T) {
 	mirror := newTable(t, 256<<10)
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 2}}}
 	for range 2 { // the second is denied
-		b.Stored().Conclude(now, []State{{Hits: 3, Time: now, Stamp: now}})
+		b.Stored().Decide(now, []State{{Hits: 3, Time: now, Stamp: now}})
 		var left State
-		b.Stored().Left(now, 0, &left)
-		b.Stored().Adopt(mirror, now, 0, &left)
+		b.Stored().StateAfter(now, 0, &left)
+		b.Stored().MergeInto(mirror, now, 0, &left)
 		b.Charges[0].Hits = 3
 	}
 	peek := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p}}}
@@ -103,8 +103,8 @@ func TestAdoptLate(t *testing.T) {
 	p := &Policy{Algorithm: FixedWindow, Limit: 5, Window: time.Minute}
 	mirror := newTable(t, 256<<10)
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p}}}
-	b.Stored().Adopt(mirror, end, 0, &State{Hits: 2, Time: end + Time(time.Minute)})
-	b.Stored().Adopt(mirror, end, 0, &State{Hits: 4, Time: end})
+	b.Stored().MergeInto(mirror, end, 0, &State{Hits: 2, Time: end + Time(time.Minute)})
+	b.Stored().MergeInto(mirror, end, 0, &State{Hits: 4, Time: end})
 	mirror.Decide(end, b)
 	if got := b.Decisions[0].Before; got != 2 {
 		t.Errorf("%d hits, want the 2 of the newer window", got)
@@ -123,9 +123,9 @@ func TestAdoptAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() {
 			at += Time(time.Millisecond)
 			found[0] = State{Counts: found[0].Counts[:0]}
-			b.Stored().Conclude(at, found)
-			b.Stored().Left(at, 0, &left)
-			b.Stored().Adopt(mirror, at, 0, &left)
+			b.Stored().Decide(at, found)
+			b.Stored().StateAfter(at, 0, &left)
+			b.Stored().MergeInto(mirror, at, 0, &left)
 		}); n > 0 {
 			t.Errorf("policy %d: %v allocations", i, n)
 		}

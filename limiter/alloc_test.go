@@ -77,12 +77,12 @@ func TestNoAllocations(t *testing.T) {
 				t.Errorf("new windows: %v allocations", n)
 			}
 			found := make([]State, len(tt.charges))
-			b.Stored().Find(tab, now, found)
-			b.Stored().Conclude(now, found)
-			if n := testing.AllocsPerRun(100, func() { b.Stored().Find(tab, now, found); b.Stored().Conclude(now, found) }); n != 0 {
+			b.Stored().ReadStates(tab, now, found)
+			b.Stored().Decide(now, found)
+			if n := testing.AllocsPerRun(100, func() { b.Stored().ReadStates(tab, now, found); b.Stored().Decide(now, found) }); n != 0 {
 				t.Errorf("concluded: %v allocations", n)
 			}
-			if n := testing.AllocsPerRun(100, func() { b.Stored().Left(now, 0, &found[0]); b.Stored().Turn(now, 0) }); n != 0 {
+			if n := testing.AllocsPerRun(100, func() { b.Stored().StateAfter(now, 0, &found[0]); b.Stored().BucketAfter(now, 0) }); n != 0 {
 				t.Errorf("told: %v allocations", n)
 			}
 		})

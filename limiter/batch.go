@@ -66,8 +66,8 @@ type Decision struct {
 	// Penalty is the step of the penalty, from 1, that the charge is under or has begun; 0 for none. RetryAfter and
 	// Reset reach to its end then, at least.
 	Penalty uint8
-	// Began reports whether the charge has begun that penalty.
-	Began bool
+	// PenaltyStarted reports whether the charge has begun that penalty.
+	PenaltyStarted bool
 	// Before is what was used of the [Policy.Capacity] when the charge was
 	// decided, earlier charges of the same batch on the same counter included. It
 	// may exceed the capacity where denied hits count. For a refund it is what
@@ -127,7 +127,7 @@ type Batch struct {
 	spare   Decision // of peeks, and of what is not certain yet
 	marks   []int64  // the number of the state in which a charge left its counter
 	left    []uint64 // hits that remain after the set-off; see hits
-	setOffs []SetOff // what refunds were set off against
+	setOffs []Offset // what refunds were set off against
 	offset  bool     // left and setOffs are valid
 	kept    []kept   // the counters, if a store told of them; see Stored
 	extra   bool     // leases and penal say something; else both are false
@@ -168,7 +168,7 @@ type turn struct {
 }
 
 // A SetOff is hits of a refund that are set off against hits of a charge on the same counter.
-type SetOff struct {
+type Offset struct {
 	// Refund and Charge are indices into [Batch.Charges].
 	Refund, Charge int
 	// Hits are 0 once the refund has given them back, because those of the charge do not count.

@@ -80,13 +80,13 @@ func benchAlgorithms() []benchAlgorithm {
 		},
 		{
 			"fixed_window_by_month",
-			Policy{Algorithm: FixedWindow, Limit: many, Window: 30 * 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).By(Months)},
-			Policy{Algorithm: FixedWindow, Limit: 1, Window: 30 * 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).By(Months)},
+			Policy{Algorithm: FixedWindow, Limit: many, Window: 30 * 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).WithUnit(Months)},
+			Policy{Algorithm: FixedWindow, Limit: 1, Window: 30 * 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).WithUnit(Months)},
 		},
 		{
 			"sliding_window_by_month",
-			Policy{Algorithm: SlidingWindow, Limit: many, Window: 30 * 24 * time.Hour, SubWindows: 10, Calendar: NewCalendar(time.UTC, 1).By(Months)},
-			Policy{Algorithm: SlidingWindow, Limit: 1, Window: 30 * 24 * time.Hour, SubWindows: 10, Calendar: NewCalendar(time.UTC, 1).By(Months)},
+			Policy{Algorithm: SlidingWindow, Limit: many, Window: 30 * 24 * time.Hour, SubWindows: 10, Calendar: NewCalendar(time.UTC, 1).WithUnit(Months)},
+			Policy{Algorithm: SlidingWindow, Limit: 1, Window: 30 * 24 * time.Hour, SubWindows: 10, Calendar: NewCalendar(time.UTC, 1).WithUnit(Months)},
 		},
 		{
 			"sliding_log",

@@ -205,8 +205,8 @@ type Bucket struct {
 	Step uint64
 	// Full is the level of a full bucket: how far its TAT may be ahead of the time.
 	Full uint64
-	// Hold is by how much hits may exceed that if they are held.
-	Hold uint64
+	// Delay is by how much hits may exceed that if they are held.
+	Delay uint64
 	// Debt is by how much hits may exceed Full that count though they are denied.
 	Debt uint64
 	// Most is the highest level there is. One that is higher by over an hour is of a clock that was set back.
@@ -219,7 +219,7 @@ type Bucket struct {
 func (p *Policy) Bucket() Bucket {
 	k := p.bucket()
 	return Bucket{
-		Step: uint64(k.step), Full: uint64(k.full), Hold: uint64(k.hold),
+		Step: uint64(k.step), Full: uint64(k.full), Delay: uint64(k.hold),
 		Debt: uint64(k.debt(p)), Most: uint64(k.most - k.unit.of(time.Duration(mostAheadNanos))), Fine: k.unit == fine,
 	}
 }
@@ -230,9 +230,9 @@ func (k Bucket) Need(hits uint64) uint64 {
 	return uint64(as.need(hits))
 }
 
-// Within returns Hold, or less where a request may be held for budget at most.
-func (k Bucket) Within(budget time.Duration) uint64 {
-	as := bucket{hold: ticks(k.Hold)}
+// DelayWithin returns Hold, or less where a request may be held for budget at most.
+func (k Bucket) DelayWithin(budget time.Duration) uint64 {
+	as := bucket{hold: ticks(k.Delay)}
 	if k.Fine {
 		as.unit = fine
 	}

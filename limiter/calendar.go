@@ -43,8 +43,8 @@ func NewCalendar(zone *time.Location, anchor int) *Calendar {
 	return &all[Days]
 }
 
-// By returns the calendar of the same zone and anchor that divides time into units.
-func (c *Calendar) By(unit CalendarUnit) *Calendar { return &c.all[unit] }
+// WithUnit returns the calendar of the same zone and anchor that divides time into units.
+func (c *Calendar) WithUnit(unit CalendarUnit) *Calendar { return &c.all[unit] }
 
 // Unit returns what c divides time into.
 func (c *Calendar) Unit() CalendarUnit { return c.unit }
@@ -76,9 +76,9 @@ func (c *Calendar) Window(at Time) (start, end Time) {
 	return Time(e.starts[i] * int64(time.Second)), Time(e.starts[i+1] * int64(time.Second))
 }
 
-// Around returns when windows around the time begin, in Unix seconds: the present one with two before and two behind it, or
+// WindowsAround returns when windows around the time begin, in Unix seconds: the present one with two before and two behind it, or
 // a little further behind. The last is the end of the last window. first is the number of the first.
-func (c *Calendar) Around(at Time) (first int64, starts []int64) {
+func (c *Calendar) WindowsAround(at Time) (first int64, starts []int64) {
 	e, _ := c.now(at.seconds())
 	return e.first, e.starts[:]
 }

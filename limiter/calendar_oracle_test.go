@@ -70,7 +70,7 @@ var calendarPolicies = sync.OnceValue(func() [][]Policy {
 		if err != nil {
 			panic(err)
 		}
-		return NewCalendar(location, anchor).By(unit)
+		return NewCalendar(location, anchor).WithUnit(unit)
 	}
 	month, day := calendar("Europe/Berlin", 31, Months), calendar("America/New_York", 1, Days)
 	week, year := calendar("Europe/London", 1, Weeks), calendar("Asia/Kathmandu", 1, Years)

@@ -17,7 +17,7 @@ func calendarOf(t *testing.T, zone string, anchor int, unit CalendarUnit) *Calen
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewCalendar(location, anchor).By(unit)
+	return NewCalendar(location, anchor).WithUnit(unit)
 }
 
 // known is a line of the table that Python made.
@@ -134,7 +134,7 @@ func TestCalendarEndsLeapYears(t *testing.T) {
 				at := time.Date(year, 12, 30, hour, 0, 0, 0, c.zone)
 				want := time.Date(year, 12, 30+hour/24, 0, 0, 0, 0, c.zone)
 				for _, unit := range []CalendarUnit{Days, Months} {
-					if start, _ := c.By(unit).Window(Time(at.UnixNano())); unit == Days && start != Time(want.UnixNano()) {
+					if start, _ := c.WithUnit(unit).Window(Time(at.UnixNano())); unit == Days && start != Time(want.UnixNano()) {
 						t.Fatalf("%v: the day began at %v, want %v", at, time.Unix(0, int64(start)).In(c.zone), want)
 					}
 				}

@@ -98,7 +98,7 @@ func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 			if _, err := tab.Save(&b, base+jump); err != nil {
 				t.Fatal(err)
 			}
-			loaded, _, err := Load(&b, Options{Bytes: 64 << 10, Leases: true})
+			loaded, _, err := Load(&b, Options{Bytes: 64 << 10, RestoreLeases: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +140,7 @@ func TestPenaltyOfAClockThatWasAhead(t *testing.T) {
 			if want := jump <= time.Hour; d.Over != want || want && d.Penalty != level {
 				t.Errorf("%v ahead, step %d: %+v, want denied: %v", jump, level, d, want)
 			}
-			if d = hit(tab, p, back, 2); jump > time.Hour && (!d.Began || d.Penalty != 1) {
+			if d = hit(tab, p, back, 2); jump > time.Hour && (!d.PenaltyStarted || d.Penalty != 1) {
 				t.Errorf("%v ahead, step %d: then it begins with %+v", jump, level, d)
 			}
 		}

@@ -27,7 +27,7 @@ type badClock struct {
 
 func newBadClock(r *rand.Rand, start limiter.Time) *badClock {
 	b := &badClock{r: r, wall: start}
-	b.Clock = clock.Of(func() (limiter.Time, time.Duration) { return b.wall, b.elapsed })
+	b.Clock = clock.FromFunc(func() (limiter.Time, time.Duration) { return b.wall, b.elapsed })
 	return b
 }
 
@@ -251,7 +251,7 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 		case 1:
 			o.hits = uint64(r.IntN(int(min(o.policy.Limit, 20))) + 1)
 		case 2, 3:
-			if o.policy.Leases() {
+			if o.policy.UsesLeases() {
 				o.hits, o.refund = leases.some(o.counter, r.Uint64N(6)), true
 			}
 		}

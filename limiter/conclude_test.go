@@ -101,7 +101,7 @@ func (h *byHand) apply(now Time, b *Batch, decided *Batch, found []State) {
 		}
 		h.logs[c.Policy] = live
 	}
-	for _, set := range b.Stored().SetOffs() {
+	for _, set := range b.Stored().Offsets() {
 		p, d := decided.Charges[set.Refund].Policy, &decided.Decisions[set.Charge]
 		if p.Algorithm != SlidingLog || decided.Charges[set.Charge].Policy.CountRefused || !d.Over && !d.Denied {
 			continue
@@ -112,7 +112,7 @@ func (h *byHand) apply(now Time, b *Batch, decided *Batch, found []State) {
 			h.logs[p] = live
 		}
 		if len(live) > 0 {
-			found[set.Refund].Rest = live[len(live)-1]
+			found[set.Refund].RefundStamp = live[len(live)-1]
 		}
 	}
 }
@@ -142,7 +142,7 @@ var concludePolicies = []Policy{
 func tellLeases(decided *Batch, found []State) {
 	for i := range decided.Charges {
 		c := &decided.Charges[i]
-		if found[i].Lease = decided.Lease(i); c.Refund && c.Policy.Leases() && decided.Decisions[i].Charged > 0 {
+		if found[i].Lease = decided.Lease(i); c.Refund && c.Policy.UsesLeases() && decided.Decisions[i].Charged > 0 {
 			found[i].Lease = c.Hits
 		}
 	}
@@ -178,7 +178,7 @@ func concludes(tb testing.TB, data []byte) {
 			refund := in.pick(6) == 1
 			if p := &policies[n]; in.pick(4) == 0 && p.Limit > 99 {
 				hits = min(hits, 9) * uint64(p.Limit) / 10
-			} else if p.Leases() && len(leases) > 0 && in.pick(2) == 0 {
+			} else if p.UsesLeases() && len(leases) > 0 && in.pick(2) == 0 {
 				hits, refund = leases[in.pick(len(leases))], true
 			}
 			plain.Charges = append(plain.Charges, Charge{
@@ -189,7 +189,7 @@ func concludes(tb testing.TB, data []byte) {
 				group++
 			}
 		}
-		if slices.ContainsFunc(plain.Charges, func(c Charge) bool { return c.Policy.Leases() }) {
+		if slices.ContainsFunc(plain.Charges, func(c Charge) bool { return c.Policy.UsesLeases() }) {
 			// Groups that take leases come last, which the logs by hand do not follow; a store's test has both.
 			plain.Charges = slices.DeleteFunc(plain.Charges, func(c Charge) bool { return c.Policy.Algorithm == SlidingLog })
 		}
@@ -202,8 +202,8 @@ func concludes(tb testing.TB, data []byte) {
 		for len(found) < n {
 			found, left, want = append(found, State{}), append(left, State{}), append(want, State{})
 		}
-		stored.Stored().SetOff()
-		stored.Stored().Find(h.tab, now, found[:n])
+		stored.Stored().OffsetRefunds()
+		stored.Stored().ReadStates(h.tab, now, found[:n])
 		h.tab.Decide(now, &plain)
 		h.stamp(tb, now, &stored, plain.Decisions, found[:n])
 		h.apply(now, &stored, &plain, found[:n])
@@ -213,14 +213,14 @@ func concludes(tb testing.TB, data []byte) {
 				leases = append(leases, lease)
 			}
 		}
-		stored.Stored().Conclude(now, found[:n])
+		stored.Stored().Decide(now, found[:n])
 		if diff := cmp.Diff(plain.Decisions, stored.Decisions); diff != "" || plain.Denied != stored.Denied || plain.Wait != stored.Wait {
 			tb.Fatalf("step %d at %d, budget %v, QuotaPass %v, charges\n%s\nDenied %v and %v, Wait %v and %v; decided -, concluded +:\n%s",
 				step, now, plain.Budget, plain.QuotaPass, describe(plain.Charges), plain.Denied, stored.Denied, plain.Wait, stored.Wait, diff)
 		}
-		plain.Stored().Find(h.tab, now, want[:n])
+		plain.Stored().ReadStates(h.tab, now, want[:n])
 		for i := range n {
-			stored.Stored().Left(now, i, &left[i])
+			stored.Stored().StateAfter(now, i, &left[i])
 			if diff := cmp.Diff(plainState(want[i]), plainState(left[i])); diff != "" {
 				tb.Fatalf("step %d at %d: charge %d leaves another state; decided -, concluded +:\n%s", step, now, i, diff)
 			}
@@ -277,7 +277,7 @@ func TestConcludeBuckets(t *testing.T) {
 		{"of a clock that was set back", coarse, State{Time: math.MaxInt64}, 0},
 	} {
 		b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: tt.p}}}
-		b.Stored().Conclude(now, []State{tt.found})
+		b.Stored().Decide(now, []State{tt.found})
 		if got := b.Decisions[0].Before; got != tt.before {
 			t.Errorf("%s: %d hits before, want %d", tt.name, got, tt.before)
 		}
@@ -289,7 +289,7 @@ func TestConcludeLate(t *testing.T) {
 	const end = Time(1_700_000_040_000_000_000)
 	p := &Policy{Algorithm: FixedWindow, Limit: 3, Window: time.Minute}
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}
-	b.Stored().Conclude(end+1, []State{{Hits: 3, Time: end}})
+	b.Stored().Decide(end+1, []State{{Hits: 3, Time: end}})
 	if d := b.Decisions[0]; !d.Over || d.Before != 3 || d.Reset != 1 || d.RetryAfter != 1 {
 		t.Errorf("decided %+v, want that the window that has ended is full, and 1 ns", d)
 	}
@@ -301,7 +301,7 @@ func TestDecideAfterConclude(t *testing.T) {
 	p := &Policy{Algorithm: SlidingWindow, Limit: 5, Window: time.Second, SubWindows: 10}
 	const at, step = Time(1_900_000_000_000_000_000), Time(100 * time.Millisecond)
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}
-	b.Stored().Conclude(at, []State{{Number: int64(at / step), Counts: []uint32{1, 2, 1}}})
+	b.Stored().Decide(at, []State{{SubWindow: int64(at / step), Counts: []uint32{1, 2, 1}}})
 	table, other := newTable(t, 256<<10), newTable(t, 256<<10)
 	for n := range Time(20) {
 		b.Charges = []Charge{{ID: counterID(1), Policy: p, Hits: 1}}

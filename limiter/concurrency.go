@@ -42,8 +42,8 @@ const (
 	LastLease  = FirstLease + 1<<28 - 1
 )
 
-// Leases reports whether p holds hits under leases until these are given back: see [Batch.Lease].
-func (p *Policy) Leases() bool { return p.Algorithm == Concurrency || p.Reserve != nil }
+// UsesLeases reports whether p holds hits under leases until these are given back: see [Batch.Lease].
+func (p *Policy) UsesLeases() bool { return p.Algorithm == Concurrency || p.Reserve != nil }
 
 // takes reports whether c holds what it takes under a lease.
 func (c *Charge) takes() bool { return !c.Refund && (c.Reserve || c.Policy.Algorithm == Concurrency) }
@@ -56,8 +56,8 @@ func (b *Batch) Lease(i int) uint64 {
 	return uint64(b.marks[i]) //nolint:gosec // a lease is not negative
 }
 
-// Leased reports whether a charge of b, decided, holds something under a lease.
-func (b *Batch) Leased() bool {
+// HasLease reports whether a charge of b, decided, holds something under a lease.
+func (b *Batch) HasLease() bool {
 	for i := range b.Charges {
 		if b.Lease(i) > 0 {
 			return true
@@ -222,7 +222,7 @@ func (concurrency) found(v *view, _ Time, p *Policy) {
 
 func (concurrency) tell(_ *view, _ Time, _ *Policy, st state, s *State) { s.Hits = st.used + st.past }
 
-// adopt has as many places held as there. Which they are only the store knows: see [Table.Mirror].
+// adopt has as many places held as there. Which they are only the store knows: see [Table.SetMirror].
 func (concurrency) adopt(v, there *view, _ Time, b *Batch, i int) (after state, ok bool) {
 	p := b.Charges[i].Policy
 	switch {

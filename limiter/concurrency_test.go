@@ -91,7 +91,7 @@ func reloaded(t *testing.T, tab *Table, now Time) *Table {
 	if _, err := tab.Save(&file, now); err != nil {
 		t.Fatal(err)
 	}
-	again, _, err := Load(&file, Options{Bytes: 1 << 20, Leases: true})
+	again, _, err := Load(&file, Options{Bytes: 1 << 20, RestoreLeases: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +138,8 @@ func TestDeniedRequestsHoldNothing(t *testing.T) {
 			b.Charges = []Charge{place, beside, denies}
 		}
 		tab.Decide(benchNow, b)
-		if !b.Denied || b.Leased() {
-			t.Errorf("order %v: denied is %v, and it holds something: %v", order, b.Denied, b.Leased())
+		if !b.Denied || b.HasLease() {
+			t.Errorf("order %v: denied is %v, and it holds something: %v", order, b.Denied, b.HasLease())
 		}
 		for i := range b.Charges {
 			if b.Charges[i].Policy == other && b.Decisions[i].Charged > 0 {
@@ -162,8 +162,8 @@ func TestALaterGroupDeniesPlaces(t *testing.T) {
 		}},
 	} {
 		tab := newTable(t, 1<<20)
-		if tab.Decide(benchNow, b); !b.Denied || b.Leased() {
-			t.Errorf("%s: denied is %v, leased %v", name, b.Denied, b.Leased())
+		if tab.Decide(benchNow, b); !b.Denied || b.HasLease() {
+			t.Errorf("%s: denied is %v, leased %v", name, b.Denied, b.HasLease())
 		}
 		if takePlace(tab, benchNow, counterID(1), atOnce(1)) == 0 {
 			t.Errorf("%s: the place is still held", name)
@@ -193,7 +193,7 @@ func TestGivesAreNoHits(t *testing.T) {
 		if tab.Decide(benchNow, b); b.Denied || b.Lease(0) == 0 || b.Lease(2) == 0 || b.Decisions[1].Charged != 1 {
 			t.Errorf("group %d: denied is %v, decisions %+v", group, b.Denied, b.Decisions)
 		}
-		if tab.Decide(benchNow, b); b.Denied != true || b.Leased() {
+		if tab.Decide(benchNow, b); b.Denied != true || b.HasLease() {
 			t.Errorf("group %d: of two places that are held two are taken once more", group)
 		}
 	}
@@ -226,8 +226,8 @@ func TestSeveralPlacesOfOneRequest(t *testing.T) {
 	tab.Decide(benchNow, b)
 	c := &Batch{Charges: b.Charges}
 	tab.Decide(benchNow, c)
-	if !c.Denied || c.Leased() {
-		t.Errorf("three more of four places: denied is %v, leased %v", c.Denied, c.Leased())
+	if !c.Denied || c.HasLease() {
+		t.Errorf("three more of four places: denied is %v, leased %v", c.Denied, c.HasLease())
 	}
 	tab.Cancel(benchNow, b)
 	if tab.Decide(benchNow, c); c.Denied {

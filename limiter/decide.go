@@ -147,7 +147,7 @@ func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
 			quota = true
 		}
 		b.penal = b.penal || c.Penalises()
-		if c.Policy.Leases() {
+		if c.Policy.UsesLeases() {
 			leases = true
 		} else if c.Refund {
 			refunds = true

@@ -140,7 +140,7 @@
 // # What it does not do
 //
 // It does not share counters with other processes. [Table.Save] and [Load] let them outlive
-// theirs, and what is held under leases if [Options.Leases] is set. It does not make batches atomic to onlookers: another goroutine may see one counter charged and
+// theirs, and what is held under leases if [Options.RestoreLeases] is set. It does not make batches atomic to onlookers: another goroutine may see one counter charged and
 // the next not yet. A clock that runs ahead takes counters with it, by an hour at most when it
 // is back.
 package limiter

@@ -30,8 +30,8 @@ func ExampleTable() {
 		b.Reset()
 		for limit, p := range []*limiter.Policy{&perMinute, &perDay} {
 			h := users
-			h.Word(uint64(limit))
-			h.Bytes([]byte(user))
+			h.AddWord(uint64(limit))
+			h.AddBytes([]byte(user))
 			b.Charges = append(b.Charges, limiter.Charge{ID: h.Sum(), Policy: p, Hits: 1}) // of one group
 		}
 		table.Decide(start, &b)

@@ -18,7 +18,7 @@ var counterKey = identity.Key{1, 2, 3}.Hasher()
 // counterID returns the nth counter's ID.
 func counterID(n int) identity.ID {
 	h := counterKey
-	h.Word(uint64(n))
+	h.AddWord(uint64(n))
 	return h.Sum()
 }
 

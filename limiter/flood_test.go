@@ -119,7 +119,7 @@ func TestFloodsEvictNoMore(t *testing.T) {
 				half = tab.Stats().Evicted
 			}
 			h := empty
-			h.Bytes(text(i))
+			h.AddBytes(text(i))
 			b.Reset()
 			b.Charges = append(b.Charges, take(h.Sum(), day))
 			tab.Decide(benchNow, b)

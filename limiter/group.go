@@ -89,7 +89,7 @@ func (b *Batch) setOff() {
 		hi = b.runEnd(lo)
 		c := lo // the first charge with hits left
 		for r := lo; r < hi; r++ {
-			if c := &b.Charges[b.members[r].index]; !c.Refund || c.Policy.Leases() {
+			if c := &b.Charges[b.members[r].index]; !c.Refund || c.Policy.UsesLeases() {
 				continue
 			}
 			refund := &b.left[b.members[r].index]
@@ -102,7 +102,7 @@ func (b *Batch) setOff() {
 				*refund -= set
 				b.left[i] -= set
 				if set > 0 {
-					b.setOffs = append(b.setOffs, SetOff{b.members[r].index, i, set})
+					b.setOffs = append(b.setOffs, Offset{b.members[r].index, i, set})
 				}
 				if b.left[i] > 0 {
 					break
@@ -114,7 +114,7 @@ func (b *Batch) setOff() {
 
 // refundUncounted has the refund of s give back what was set off against the hits of a decided charge, if these do not
 // count: the charge was denied, or had no room. This is a step of its own on the counter, as of a refund alone.
-func (b *Batch) refundUncounted(at Time, s *SetOff) {
+func (b *Batch) refundUncounted(at Time, s *Offset) {
 	if s.Hits == 0 || !b.isUncounted(at, s.Charge) {
 		return
 	}
@@ -123,7 +123,7 @@ func (b *Batch) refundUncounted(at Time, s *SetOff) {
 	first, rest, gave := *d, *left, b.gave(i)
 	if b.table == nil { // a store tells no Rest if it has not made the refund yet
 		told := &b.kept[i].told
-		told.Stamp = cmp.Or(told.Rest, b.kept[b.kept[i].first].newest, told.Time)
+		told.Stamp = cmp.Or(told.RefundStamp, b.kept[b.kept[i].first].newest, told.Time)
 	}
 	*left = s.Hits
 	b.chargeCounter(at, i)
@@ -229,7 +229,7 @@ func (b *Batch) settle(at Time) bool {
 				continue
 			}
 			// Beside a charge with hits left a refund is fully set off.
-			if charged && (c.Reserve || c.Refund && !c.Policy.Leases() || !c.Refund && !c.Policy.CountRefused) {
+			if charged && (c.Reserve || c.Refund && !c.Policy.UsesLeases() || !c.Refund && !c.Policy.CountRefused) {
 				if rest++; rest <= i { // members are large
 					b.members[rest-1] = *m
 				}

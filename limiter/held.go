@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Held is what requests hold under leases on a counter.
-type Held struct {
+// LeaseStats is what requests hold under leases on a counter.
+type LeaseStats struct {
 	// Requests is how many hold something, and Hits how much all of them do.
 	Requests, Hits uint64
 	// Oldest is how long the one that holds longest has, and Next how long it takes until what it holds is free, or
@@ -14,9 +14,9 @@ type Held struct {
 	Oldest, Next time.Duration
 }
 
-// Held returns what is held at the time now on the counter of charge i of b, whose policy gives leases. It changes
+// LeaseStats returns what is held at the time now on the counter of charge i of b, whose policy gives leases. It changes
 // nothing. It may be called concurrently, with different batches.
-func (t *Table) Held(now Time, b *Batch, i int) (h Held) {
+func (t *Table) LeaseStats(now Time, b *Batch, i int) (h LeaseStats) {
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	b.table = t
 	if r := b.Charges[i].Policy.Reserve; r != nil {
@@ -32,7 +32,7 @@ func (t *Table) Held(now Time, b *Batch, i int) (h Held) {
 }
 
 // heldBy returns what is held at the time now on v's counter, which has places of p.
-func (v *view) heldBy(p *Policy, now int64) (h Held) {
+func (v *view) heldBy(p *Policy, now int64) (h LeaseStats) {
 	if v.slot == nil || v.past == 0 {
 		return h
 	}

@@ -26,24 +26,24 @@ func TestHeld(t *testing.T) {
 			table.Decide(at, b)
 			return b.Lease(0)
 		}
-		look := func(at Time) Held {
+		look := func(at Time) LeaseStats {
 			b := &Batch{Charges: []Charge{{ID: identity.ID{Hi: 7 << 40, Lo: 1}, Policy: p}}}
-			return table.Held(at, b, 0)
+			return table.LeaseStats(at, b, 0)
 		}
-		if got := look(at); got != (Held{}) {
+		if got := look(at); got != (LeaseStats{}) {
 			t.Errorf("%s: %+v before the first", name, got)
 		}
 		begin(at)
 		second := begin(at + Time(time.Minute))
 		begin(at + Time(2*time.Minute))
-		if got, want := look(at+Time(3*time.Minute)), (Held{3, 3 * per, 3 * time.Minute, 7 * time.Minute}); got != want {
+		if got, want := look(at+Time(3*time.Minute)), (LeaseStats{3, 3 * per, 3 * time.Minute, 7 * time.Minute}); got != want {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 		table.Decide(at+Time(3*time.Minute), &Batch{Charges: []Charge{{ID: identity.ID{Hi: 7 << 40, Lo: 1}, Policy: p, Hits: second, Refund: true}}})
-		if got, want := look(at+Time(11*time.Minute)), (Held{1, per, 9 * time.Minute, time.Minute}); got != want {
+		if got, want := look(at+Time(11*time.Minute)), (LeaseStats{1, per, 9 * time.Minute, time.Minute}); got != want {
 			t.Errorf("%s: %+v after one is over and one given back, want %+v", name, got, want)
 		}
-		if got := look(at + Time(12*time.Minute)); got != (Held{}) {
+		if got := look(at + Time(12*time.Minute)); got != (LeaseStats{}) {
 			t.Errorf("%s: %+v after all", name, got)
 		}
 	}

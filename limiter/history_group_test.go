@@ -113,7 +113,7 @@ func mixed(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 			o := groupOp{counters: r.Perm(3)[:1+r.IntN(3)], now: epoch, policy: policy}
 			for range o.counters {
 				hits := uint64(1 + r.IntN(2))
-				if policy.Leases() {
+				if policy.UsesLeases() {
 					hits = 1 // place
 				}
 				o.hits = append(o.hits, hits)

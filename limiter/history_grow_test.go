@@ -80,7 +80,7 @@ type spreadOut struct{ *limiter.Table }
 func (s spreadOut) Decide(now limiter.Time, b *limiter.Batch) {
 	for i := range b.Charges {
 		h := identity.Key{}.Hasher()
-		h.Word(b.Charges[i].ID.Hi)
+		h.AddWord(b.Charges[i].ID.Hi)
 		b.Charges[i].ID = h.Sum()
 	}
 	s.Table.Decide(now, b)

@@ -94,7 +94,7 @@ func TestHistoriesGiveUp(t *testing.T) {
 				var first []op
 				for c := range established {
 					take := op{counter: c, now: now, hits: 2, policy: policy}
-					if first = append(first, take); policy.Leases() { // which takes one place each time
+					if first = append(first, take); policy.UsesLeases() { // which takes one place each time
 						first = append(first, take)
 					}
 				}

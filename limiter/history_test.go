@@ -136,7 +136,7 @@ func (rec *recorder) play(d decider, client int, plan []op, between func()) {
 	ops := make([]porcupine.Operation, 0, len(plan))
 	for _, o := range plan {
 		between()
-		if o.refund && o.policy.Leases() {
+		if o.refund && o.policy.UsesLeases() {
 			o.hits = rec.some(o.counter, o.hits)
 		}
 		start := rec.clock.Add(1)

@@ -22,8 +22,8 @@ func TestAFloodOfOneKindSparesTheOther(t *testing.T) {
 			table := newTable(t, 256<<10)
 			hit := func(p *Policy, number, hits uint64) *Decision {
 				h := counterKey
-				h.Word(number)
-				h.Word(uint64(p.Algorithm))
+				h.AddWord(number)
+				h.AddWord(uint64(p.Algorithm))
 				return &decide(table, 0, Charge{ID: h.Sum(), Policy: p, Hits: hits}).Decisions[0]
 			}
 			for i := range uint64(established) {

@@ -2,10 +2,10 @@ package limiter
 
 import "time"
 
-// Bare returns a copy of p that is not prepared, for a holder that outlives the request. The copy refers to no memory
+// Clone returns a copy of p that is not prepared, for a holder that outlives the request. The copy refers to no memory
 // that the owner of p may use for another request: its Reserve is a copy too, in the given memory, which is allocated if
 // it is nil. A Calendar and a Penalty are shared, since they never change.
-func (p *Policy) Bare(reserve *Reserve) Policy {
+func (p *Policy) Clone(reserve *Reserve) Policy {
 	bare := *p
 	bare.self, bare.ready = nil, prepared{}
 	if p.Reserve == nil {
@@ -15,13 +15,13 @@ func (p *Policy) Bare(reserve *Reserve) Policy {
 		reserve = new(Reserve)
 	}
 	*reserve = *p.Reserve
-	reserve.hold = p.Reserve.hold.Bare(nil)
+	reserve.hold = p.Reserve.hold.Clone(nil)
 	bare.Reserve = reserve
 	return bare
 }
 
-// HeldFor returns for how long a lease of p holds something at most.
-func (p *Policy) HeldFor() time.Duration {
+// LeaseLife returns for how long a lease of p holds something at most.
+func (p *Policy) LeaseLife() time.Duration {
 	if p.Reserve != nil {
 		return p.Reserve.Life()
 	}

@@ -11,17 +11,17 @@ func TestBareOutlivesItsPolicy(t *testing.T) {
 		r := NewReserve(5, time.Minute, true)
 		p := Policy{Algorithm: FixedWindow, Limit: 100, Window: time.Hour, Reserve: r}
 		p.Prepare()
-		bare := p.Bare(memory)
+		bare := p.Clone(memory)
 		p, *r = Policy{}, Reserve{}
 		if bare.Limit != 100 || bare.Window != time.Hour || bare.isPrepared() || bare.Validate() != nil {
 			t.Errorf("the copy is %+v", bare)
 		}
 		own := bare.Reserve
-		if own == r || memory != nil && own != memory || own.Life() != time.Minute || own.Reservations() != 5 || !own.Release() || own.Hold().isPrepared() {
+		if own == r || memory != nil && own != memory || own.Life() != time.Minute || own.MaxReservations() != 5 || !own.ReleasesWithoutCost() || own.HoldPolicy().isPrepared() {
 			t.Errorf("the copy has the reserve %+v", own)
 		}
 	}
-	none := (&Policy{Algorithm: FixedWindow, Limit: 1, Window: time.Hour}).Bare(NewReserve(7, time.Second, false))
+	none := (&Policy{Algorithm: FixedWindow, Limit: 1, Window: time.Hour}).Clone(NewReserve(7, time.Second, false))
 	if none.Reserve != nil {
 		t.Error("a policy without a reserve has one as a copy")
 	}

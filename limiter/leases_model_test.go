@@ -57,7 +57,7 @@ func (l *leasedCounter) start(now Time, c Charge) (over, full bool, before uint6
 	}
 	peek := leasedCounter{counter: copyOf(l.counter)}
 	d := peek.charge(now, c, held+c.Hits, false)
-	return d.Over, c.Hits > 0 && requests >= int(c.Policy.Reserve.Reservations()), d.Before + held
+	return d.Over, c.Hits > 0 && requests >= int(c.Policy.Reserve.MaxReservations()), d.Before + held
 }
 
 // end brings a lease back. It returns the hits that were held, 0 if the lease is not known any more. A cost below 0 is
@@ -76,7 +76,7 @@ func (l *leasedCounter) end(now Time, c Charge, cost int64) (held uint64) {
 	switch r := c.Policy.Reserve; {
 	case r != nil && cost >= 0:
 		l.charge(now, c, uint64(cost), true)
-	case r != nil && !r.Release():
+	case r != nil && !r.ReleasesWithoutCost():
 		l.charge(now, c, held, true)
 	}
 	return held

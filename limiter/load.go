@@ -17,19 +17,19 @@ import (
 // reads to the end of r, and does not trust what it reads: any error means that nothing of it
 // is to be used, and wraps one of the errors above or one of r's.
 //
-// A lease of the earlier process is good if [Options.Leases] is set and the lease is in the snapshot. Any other gives
+// A lease of the earlier process is good if [Options.RestoreLeases] is set and the lease is in the snapshot. Any other gives
 // nothing back, as one that is stale.
 //
 // It is as if the time between had passed in memory: a counter that has expired meanwhile equals an
 // absent one, and [Table.Partitions] treats what was reserved under other rules as it
 // does at any change of rules.
-func Load(r io.Reader, opt Options) (*Table, Saved, error) {
-	l := &loader{source: source{r: r}, leases: opt.Leases}
+func Load(r io.Reader, opt Options) (*Table, SnapshotInfo, error) {
+	l := &loader{source: source{r: r}, leases: opt.RestoreLeases}
 	if err := l.header(&opt); err != nil {
-		return nil, Saved{}, err
+		return nil, SnapshotInfo{}, err
 	}
 	if err := l.classes(); err != nil {
-		return nil, Saved{}, err
+		return nil, SnapshotInfo{}, err
 	}
 	l.saved.Bytes = l.read
 	return l.table, l.saved, nil
@@ -40,7 +40,7 @@ type loader struct {
 	source
 
 	table  *Table
-	saved  Saved
+	saved  SnapshotInfo
 	leases bool // see Options
 }
 
@@ -48,7 +48,7 @@ type loader struct {
 func (l *loader) header(opt *Options) error {
 	b, err := l.next(headerBytes)
 	if len(b) > 0 && string(b[:min(len(b), len(snapshotMagic))]) != snapshotMagic[:min(len(b), len(snapshotMagic))] {
-		return ErrNoSnapshot
+		return ErrNotSnapshot
 	}
 	if err != nil {
 		return err
@@ -72,9 +72,9 @@ func (l *loader) header(opt *Options) error {
 	}
 	switch {
 	case opt.Key != key:
-		return ErrOtherKey
+		return ErrKeyMismatch
 	case size != uint64(l.table.bytes): //nolint:gosec // positive
-		return fmt.Errorf("%w: it was made with %d bytes, not %d", ErrOtherBytes, size, l.table.bytes)
+		return fmt.Errorf("%w: it was made with %d bytes, not %d", ErrBytesMismatch, size, l.table.bytes)
 	}
 	return nil
 }

@@ -409,7 +409,7 @@ func against(tb testing.TB, data []byte) {
 // only, so the counter must be one whose hits do not count when denied.
 func retry(tb testing.TB, tab *Table, now Time, c Charge, budget time.Duration, d Decision) {
 	tb.Helper()
-	if !d.Over || d.RetryAfter == Never || c.Policy.CountRefused || c.Policy.Leases() || c.Hits == 0 {
+	if !d.Over || d.RetryAfter == Never || c.Policy.CountRefused || c.Policy.UsesLeases() || c.Hits == 0 {
 		return
 	}
 	// The would-be charge is taken back by a group member that always denies.

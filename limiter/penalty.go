@@ -129,13 +129,13 @@ func (penalty) weighs() bool { return false }
 
 func (penalty) found(v *view, at Time, _ *Policy) {
 	v.state = state{}
-	if v.found.Level > 0 && v.found.Penalty > at {
-		v.state = state{used: min(uint64(v.found.Level), MaxPenalties), num: millis(v.found.Penalty)}
+	if v.found.PenaltyLevel > 0 && v.found.PenaltyExpiry > at {
+		v.state = state{used: min(uint64(v.found.PenaltyLevel), MaxPenalties), num: millis(v.found.PenaltyExpiry)}
 	}
 }
 
 func (penalty) tell(_ *view, _ Time, _ *Policy, st state, s *State) {
-	s.Level, s.Penalty = uint8(st.used), Time(st.num*int64(time.Millisecond)) //nolint:gosec // at most MaxPenalties
+	s.PenaltyLevel, s.PenaltyExpiry = uint8(st.used), Time(st.num*int64(time.Millisecond)) //nolint:gosec // at most MaxPenalties
 }
 
 // adopt goes by the store: a penalty that began here while it was away, or was reset there, is over.
@@ -246,7 +246,7 @@ func (b *Batch) sentence(at Time) {
 			if b.hits(i) == 0 {
 				continue
 			}
-			b.sentences[i], d.Began = b.convict(at, i)
+			b.sentences[i], d.PenaltyStarted = b.convict(at, i)
 		}
 		d.Penalty = uint8(b.sentences[i].level) //nolint:gosec // at most MaxPenalties
 		if left := time.Duration(b.sentences[i].end - at); d.RetryAfter == Never {

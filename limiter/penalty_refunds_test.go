@@ -37,9 +37,9 @@ func TestRefundsBesideHitsUnderAPenalty(t *testing.T) {
 				}
 				found := make([]State, len(all))
 				stored := &Batch{Charges: all}
-				stored.Stored().SetOff()
-				stored.Stored().Find(tab, benchNow, found)
-				stored.Stored().Conclude(benchNow, found)
+				stored.Stored().OffsetRefunds()
+				stored.Stored().ReadStates(tab, benchNow, found)
+				stored.Stored().Decide(benchNow, found)
 				b := decide(tab, benchNow, slices.Clone(all)...)
 				gave := uint64(0)
 				for i, d := range b.Decisions {

@@ -57,14 +57,14 @@ func TestPenaltiesRise(t *testing.T) {
 			for n, want := range []uint8{1, 2, 3, 3, 1} {
 				step := someSteps[want-1]
 				d := offend(t, tab, now, p)
-				if !d.Began || d.Penalty != want || d.RetryAfter < step-time.Millisecond || d.RetryAfter > step+time.Minute || d.Reset != d.RetryAfter {
+				if !d.PenaltyStarted || d.Penalty != want || d.RetryAfter < step-time.Millisecond || d.RetryAfter > step+time.Minute || d.Reset != d.RetryAfter {
 					t.Fatalf("denial %d: %+v, want to begin step %d of %v", n, d, want, step)
 				}
 				for _, late := range []time.Duration{1, step / 2, step - 2*time.Millisecond} {
 					used := hit(now+Time(late), 0).Before
 					for _, hits := range []uint64{0, 1, 2} {
 						d := hit(now+Time(late), hits)
-						if !d.Over || d.Began || d.Penalty != want || d.Charged != 0 || d.Before != used || d.RetryAfter < step-late-time.Millisecond {
+						if !d.Over || d.PenaltyStarted || d.Penalty != want || d.Charged != 0 || d.Before != used || d.RetryAfter < step-late-time.Millisecond {
 							t.Fatalf("%v into penalty %d: %d hits: %+v", late, n, hits, d)
 						}
 					}
@@ -107,7 +107,7 @@ func TestNoPenalty(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tab := newTable(t, 64<<10)
 			for _, d := range decide(tab, benchNow, charges...).Decisions {
-				if d.Penalty != 0 || d.Began {
+				if d.Penalty != 0 || d.PenaltyStarted {
 					t.Errorf("%+v", d)
 				}
 			}
@@ -136,11 +136,11 @@ func TestPenaltiesInGroups(t *testing.T) {
 			}
 			hit(benchNow, 0)
 			hit(benchNow, 0)
-			if d := hit(benchNow, 0); !d[0].Began || d[0].Penalty != 1 || d[1].Charged != 0 || !d[1].Denied || d[1].Penalty != 0 {
+			if d := hit(benchNow, 0); !d[0].PenaltyStarted || d[0].Penalty != 1 || d[1].Charged != 0 || !d[1].Denied || d[1].Penalty != 0 {
 				t.Fatalf("the third: %+v", d)
 			}
 			later := benchNow + Time(119*time.Second)
-			if d := hit(later, 0); !d[0].Over || d[0].Began || d[0].Penalty != 1 || d[0].RetryAfter < time.Second-time.Millisecond || d[1].Charged != 0 || !d[1].Denied {
+			if d := hit(later, 0); !d[0].Over || d[0].PenaltyStarted || d[0].Penalty != 1 || d[0].RetryAfter < time.Second-time.Millisecond || d[1].Charged != 0 || !d[1].Denied {
 				t.Errorf("under the penalty, in one group: %+v", d)
 			}
 			if d := hit(later, 1); !d[0].Over || d[1].Charged != 1 || d[1].Denied {
@@ -162,7 +162,7 @@ func TestOnePenaltyForARequest(t *testing.T) {
 		second := c
 		second.Group = group
 		d := decide(tab, benchNow, c, second).Decisions
-		if !d[0].Began || d[1].Began || d[0].Penalty != 1 || d[1].Penalty != 1 {
+		if !d[0].PenaltyStarted || d[1].PenaltyStarted || d[0].Penalty != 1 || d[1].Penalty != 1 {
 			t.Errorf("group %d: %+v", group, d)
 		}
 	}
@@ -179,7 +179,7 @@ func TestResetEndsPenalty(t *testing.T) {
 		if d := decide(tab, benchNow+2, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
 			t.Errorf("%s: after a reset: %+v", name, d)
 		}
-		if d := offend(t, tab, benchNow+3, p); d.Penalty != 1 || !d.Began {
+		if d := offend(t, tab, benchNow+3, p); d.Penalty != 1 || !d.PenaltyStarted {
 			t.Errorf("%s: the next denial: %+v", name, d)
 		}
 	}
@@ -197,20 +197,20 @@ func TestPenaltyOutlives(t *testing.T) {
 		hit := func(at Time, p *Policy) Decision {
 			return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]
 		}
-		if d := hit(now, p); d.Penalty != 2 || d.Began || d.RetryAfter < 4*time.Minute {
+		if d := hit(now, p); d.Penalty != 2 || d.PenaltyStarted || d.RetryAfter < 4*time.Minute {
 			t.Errorf("%s: loaded: %+v", name, d)
 		}
 		changed := *p
 		changed.Penalty = NewPenalty(time.Second, time.Hour)
-		if d := hit(now, &changed); d.Penalty != 2 || d.Began || d.RetryAfter < 4*time.Minute {
+		if d := hit(now, &changed); d.Penalty != 2 || d.PenaltyStarted || d.RetryAfter < 4*time.Minute {
 			t.Errorf("%s: with other steps what has begun is %+v", name, d)
 		}
 		removed := *p
 		removed.Penalty = nil
-		if d := hit(now, &removed); d.Penalty != 0 || d.Began {
+		if d := hit(now, &removed); d.Penalty != 0 || d.PenaltyStarted {
 			t.Errorf("%s: without the word: %+v", name, d)
 		}
-		if d := offend(t, tab, now+Time(5*time.Minute), &changed); !d.Began || d.Penalty != 2 || d.RetryAfter < time.Hour-time.Millisecond {
+		if d := offend(t, tab, now+Time(5*time.Minute), &changed); !d.PenaltyStarted || d.Penalty != 2 || d.RetryAfter < time.Hour-time.Millisecond {
 			t.Errorf("%s: the next of other steps: %+v", name, d)
 		}
 	}
@@ -249,7 +249,7 @@ func TestPenaltyOfAClockSetBack(t *testing.T) {
 // TestPenaltyOfACalendar has a penalty reach over the end of a day.
 func TestPenaltyOfACalendar(t *testing.T) {
 	p := &Policy{
-		Algorithm: FixedWindow, Limit: 2, Window: 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).By(Days),
+		Algorithm: FixedWindow, Limit: 2, Window: 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).WithUnit(Days),
 		Penalty: NewPenalty(time.Hour, 2*time.Hour),
 	}
 	if err := p.Validate(); err != nil {
@@ -320,7 +320,7 @@ func (o *penaltyOracle) decide(now Time, c Charge, budget time.Duration) Decisio
 		o.level = min(o.level+1, len(steps))
 		ms := Time(time.Millisecond)
 		o.end = Time(quotient(int64(now+Time(steps[o.level-1])), int64(ms))) * ms
-		d.Began, d.Penalty = true, uint8(o.level)
+		d.PenaltyStarted, d.Penalty = true, uint8(o.level)
 		return o.lasts(now, d)
 	}
 	return d
@@ -385,7 +385,7 @@ func TestPenaltyOracle(t *testing.T) {
 			if b.Decisions[0] != d {
 				t.Fatalf("%s at %d:\n got %+v\nwant %+v\n%s", names[n%len(names)], now, b.Decisions[0], d, strings.Join(tape, ""))
 			}
-			if d.Began {
+			if d.PenaltyStarted {
 				began++
 			}
 		}
@@ -418,7 +418,7 @@ func TestPenaltiesBeginOnce(t *testing.T) {
 				if !d.Over || d.Penalty != 1 {
 					t.Fatalf("%s, round %d: %+v", name, n, d)
 				}
-				if d.Began {
+				if d.PenaltyStarted {
 					began++
 				}
 			}

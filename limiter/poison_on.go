@@ -18,13 +18,13 @@ const (
 var (
 	garbageSlot  slot
 	garbageFound = State{
-		Hits: garbage, Time: garbageInt, Number: garbageInt, Counts: []uint32{math.MaxUint32, math.MaxUint32}, Stamp: garbageInt, Rest: garbageInt,
-		Lease: LastLease, Held: garbage, Reserved: garbage, Settled: garbage, Penalty: math.MaxInt64, Level: math.MaxUint8,
+		Hits: garbage, Time: garbageInt, SubWindow: garbageInt, Counts: []uint32{math.MaxUint32, math.MaxUint32}, Stamp: garbageInt, RefundStamp: garbageInt,
+		Lease: LastLease, HeldHits: garbage, Reservations: garbage, SettledHits: garbage, PenaltyExpiry: math.MaxInt64, PenaltyLevel: math.MaxUint8,
 	}
 	garbageState    = state{used: garbage, past: garbage, num: garbageInt}
 	garbageTurn     = turn{counter: garbage, lo: garbage, index: math.MinInt}
 	garbageDecision = Decision{
-		Over: true, Denied: true, Penalty: math.MaxUint8, Began: true, Before: garbage, Charged: garbage, Remaining: garbage,
+		Over: true, Denied: true, Penalty: math.MaxUint8, PenaltyStarted: true, Before: garbage, Charged: garbage, Remaining: garbage,
 		Reset: time.Duration(garbageInt), RetryAfter: time.Duration(garbageInt), Wait: math.MaxInt64,
 	}
 )
@@ -47,7 +47,7 @@ func (b *Batch) poison() {
 	spoil(b.marks, garbageInt)
 	spoil(b.turns, garbageTurn)
 	spoil(b.left, garbage)
-	spoil(b.setOffs, SetOff{math.MinInt, math.MinInt, garbage})
+	spoil(b.setOffs, Offset{math.MinInt, math.MinInt, garbage})
 	spoil(b.settled, true)
 	spoil(b.sentences, sentence{garbage, math.MaxInt64})
 	members := b.members[:cap(b.members)]

@@ -57,7 +57,7 @@ func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
 		ids := make([]identity.ID, keys)
 		for i := range ids {
 			h := h
-			h.Word(uint64(i))
+			h.AddWord(uint64(i))
 			ids[i] = h.Sum()
 			b.Charges[0].ID = ids[i]
 			tab.Decide(now, b)

@@ -37,27 +37,27 @@ func (r *Reserve) Set(reservations uint32, life time.Duration, release bool) {
 	r.hold.Prepare()
 }
 
-// SetLongest says for how long reservations on the same counter are held at most under any other rule that it may have had.
+// SetLongestLife says for how long reservations on the same counter are held at most under any other rule that it may have had.
 // Those that a rule of before has made go on for that long, whatever the life is now.
-func (r *Reserve) SetLongest(longest time.Duration) {
+func (r *Reserve) SetLongestLife(longest time.Duration) {
 	r.hold.longest = longest
 	r.hold.Prepare()
 }
 
-// Longest returns the longest life of a reservation under any rule of the counter.
-func (r *Reserve) Longest() time.Duration { return max(r.hold.longest, r.hold.Window) }
+// LongestLife returns the longest life of a reservation under any rule of the counter.
+func (r *Reserve) LongestLife() time.Duration { return max(r.hold.longest, r.hold.Window) }
 
 // Life returns for how long a reservation is held at most.
 func (r *Reserve) Life() time.Duration { return r.hold.Window }
 
-// Reservations returns how many are held at most.
-func (r *Reserve) Reservations() uint32 { return r.hold.Limit }
+// MaxReservations returns how many are held at most.
+func (r *Reserve) MaxReservations() uint32 { return r.hold.Limit }
 
-// Hold returns the policy of what is held. It is not for charges.
-func (r *Reserve) Hold() *Policy { return &r.hold }
+// HoldPolicy returns the policy of what is held. It is not for charges.
+func (r *Reserve) HoldPolicy() *Policy { return &r.hold }
 
-// Release reports whether reservations without a cost are as if they had not been made.
-func (r *Reserve) Release() bool { return r.release }
+// ReleasesWithoutCost reports whether reservations without a cost are as if they had not been made.
+func (r *Reserve) ReleasesWithoutCost() bool { return r.release }
 
 func (r *Reserve) validate(p *Policy) error {
 	switch p.Algorithm {
@@ -95,7 +95,7 @@ func (b *Batch) beside(c Charge) *Batch {
 // held returns how many hits are held beside the counter of charge i.
 func (b *Batch) held(at Time, i int) uint64 {
 	if b.table == nil {
-		return b.told(i).Held
+		return b.told(i).HeldHits
 	}
 	c := &b.Charges[i]
 	a := b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold})
@@ -145,12 +145,12 @@ func (b *Batch) hold(at Time, i int) {
 	full := func() { d.Over, d.RetryAfter, d.Reset, d.Remaining, d.Charged = true, time.Second, time.Second, 0, 0 }
 	if b.table == nil {
 		t := b.told(i)
-		if t.Reserved >= uint64(c.Policy.Reserve.hold.Limit) {
+		if t.Reservations >= uint64(c.Policy.Reserve.hold.Limit) {
 			full()
 			return
 		}
 		b.marks[i] = int64(b.kept[i].told.Lease) //nolint:gosec // a lease
-		t.Held, t.Reserved = t.Held+c.Hits, t.Reserved+1
+		t.HeldHits, t.Reservations = t.HeldHits+c.Hits, t.Reservations+1
 		return
 	}
 	a := b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits})
@@ -179,7 +179,7 @@ func (b *Batch) drop(at Time, i int) {
 // unreserve drops a reservation of so many hits that a store told of.
 func (b *Batch) unreserve(i int, hits uint64) {
 	t := b.told(i)
-	t.Held, t.Reserved = t.Held-min(t.Held, hits), t.Reserved-min(t.Reserved, 1)
+	t.HeldHits, t.Reservations = t.HeldHits-min(t.HeldHits, hits), t.Reservations-min(t.Reservations, 1)
 }
 
 // settleLeases decides the leases of reservations that the batch brings back, and the costs beside them. A cost is
@@ -207,7 +207,7 @@ func (b *Batch) settleLease(at Time, i int) {
 	lease := Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits, Refund: true}
 	var hits uint64
 	if b.table == nil {
-		hits = b.kept[i].told.Settled
+		hits = b.kept[i].told.SettledHits
 	} else {
 		a := b.beside(lease)
 		a.look(at, 0, 0, &a.Decisions[0])

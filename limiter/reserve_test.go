@@ -179,7 +179,7 @@ func TestReservationsOfGroups(t *testing.T) {
 				{ID: g.id, Policy: p, Hits: 40, Reserve: true}, {ID: identity.ID{Hi: 9 << 40, Lo: 1}, Policy: full, Hits: 1, Group: group},
 			}}
 			g.table.Decide(benchNow, b)
-			if !b.Denied || b.Leased() || g.used(benchNow) != 0 {
+			if !b.Denied || b.HasLease() || g.used(benchNow) != 0 {
 				t.Errorf("%s, group %d: denied is %v and %d are held", name, group, b.Denied, g.used(benchNow))
 			}
 			b = &Batch{Charges: []Charge{

@@ -31,7 +31,7 @@ func reusePolicies() [][]*Policy {
 		{{Algorithm: FixedWindow, Limit: 30, Reserve: reserve(3, true)}, {Algorithm: FixedWindow, Limit: 60, Reserve: reserve(20, false)}},
 		{{Algorithm: SlidingWindow, Limit: 30, SubWindows: 4, Reserve: reserve(20, false)}},
 		{{Algorithm: TokenBucket, Limit: 30, Burst: 30, Reserve: reserve(20, false), CountRefused: true}, {Algorithm: TokenBucket, Limit: 30, Burst: 30}},
-		{{Algorithm: FixedWindow, Limit: 20, Calendar: calendar.By(Months)}, {Algorithm: FixedWindow, Limit: 9, Calendar: calendar.By(Months)}},
+		{{Algorithm: FixedWindow, Limit: 20, Calendar: calendar.WithUnit(Months)}, {Algorithm: FixedWindow, Limit: 9, Calendar: calendar.WithUnit(Months)}},
 	}
 	for _, row := range all {
 		for _, p := range row {
@@ -49,7 +49,7 @@ func overriding(p *Policy, r *rand.Rand) *Policy {
 	o := *p
 	o.Limit = r.Uint32N(2*min(p.Limit, 1000) + 2)
 	if p.Reserve != nil {
-		o.Reserve = NewReserve(1+r.Uint32N(9), time.Duration(1+r.IntN(30))*time.Second, p.Reserve.Release())
+		o.Reserve = NewReserve(1+r.Uint32N(9), time.Duration(1+r.IntN(30))*time.Second, p.Reserve.ReleasesWithoutCost())
 	}
 	return &o
 }
@@ -83,7 +83,7 @@ func (u *reuseTrial) next() (charges []Charge) {
 			Mode: []Mode{Enforce, Enforce, Enforce, Shadow, Quota, Watch}[r.IntN(6)],
 		}
 		switch {
-		case p.Leases() && len(u.leases) > 0 && r.IntN(2) == 0:
+		case p.UsesLeases() && len(u.leases) > 0 && r.IntN(2) == 0:
 			mode := c.Mode
 			c = u.leases[r.IntN(len(u.leases))]
 			if c.Group, c.Mode = group, mode; r.IntN(2) == 0 {
@@ -93,7 +93,7 @@ func (u *reuseTrial) next() (charges []Charge) {
 			}
 		case p.Reserve != nil && r.IntN(4) > 0:
 			c.Reserve, c.Hits = true, min(c.Hits, 7)
-		case !p.Leases() && r.IntN(5) == 0:
+		case !p.UsesLeases() && r.IntN(5) == 0:
 			c.Refund = true
 		}
 		charges = append(charges, c)
@@ -156,9 +156,9 @@ func (u *reuseTrial) step() {
 			u.t.Fatalf("at %d a reset of %d, want %d", u.now, got, used)
 		}
 	case 2:
-		if charges[i].Policy.Leases() {
-			held := u.byFresh.Held(u.now, fill(&Batch{}, charges, false, 0, nil), i)
-			if got := u.byReused.Held(u.now, &u.reused, i); got != held {
+		if charges[i].Policy.UsesLeases() {
+			held := u.byFresh.LeaseStats(u.now, fill(&Batch{}, charges, false, 0, nil), i)
+			if got := u.byReused.LeaseStats(u.now, &u.reused, i); got != held {
 				u.t.Fatalf("at %d %+v are held, want %+v", u.now, got, held)
 			}
 		}
@@ -171,13 +171,13 @@ func (u *reuseTrial) conclude(charges []Charge, quotaPass bool, budget time.Dura
 	fresh := fill(&Batch{}, charges, quotaPass, budget, nil)
 	fill(&u.concluded, charges, quotaPass, budget, nil)
 	found, left, want := make([]State, len(charges)), make([]State, len(charges)), make([]State, len(charges))
-	fresh.Stored().Find(u.byFresh, u.now, found)
+	fresh.Stored().ReadStates(u.byFresh, u.now, found)
 	for i := range found {
 		s, c := &found[i], &charges[i]
-		if s.Stamp = s.Time - Time(u.r.IntN(1e9)); c.Policy.Leases() {
+		if s.Stamp = s.Time - Time(u.r.IntN(1e9)); c.Policy.UsesLeases() {
 			s.Lease = FirstLease + u.r.Uint64N(1<<20)
-			if s.Held, s.Reserved = u.r.Uint64N(20), u.r.Uint64N(4); c.Refund && u.r.IntN(2) == 0 {
-				s.Lease, s.Settled = c.Hits, u.r.Uint64N(9)
+			if s.HeldHits, s.Reservations = u.r.Uint64N(20), u.r.Uint64N(4); c.Refund && u.r.IntN(2) == 0 {
+				s.Lease, s.SettledHits = c.Hits, u.r.Uint64N(9)
 			}
 		}
 	}
@@ -185,21 +185,21 @@ func (u *reuseTrial) conclude(charges []Charge, quotaPass bool, budget time.Dura
 	for i := range inTurn {
 		inTurn[i].Counts = slices.Clone(inTurn[i].Counts)
 	}
-	fresh.Stored().Conclude(u.now, found)
-	u.concluded.Stored().Conclude(u.now, inTurn)
+	fresh.Stored().Decide(u.now, found)
+	u.concluded.Stored().Decide(u.now, inTurn)
 	u.same("concluded", &u.concluded, fresh)
 	for i := range charges {
-		fresh.Stored().Left(u.now, i, &want[i])
-		if u.concluded.Stored().Left(u.now, i, &left[i]); !reflect.DeepEqual(plainState(left[i]), plainState(want[i])) {
+		fresh.Stored().StateAfter(u.now, i, &want[i])
+		if u.concluded.Stored().StateAfter(u.now, i, &left[i]); !reflect.DeepEqual(plainState(left[i]), plainState(want[i])) {
 			u.t.Fatalf("at %d charge %d leaves %+v, want %+v", u.now, i, left[i], want[i])
 		}
 		again := fill(&Batch{}, charges, quotaPass, budget, nil)
-		again.Stored().Conclude(u.now, found)
-		again.Stored().Adopt(u.mirrorFresh, u.now, i, &want[i])
-		u.concluded.Stored().Adopt(u.mirrored, u.now, i, &left[i])
+		again.Stored().Decide(u.now, found)
+		again.Stored().MergeInto(u.mirrorFresh, u.now, i, &want[i])
+		u.concluded.Stored().MergeInto(u.mirrored, u.now, i, &left[i])
 	}
-	fresh.Stored().Find(u.mirrorFresh, u.now, want)
-	u.concluded.Stored().Find(u.mirrored, u.now, left)
+	fresh.Stored().ReadStates(u.mirrorFresh, u.now, want)
+	u.concluded.Stored().ReadStates(u.mirrored, u.now, left)
 	for i := range charges {
 		if !reflect.DeepEqual(plainState(left[i]), plainState(want[i])) {
 			u.t.Fatalf("at %d a mirror has %+v of charge %d, want %+v", u.now, left[i], i, want[i])
@@ -215,8 +215,8 @@ func TestBatchesAreUsedAgain(t *testing.T) {
 		for _, table := range []**Table{&u.byReused, &u.byFresh, &u.mirrored, &u.mirrorFresh} {
 			*table = newKeyed(t, []int64{MinBytes, 1 << 20}[seed%2])
 		}
-		u.mirrored.Mirror()
-		u.mirrorFresh.Mirror()
+		u.mirrored.SetMirror()
+		u.mirrorFresh.SetMirror()
 		for range 300 {
 			u.step()
 		}
@@ -273,7 +273,7 @@ func TestResizeLeavesNothing(t *testing.T) {
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 5, Reserve: true}, {ID: counterID(2), Policy: p, Hits: 5, Group: 1}}}
 	tab := newTable(t, 1<<20)
 	tab.Decide(benchNow, b)
-	fill(b, []Charge{{ID: counterID(3), Policy: p, Hits: 7, Reserve: true}}, false, 0, nil).Stored().Resize()
+	fill(b, []Charge{{ID: counterID(3), Policy: p, Hits: 7, Reserve: true}}, false, 0, nil).Stored().ResetDecisions()
 	if b.Decisions[0] != (Decision{}) || b.Lease(0) > 0 || b.Stored().Settled(0) || b.Stored().Hits(0) != 7 {
 		t.Errorf("%+v, lease %d, settled %v, %d hits", b.Decisions[0], b.Lease(0), b.Stored().Settled(0), b.Stored().Hits(0))
 	}

@@ -133,7 +133,7 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 	s.fetch(index)
 	switch {
 	case v.found != nil: // a store says what counts
-		told := view{class: &outside, found: v.found, head: v.found.Number}
+		told := view{class: &outside, found: v.found, head: v.found.SubWindow}
 		for x := after.num - r.k; x < after.num; x++ {
 			s.setCount(index, floorMod(x, r.k), told.countOf(r.k, x))
 		}
@@ -165,11 +165,11 @@ func (slidingWindow) weight(s *sizeClass, index, word uint64) uint64 {
 
 func (slidingWindow) found(v *view, at Time, p *Policy) {
 	r, s := p.Ring(), v.found
-	if most := maxStamp / r.length; len(s.Counts) == 0 || s.Number > most || s.Number < -most {
+	if most := maxStamp / r.length; len(s.Counts) == 0 || s.SubWindow > most || s.SubWindow < -most {
 		v.head, v.word, v.state = math.MinInt64/2, 0, state{num: r.number(at.stamp())}
 		return
 	}
-	v.head, v.word = s.Number, uint64(s.Counts[0])
+	v.head, v.word = s.SubWindow, uint64(s.Counts[0])
 	past := uint64(0)
 	for x := v.head - r.k; x < v.head; x++ {
 		past += v.countOf(r.k, x)
@@ -179,7 +179,7 @@ func (slidingWindow) found(v *view, at Time, p *Policy) {
 
 func (slidingWindow) tell(v *view, _ Time, p *Policy, st state, s *State) {
 	r := p.Ring()
-	s.Number, s.Counts = st.num, append(s.Counts[:0], uint32(st.used)) //nolint:gosec // what a cell holds
+	s.SubWindow, s.Counts = st.num, append(s.Counts[:0], uint32(st.used)) //nolint:gosec // what a cell holds
 	for x := st.num - 1; x >= st.num-r.k && st.past > 0; x-- {
 		s.Counts = append(s.Counts, uint32(v.countOf(r.k, x))) //nolint:gosec // as above
 	}
@@ -232,8 +232,8 @@ func (r Ring) K() int64 { return r.k }
 // Number returns the sub-window that the time lies in.
 func (r Ring) Number(at Time) int64 { return r.number(at.stamp()) }
 
-// SetBack reports whether a sub-window that was hit is so far ahead of the time that the clock was set back.
-func (r Ring) SetBack(head int64, at Time) bool {
+// ClockSetBack reports whether a sub-window that was hit is so far ahead of the time that the clock was set back.
+func (r Ring) ClockSetBack(head int64, at Time) bool {
 	return r.setBack(head, r.number(at.stamp()), at.stamp())
 }
 

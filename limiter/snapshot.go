@@ -46,20 +46,20 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Errors of [Load], beside those of its reader. All say why a snapshot is not taken.
 var (
-	// ErrNoSnapshot: what is read was never written by [Table.Save].
-	ErrNoSnapshot = errors.New("not a snapshot of counters")
+	// ErrNotSnapshot: what is read was never written by [Table.Save].
+	ErrNotSnapshot = errors.New("not a snapshot of counters")
 	// ErrFormat: it was written by a version of this package that writes another format.
 	ErrFormat = errors.New("another format")
 	// ErrDamaged: some of it is missing or changed.
 	ErrDamaged = errors.New("damaged")
-	// ErrOtherBytes: its table had other [Options.Bytes].
-	ErrOtherBytes = errors.New("another size of memory")
-	// ErrOtherKey: its table had another [Options.Key].
-	ErrOtherKey = errors.New("another key")
+	// ErrBytesMismatch: its table had other [Options.Bytes].
+	ErrBytesMismatch = errors.New("another size of memory")
+	// ErrKeyMismatch: its table had another [Options.Key].
+	ErrKeyMismatch = errors.New("another key")
 )
 
-// Saved says what a snapshot has.
-type Saved struct {
+// SnapshotInfo says what a snapshot has.
+type SnapshotInfo struct {
 	// At is when it was made.
 	At Time
 	// Counters is how many it has, and Bytes its length.
@@ -74,10 +74,10 @@ type Saved struct {
 // and after it was charged. A counter of several words is locked while it is copied, a
 // microsecond at most for a thousand cells. Inserts of new counters wait for the copy of
 // a block. Saves happen one after another.
-func (t *Table) Save(w io.Writer, now Time) (Saved, error) {
+func (t *Table) Save(w io.Writer, now Time) (SnapshotInfo, error) {
 	t.saves.Lock()
 	defer t.saves.Unlock()
-	s := &saver{w: w, at: now, horizon: math.MinInt64, saved: Saved{At: now}}
+	s := &saver{w: w, at: now, horizon: math.MinInt64, saved: SnapshotInfo{At: now}}
 	classes := t.beginSave()
 	s.header(t)
 	for _, c := range classes {
@@ -126,7 +126,7 @@ type saver struct {
 	crc     uint32
 	at      Time
 	horizon Time // of the counters that had expired
-	saved   Saved
+	saved   SnapshotInfo
 	err     error
 }
 

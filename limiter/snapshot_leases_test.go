@@ -10,7 +10,7 @@ import (
 // loadWith loads a snapshot, with leases or without.
 func loadWith(t *testing.T, b []byte, leases bool) *Table {
 	t.Helper()
-	tab, _, err := Load(bytes.NewReader(b), Options{Bytes: 1 << 20, Leases: leases})
+	tab, _, err := Load(bytes.NewReader(b), Options{Bytes: 1 << 20, RestoreLeases: leases})
 	if err != nil {
 		t.Fatal(err)
 	}

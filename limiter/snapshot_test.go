@@ -28,7 +28,7 @@ func snapshot(tb testing.TB, tab *Table, now Time) []byte {
 // load loads a snapshot of a table with so many bytes.
 func load(tb testing.TB, b []byte, size int64) *Table {
 	tb.Helper()
-	tab, saved, err := Load(bytes.NewReader(b), Options{Bytes: size, Leases: true})
+	tab, saved, err := Load(bytes.NewReader(b), Options{Bytes: size, RestoreLeases: true})
 	if err != nil || saved.Bytes != int64(len(b)) {
 		tb.Fatalf("Load() = %+v, %v", saved, err)
 	}
@@ -235,7 +235,7 @@ func TestADamagedSnapshotIsNotTaken(t *testing.T) {
 			want := ErrDamaged
 			switch {
 			case i < len(snapshotMagic):
-				want = ErrNoSnapshot
+				want = ErrNotSnapshot
 			case i < len(snapshotMagic)+4:
 				want = ErrFormat
 			}
@@ -263,11 +263,11 @@ func TestAnotherSnapshotIsNotTaken(t *testing.T) {
 		opt  Options
 		want error
 	}{
-		"memory":         {bytes.NewReader(b), Options{Bytes: 128 << 10}, ErrOtherBytes},
-		"key":            {bytes.NewReader(b), Options{Bytes: 64 << 10, Key: identity.Key{1}}, ErrOtherKey},
+		"memory":         {bytes.NewReader(b), Options{Bytes: 128 << 10}, ErrBytesMismatch},
+		"key":            {bytes.NewReader(b), Options{Bytes: 64 << 10, Key: identity.Key{1}}, ErrKeyMismatch},
 		"format":         {bytes.NewReader(fixSums(format)), Options{Bytes: 64 << 10}, ErrFormat},
-		"text":           {bytes.NewReader([]byte("domain: x\n")), Options{}, ErrNoSnapshot},
-		"a long text":    {bytes.NewReader(bytes.Repeat([]byte("domain: x\n"), 1000)), Options{}, ErrNoSnapshot},
+		"text":           {bytes.NewReader([]byte("domain: x\n")), Options{}, ErrNotSnapshot},
+		"a long text":    {bytes.NewReader(bytes.Repeat([]byte("domain: x\n"), 1000)), Options{}, ErrNotSnapshot},
 		"empty":          {bytes.NewReader(nil), Options{}, ErrDamaged},
 		"reader at once": {io.MultiReader(failing{broken}), Options{Bytes: 64 << 10}, broken},
 		"reader later":   {io.MultiReader(bytes.NewReader(b[:len(b)/2]), failing{broken}), Options{Bytes: 64 << 10}, broken},
@@ -342,7 +342,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(b[:headerBytes+1])
 	f.Add(snapshot(f, newTable(f, 64<<10), min1))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tab, _, err := Load(bytes.NewReader(fixSums(b)), Options{Bytes: 64 << 10, Leases: true})
+		tab, _, err := Load(bytes.NewReader(fixSums(b)), Options{Bytes: 64 << 10, RestoreLeases: true})
 		if err != nil {
 			return
 		}

@@ -62,7 +62,7 @@ func spreads(t *testing.T, text func(i int) []byte) {
 	lost := 0
 	for i := range n {
 		h := empty
-		h.Bytes(text(i))
+		h.AddBytes(text(i))
 		id := h.Sum()
 		hi[id.Hi>>kindBits], lo[id.Lo] = true, true
 		a, b := sc.pair(id)

@@ -23,9 +23,9 @@ type State struct {
 	// Sixteenths of a nanosecond, 0 to 15, that a bucket's TAT is after Time. Only buckets
 	// whose emission interval is below 1024 ns have them.
 	Sixteenths uint8
-	// Number is that of the newest sub-window in which a ring was hit: of the times from
+	// SubWindow is that of the newest sub-window in which a ring was hit: of the times from
 	// Number times the length of [Policy.Ring] on.
-	Number int64
+	SubWindow int64
 	// Counts are the hits of that sub-window and of the k before it, the newest first. What
 	// is missing is 0. Without any the counter is absent.
 	Counts []uint32
@@ -38,20 +38,20 @@ type State struct {
 	//
 	// Other charges need none, nor does one that needs a hit of its own batch.
 	Stamp Time
-	// Rest is, of a refund of a log, the newest hit that stays when the refund has also given back what was set off against
+	// RefundStamp is, of a refund of a log, the newest hit that stays when the refund has also given back what was set off against
 	// hits that do not count.
-	Rest Time
+	RefundStamp Time
 	// Lease of a concurrency limit is the one that the charge took in the store; of a lease that is given back,
 	// the lease itself if it was held, else 0.
 	// Of a charge that reserves it is the one that it took.
 	Lease uint64
 	// Held is how many hits are reserved beside the counter, in so many reservations. Settled is what the lease held
 	// that a charge brings back.
-	Held, Reserved, Settled uint64
-	// Penalty is when the penalty beside the counter is forgotten, a window after its end, and Level its step, from 1;
+	HeldHits, Reservations, SettledHits uint64
+	// PenaltyExpiry is when the penalty beside the counter is forgotten, a window after its end, and Level its step, from 1;
 	// 0 for none.
-	Penalty Time
-	Level   uint8
+	PenaltyExpiry Time
+	PenaltyLevel  uint8
 }
 
 // clear makes s an absent counter and keeps its memory.

@@ -24,9 +24,9 @@ type Waiter interface {
 	Exceeded(charge int) func(hits uint64)
 }
 
-// SetOff sets the refunds off against the charges on the same counters, so that
+// OffsetRefunds sets the refunds off against the charges on the same counters, so that
 // [Stored.Hits] says what is left of each.
-func (s Stored) SetOff() {
+func (s Stored) OffsetRefunds() {
 	s.b.offset = false
 	if _, refunds, _, _ := s.b.survey(); refunds {
 		s.b.setOff()
@@ -37,18 +37,18 @@ func (s Stored) SetOff() {
 // that it gives back.
 func (s Stored) Hits(i int) uint64 { return s.b.hits(i) }
 
-// SetOffs returns what [Stored.SetOff] has set off.
-func (s Stored) SetOffs() []SetOff {
+// Offsets returns what [Stored.SetOff] has set off.
+func (s Stored) Offsets() []Offset {
 	if s.b.offset {
 		return s.b.setOffs
 	}
 	return nil
 }
 
-// Gave returns how many hits charge i, a refund that was decided, took off its counter.
-func (s Stored) Gave(i int) uint64 { return s.b.gave(i) }
+// Refunded returns how many hits charge i, a refund that was decided, took off its counter.
+func (s Stored) Refunded(i int) uint64 { return s.b.gave(i) }
 
-// Conclude decides all charges as [Table.Decide] does, but on counters that a store has
+// Decide decides all charges as [Table.Decide] does, but on counters that a store has
 // charged: found, parallel to them, is what they found there, and now is when the store
 // decided. Of several charges on one counter the first tells the state before all
 // of them, and the others only their Stamp. The store must have charged as Decide does
@@ -56,7 +56,7 @@ func (s Stored) Gave(i int) uint64 { return s.b.gave(i) }
 //
 // It refers to found's Counts until the batch is reset or decided again, and allocates nothing once
 // that has grown.
-func (s Stored) Conclude(now Time, found []State) {
+func (s Stored) Decide(now Time, found []State) {
 	s.b.keep(found)
 	s.b.table = nil
 	s.b.decide(now)
@@ -70,7 +70,7 @@ func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
 	b := s.b
 	b.rollBack(now, i)
 	b.Decisions[i].Denied = true
-	for k := range s.SetOffs() {
+	for k := range s.Offsets() {
 		if set := &b.setOffs[k]; set.Charge == i {
 			hits, before := set.Hits, b.gave(set.Refund)
 			b.refundUncounted(now, set)
@@ -80,36 +80,36 @@ func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
 	return refunds, gave
 }
 
-// Together says which groups are denied, of charges that were decided in parts and copied; see [Stored.Copy]. deny is called
+// ResolveGroups says which groups are denied, of charges that were decided in parts and copied; see [Stored.Copy]. deny is called
 // for each charge that was not denied in its part, and is to undo it.
-func (s Stored) Together(deny func(i int)) {
+func (s Stored) ResolveGroups(deny func(i int)) {
 	b := s.b
 	b.Denied, b.Wait = false, 0
 	_, _, quota, leases := b.survey()
 	b.conclude(0, quota && !b.quotaPassed(), leases, deny)
 }
 
-// Left makes left the state in which [Stored.Conclude], of the same time, left the counter of
+// StateAfter makes left the state in which [Stored.Decide], of the same time, left the counter of
 // charge i. It keeps the memory of left.
-func (s Stored) Left(now Time, i int, left *State) {
+func (s Stored) StateAfter(now Time, i int, left *State) {
 	v, p := &s.b.view, s.b.Charges[i].Policy
 	s.b.recall(now, i, v)
 	left.clear()
 	p.algorithm().tell(v, now, p, v.state, left)
 	told := s.b.told(i)
-	left.Held, left.Penalty, left.Level = told.Held, told.Penalty, told.Level
+	left.HeldHits, left.PenaltyExpiry, left.PenaltyLevel = told.HeldHits, told.PenaltyExpiry, told.PenaltyLevel
 }
 
-// Turn returns the bucket as charge i left it, which Conclude of the same time decided: while
+// BucketAfter returns the bucket as charge i left it, which Conclude of the same time decided: while
 // it has this TAT, a charge that waits is the newest, and can be cancelled.
-func (s Stored) Turn(now Time, i int) State {
+func (s Stored) BucketAfter(now Time, i int) State {
 	var turn State
 	gcra{}.tell(nil, now, s.b.Charges[i].Policy, state{num: s.b.marks[i]}, &turn)
 	return turn
 }
 
-// Resize makes the decisions empty ones, parallel to the charges, for [Stored.Copy] and [Stored.Adopt].
-func (s Stored) Resize() {
+// ResetDecisions makes the decisions empty ones, parallel to the charges, for [Stored.Copy] and [Stored.Adopt].
+func (s Stored) ResetDecisions() {
 	s.b.poison()
 	s.b.resize(len(s.b.Charges))
 	clear(s.b.Decisions)
@@ -121,15 +121,15 @@ func (s Stored) Resize() {
 	s.b.extra, s.b.setOffs, s.b.offset = false, s.b.setOffs[:0], true
 }
 
-// Copy makes decision i that of charge k of part, which was decided with some of the charges, and what is left of its hits.
-func (s Stored) Copy(i int, part *Batch, k int) {
+// CopyDecision makes decision i that of charge k of part, which was decided with some of the charges, and what is left of its hits.
+func (s Stored) CopyDecision(i int, part *Batch, k int) {
 	s.b.Decisions[i], s.b.marks[i], s.b.left[i] = part.Decisions[k], part.marks[k], part.hits(k)
 }
 
-// Find makes found, parallel to the charges, the states of their counters in a table, before they are
+// ReadStates makes found, parallel to the charges, the states of their counters in a table, before they are
 // decided. Of a log it has no Stamp. It keeps the memory of found, and changes no
 // counter.
-func (s Stored) Find(t *Table, now Time, found []State) {
+func (s Stored) ReadStates(t *Table, now Time, found []State) {
 	v := &s.b.view
 	s.b.table = t
 	for i := range found {
@@ -149,22 +149,22 @@ func (s Stored) Find(t *Table, now Time, found []State) {
 	}
 }
 
-// Adopt makes the counter of charge i in a table what a store says it is at the time now, so that the
+// MergeInto makes the counter of charge i in a table what a store says it is at the time now, so that the
 // table can go on from there when the store is away. Of a log it takes over nothing but what the charge,
-// which [Stored.Conclude] has decided, put into it: a store does not tell the time of each hit.
+// which [Stored.Decide] has decided, put into it: a store does not tell the time of each hit.
 //
 // A fixed window never goes back to an older one. It allocates nothing.
-func (s Stored) Adopt(t *Table, now Time, i int, told *State) {
+func (s Stored) MergeInto(t *Table, now Time, i int, told *State) {
 	b := s.b
 	if r := b.Charges[i].Policy.Reserve; r != nil {
-		held := State{Hits: told.Held}
+		held := State{Hits: told.HeldHits}
 		b.table = t
-		b.beside(Charge{ID: b.Charges[i].ID, Policy: &r.hold}).Stored().Adopt(t, now, 0, &held)
+		b.beside(Charge{ID: b.Charges[i].ID, Policy: &r.hold}).Stored().MergeInto(t, now, 0, &held)
 	}
 	if b.Charges[i].Penalises() {
-		t.raisePenalties(b.Charges[i].ID.Hi, millis(told.Penalty))
+		t.raisePenalties(b.Charges[i].ID.Hi, millis(told.PenaltyExpiry))
 		b.table = t
-		b.beside(Charge{ID: b.Charges[i].ID, Policy: besidePolicy}).Stored().Adopt(t, now, 0, told)
+		b.beside(Charge{ID: b.Charges[i].ID, Policy: besidePolicy}).Stored().MergeInto(t, now, 0, told)
 	}
 	p, v := b.Charges[i].Policy, &b.view
 	a := p.algorithm()
@@ -183,9 +183,9 @@ func (s Stored) Adopt(t *Table, now Time, i int, told *State) {
 	}
 }
 
-// Mirror says that t follows a store. Its places have numbers of their own then: any lease gives one back, and whoever
+// SetMirror says that t follows a store. Its places have numbers of their own then: any lease gives one back, and whoever
 // decides in t tells the leases. It must be called before t is used.
-func (t *Table) Mirror() { t.mirror = true }
+func (t *Table) SetMirror() { t.mirror = true }
 
 // Settled reports whether charge i, decided, is a lease that was brought back, or what that cost.
 func (s Stored) Settled(i int) bool { return s.b.isSettled(i) }
@@ -211,12 +211,12 @@ func (b *Batch) keep(found []State) {
 			i := b.members[m].index
 			b.kept[i] = kept{told: found[first], first: first}
 			k, own := &b.kept[i].told, &found[i]
-			k.Stamp, k.Rest, k.Lease, k.Settled = own.Stamp, own.Rest, own.Lease, own.Settled
+			k.Stamp, k.RefundStamp, k.Lease, k.SettledHits = own.Stamp, own.RefundStamp, own.Lease, own.SettledHits
 			f := &b.kept[first].told
-			if own.Level > 0 {
-				f.Penalty, f.Level = own.Penalty, own.Level
+			if own.PenaltyLevel > 0 {
+				f.PenaltyExpiry, f.PenaltyLevel = own.PenaltyExpiry, own.PenaltyLevel
 			}
-			f.Held, f.Reserved = max(f.Held, own.Held), max(f.Reserved, own.Reserved) // not all on the counter tell
+			f.HeldHits, f.Reservations = max(f.HeldHits, own.HeldHits), max(f.Reservations, own.Reservations) // not all on the counter tell
 		}
 	}
 }

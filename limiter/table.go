@@ -22,9 +22,9 @@ type Options struct {
 	// Key is the secret that the IDs of the counters are hashed with. Nothing here hashes,
 	// but a snapshot is of use only with its key. The zero value means a random one.
 	Key identity.Key
-	// Leases has [Load] restore what requests held under leases when the snapshot was made, their places and
+	// RestoreLeases has [Load] restore what requests held under leases when the snapshot was made, their places and
 	// reservations. Those that have ended since then hold it until it is free by itself. Without it all of it is free.
-	Leases bool
+	RestoreLeases bool
 }
 
 // Table holds the counters. All methods may be called concurrently.

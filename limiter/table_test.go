@@ -318,7 +318,7 @@ func TestLiveOfALargeTable(t *testing.T) {
 	for i := range uint64(400_000) {
 		b.Reset()
 		h := key
-		h.Word(i)
+		h.AddWord(i)
 		b.Charges = append(b.Charges, Charge{ID: h.Sum(), Policy: p, Hits: 1})
 		table.Decide(0, b)
 		switch want := int64(i) + 1; want {

@@ -93,11 +93,7 @@ func TestConditionsOfRejectedRequests(t *testing.T) {
 		r := serve(t, s, Options{})
 		post := func(body string) {
 			t.Helper()
-			resp, err := http.Post("http://"+r.addr["http"]+"/json", "application/json", strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = resp.Body.Close()
+			send(t, http.MethodPost, "http://"+r.addr["http"]+"/json", body)
 		}
 		post(`{"domain":"d"}`)
 		expectCondition(t, s, telemetry.RequestsWithoutDescriptors, 1)

@@ -1,12 +1,12 @@
 package server
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
 func get(t *testing.T, url string) (int, string) {
@@ -16,20 +16,8 @@ func get(t *testing.T, url string) (int, string) {
 
 func send(t *testing.T, method, url, body string) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(text)
+	code, _, text := servertest.Fetch(t, method, url, body)
+	return code, text
 }
 
 func TestHTTP(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -235,18 +236,10 @@ func TestIdleConnectionsEnd(t *testing.T) {
 func TestHeadersOverHTTPHaveABound(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
 	for _, listener := range []string{"http", "metrics"} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr[listener]+"/healthcheck", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("X-Long", strings.Repeat("x", 24<<10)) // net/http lets 4 KiB more pass
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-			t.Errorf("%s: too many headers get %s, want 431", listener, response.Status)
+		long := strings.Repeat("x", 24<<10) // net/http admits 4 KiB more than the limit
+		code, _, _ := servertest.Fetch(t, http.MethodGet, "http://"+r.addr[listener]+"/healthcheck", "", "X-Long", long)
+		if code != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%s: large headers get status %d, want 431", listener, code)
 		}
 	}
 }

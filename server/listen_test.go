@@ -8,8 +8,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -151,6 +154,40 @@ func TestListenOpensAllOrNone(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the gRPC socket is still there: %v", err)
+	}
+}
+
+// roleRequests counts the requests for roles.
+type roleRequests struct{ atomic.Int64 }
+
+func (r *roleRequests) AcquireLeadership(string, time.Duration, []string, func(int, string)) {
+	r.Add(1)
+}
+
+// TestListenEndsQuotas lets each listener fail. The quota service of the server, which asks for roles periodically, must end.
+func TestListenEndsQuotas(t *testing.T) {
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for name, options := range map[string]Options{
+		"grpc": {GRPCAddr: taken.Addr().String()}, "http": {HTTPAddr: taken.Addr().String()},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var roles roleRequests
+			options.Elector = &roles
+			if err := New(options, service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {}}}]}"), zap.NewNop()).Listen(t.Context()); err == nil {
+				t.Fatalf("the %s listener is open, want an error", name)
+			}
+			synctest.Wait()
+			first := roles.Load()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := roles.Load() - first; n > 0 {
+				t.Errorf("after the %s listener failed, %d requests for roles were made, want none", name, n)
+			}
+		})
 	}
 }
 

@@ -5,9 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
@@ -39,12 +37,10 @@ func certificate(t *testing.T, names ...string) *x509.Certificate {
 	return c
 }
 
-// noon is the time of the tests.
-const noon = limiter.Time(1_800_014_400 * time.Second)
+const noon = servertest.Noon
 
 const shaping = "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: leaky_bucket, slack: 0, max_wait: 1s, max_waiting: 49}}]}"
 
-// Shared with the tests of other rooms.
 var (
 	compile       = servertest.Compile
 	newMetrics    = servertest.Metrics

@@ -9,7 +9,7 @@ import (
 
 // Demand is counted by the windows of the calendar.
 func TestWindowsOfACalendar(t *testing.T) {
-	w := &windows{seconds: 30 * 86400, calendar: limiter.NewCalendar(time.UTC, 15).By(limiter.Months)}
+	w := &windows{seconds: 30 * 86400, calendar: limiter.NewCalendar(time.UTC, 15).WithUnit(limiter.Months)}
 	at := func(month time.Month, day, hour int) uint32 {
 		return w.of(time.Date(2026, month, day, hour, 0, 0, 0, time.UTC).Unix())
 	}

@@ -171,7 +171,7 @@ func newSearch(l *limitTally, percent float64) *search {
 		s.none = "requests bring their own numbers"
 	case l.number == 0:
 		s.none = "it denies all, whatever is asked for"
-	case l.limit.Policy.Leases():
+	case l.limit.Policy.UsesLeases():
 		s.none = "what is held depends on who passes: try numbers with --against"
 	case l.hits == 0:
 		s.none = "it was only peeked at"

@@ -101,7 +101,7 @@ func TestWhatCannotBeRecommended(t *testing.T) {
 	}{
 		{rules("unit: minute, requests_per_unit: 0"), log, "it denies all, whatever is asked for"},
 		{rules("unit: minute, requests_per_unit: 9, algorithm: leaky_bucket, slack: 0"), strings.Repeat(usersLine(noon, 200, "al"), 9), "no number has room for so many: it is the burst or slack that is too small"},
-		{rules("unit: day, requests_per_unit: 9, algorithm: sliding_log"), strings.Repeat(usersLine(noon, 200, "al"), 5000), "no number has room for so many: 4096/day, sliding_log is the greatest"},
+		{rules("unit: day, requests_per_unit: 9, algorithm: sliding_log"), strings.Repeat(usersLine(noon, 200, "al"), 5000), "no number has room for so many: 4096/day, algorithm: sliding_log is the greatest"},
 		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["x=y"],"limit":"5/hour"}]}`+"\n", noon.Unix()), "requests bring their own numbers"},
 		{requests, fmt.Sprintf(`{"time":%d,"domain":"shop","descriptors":[{"entries":["user=al"],"hits":0}]}`+"\n", noon.Unix()), "it was only peeked at"},
 	} {

@@ -74,7 +74,7 @@ func (s *side) begin(ends limiter.Time, replica int) {
 		c := &s.plan.Batch.Charges[at]
 		h := held{ends: ends, replica: replica, charge: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true}}
 		if s.plan.Limits[at].Index < 0 || s.plan.Limits[at].Table != nil { // the plan may have its policy
-			h.charge.Policy = new(c.Policy.Bare(nil))
+			h.charge.Policy = new(c.Policy.Clone(nil))
 		}
 		if c.Policy.Reserve != nil {
 			h.cost, h.reservation = s.plan.Matches[i].Hits, s.plan.Limits[at].Reservation
@@ -91,7 +91,7 @@ func (r *reader) wantDurations(o *Options) error {
 	}
 	for _, set := range sets {
 		for _, l := range set.Limits {
-			if l.Rule.Unlimited || !l.Policy.Leases() {
+			if l.Rule.Unlimited || !l.Policy.UsesLeases() {
 				continue
 			}
 			if r.duration = r.format.Want(accesslog.FieldDuration); r.duration < 0 {

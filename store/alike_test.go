@@ -147,7 +147,7 @@ func TestRepaidAsMemory(t *testing.T) {
 	for n := range requests {
 		at := w.next(func(c *limiter.Charge) bool {
 			bucket := c.Policy.Algorithm == limiter.TokenBucket || c.Policy.Algorithm == limiter.LeakyBucket
-			return c.Policy.Algorithm == limiter.SlidingLog || c.Policy.Leases() || c.Policy.Penalty != nil || c.Refund || c.Mode == limiter.Quota || bucket && c.Policy.CountRefused
+			return c.Policy.Algorithm == limiter.SlidingLog || c.Policy.UsesLeases() || c.Policy.Penalty != nil || c.Refund || c.Mode == limiter.Quota || bucket && c.Policy.CountRefused
 		})
 		if len(w.plain.Charges) == 0 {
 			continue

@@ -34,7 +34,7 @@ func (u *burst) wants() (passed, second, third int) {
 	if u.fallback == Deny && u.grouped {
 		passed, second, third = 0, 0, 0
 	}
-	if u.fallback == Deny && u.policy.Leases() { // they depend on the whole request
+	if u.fallback == Deny && u.policy.UsesLeases() { // they depend on the whole request
 		passed, second = 0, 0
 	}
 	if u.policy.CountRefused {

@@ -39,7 +39,7 @@ func TestBytesACounter(t *testing.T) {
 			{"`sliding_log` with 100 hits", "l60", 100, limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Minute}},
 		} {
 			many := 20_000
-			if tt.p.Leases() {
+			if tt.p.UsesLeases() {
 				many = 2000 // each has many charges
 			}
 			srv := storetest.StartBinary(t, binary)
@@ -56,7 +56,7 @@ func TestBytesACounter(t *testing.T) {
 					charge.Hits, charge.Reserve = tt.hits, tt.p.Reserve != nil
 					name := []byte(fmt.Sprintf("s1{%022d}%s", from+i, tt.kind))
 					charges, names := []limiter.Charge{charge}, [][]byte{name}
-					for tt.p.Leases() && len(charges) < int(tt.hits) { // each takes one
+					for tt.p.UsesLeases() && len(charges) < int(tt.hits) { // each takes one
 						charges, names = append(charges, charge), append(names, name)
 					}
 					calls[i].Encode(limiter.Time(time.Now().UnixNano()), &limiter.Batch{Charges: charges}, names, time.Minute)

@@ -41,7 +41,7 @@ func decideInBoth(t *testing.T, conn *redis.Conn, table *limiter.Table, name [][
 		t.Fatal(run.Err, call.Err)
 	}
 	table.Decide(at, inTable)
-	stored.Stored().Conclude(at, call.Found)
+	stored.Stored().Decide(at, call.Found)
 }
 
 // The store decides as a table does at each edge of the windows of a calendar and of their parts, to the nanosecond; and

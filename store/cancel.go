@@ -94,7 +94,7 @@ func (r *resetWaiter) Decided(err error) {
 // Reset resets the counter of charge i of a batch at the time now, and returns what was used of it. The name of a fixed window
 // lacks its start: the current window is reset. It returns [ErrUnavailable] if the store is unavailable.
 func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
-	p, name := new(of.Charges[i].Policy.Bare(nil)), names[i] // the store may answer after the caller has gone
+	p, name := new(of.Charges[i].Policy.Clone(nil)), names[i] // the store may answer after the caller has gone
 	b := &limiter.Batch{Charges: []limiter.Charge{{ID: of.Charges[i].ID, Policy: p, Reserve: p.Reserve != nil}}, Partition: of.Partition}
 	f, slot := s.slotOf(now, &b.Charges[0], name)
 	req := newRequest()

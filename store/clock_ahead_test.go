@@ -77,7 +77,7 @@ func TestStoreOfAClockThatWasAhead(t *testing.T) {
 				at := base + limiter.Time(after)
 				play(at, limiter.Charge{})
 				hits(at, 2)
-				if p.Leases() {
+				if p.UsesLeases() {
 					play(at, limiter.Charge{Hits: 4, Refund: true}) // of the fourth newest lease
 				}
 				hits(at, 1)

@@ -132,7 +132,7 @@ func groups(t *testing.T, s *Store, o *told) {
 			if quota && random.IntN(2) == 0 {
 				c.Mode = limiter.Quota
 			}
-			if c.Reserve = c.Policy.Reserve != nil && random.IntN(2) == 0; c.Policy.Leases() && random.IntN(3) == 0 {
+			if c.Reserve = c.Policy.Reserve != nil && random.IntN(2) == 0; c.Policy.UsesLeases() && random.IntN(3) == 0 {
 				c.Refund, c.Reserve, c.Hits = true, false, uint64(random.IntN(1<<16))
 			}
 			if c.Refund {

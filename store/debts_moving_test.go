@@ -18,7 +18,7 @@ func (s *Store) owe(tb testing.TB, charge limiter.Charge, hits uint64) {
 	now := s.main.time(limiter.Time(time.Now().UnixNano()))
 	charge.Hits = hits
 	b := limiter.Batch{Charges: []limiter.Charge{charge}}
-	b.Stored().Resize()
+	b.Stored().ResetDecisions()
 	b.Decisions[0].Charged = hits
 	name := script.AppendName(nil, now, charge.Policy, nameOf("s1", &charge))
 	s.main.recordUnsynced(Allow, now, &b, 0, name, string(name), redis.SlotOf(name), &caller{})

@@ -82,7 +82,7 @@ func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		p := c.Policy
-		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Leases() || changesDenied(p) && !c.Penalises() ||
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.UsesLeases() || changesDenied(p) && !c.Penalises() ||
 			s.backendOf(p) != s.backendOf(b.Charges[0].Policy) { // two stores have different clocks
 			return false
 		}
@@ -97,8 +97,8 @@ func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 	for len(*found) < len(b.Charges) {
 		*found = append(*found, limiter.State{})
 	}
-	b.Stored().Find(s.options.Table, now, (*found)[:len(b.Charges)])
-	b.Stored().Conclude(now, (*found)[:len(b.Charges)])
+	b.Stored().ReadStates(s.options.Table, now, (*found)[:len(b.Charges)])
+	b.Stored().Decide(now, (*found)[:len(b.Charges)])
 	denied := false // of the current group
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
@@ -108,7 +108,7 @@ func (s *Store) denyFromCache(at limiter.Time, b *limiter.Batch) bool {
 			}
 			denied = false
 		}
-		if c.Penalises() && (d.Over || changesDenied(c.Policy)) && (d.Penalty == 0 || d.Began || isShort(c.Policy, d.Penalty)) {
+		if c.Penalises() && (d.Over || changesDenied(c.Policy)) && (d.Penalty == 0 || d.PenaltyStarted || isShort(c.Policy, d.Penalty)) {
 			return false // the store must decide
 		}
 		denied = denied || c.Mode == limiter.Enforce && d.Over && s.denied.isDenied(now, c)

@@ -114,7 +114,7 @@ func calendars() (all []*limiter.Calendar) {
 		if err != nil {
 			panic(err)
 		}
-		all = append(all, limiter.NewCalendar(location, 31).By(unit))
+		all = append(all, limiter.NewCalendar(location, 31).WithUnit(unit))
 	}
 	return all
 }
@@ -148,7 +148,7 @@ type taken map[uint64][][2]uint64
 func (l taken) resolve(b *limiter.Batch, store int) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if !c.Refund || !c.Policy.Leases() {
+		if !c.Refund || !c.Policy.UsesLeases() {
 			continue
 		}
 		of := l[c.ID.Lo+c.Hits%23/22] // seldom of another counter
@@ -195,7 +195,7 @@ func (t *tape) request(b *limiter.Batch, late bool) {
 		p := edits[edit%len(edits)]
 		hits := someHits[t.pick(len(someHits))]
 		refund, reserves := t.pick(6) == 1, false
-		if p.Leases() {
+		if p.UsesLeases() {
 			if refund = t.pick(2) == 1; refund {
 				hits = uint64(t.pick(1 << 16))
 			} else if reserves = p.Reserve != nil && t.pick(3) > 0; reserves {
@@ -228,7 +228,7 @@ type givenBack struct{ charged, back map[uint64]limiter.Time }
 func (g *givenBack) notBefore(at limiter.Time, requests []limiter.Batch) limiter.Time {
 	// What is rolled back is of a request with a refund or a lease: others know beforehand.
 	refunds := slices.ContainsFunc(requests, func(b limiter.Batch) bool {
-		return slices.ContainsFunc(b.Charges, func(c limiter.Charge) bool { return c.Refund || c.Policy.Leases() })
+		return slices.ContainsFunc(b.Charges, func(c limiter.Charge) bool { return c.Refund || c.Policy.UsesLeases() })
 	})
 	for i := range requests {
 		for _, c := range requests[i].Charges {
@@ -330,14 +330,14 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 			if !c.Native {
 				table.Decide(at, &plain[i])
 			}
-			stored[i].Stored().Conclude(at, found)
+			stored[i].Stored().Decide(at, found)
 			if diff := cmp.Diff(plain[i].Decisions, stored[i].Decisions); diff != "" || plain[i].Denied != stored[i].Denied || plain[i].Wait != stored[i].Wait {
 				tb.Fatalf("step %d at %d, call %d of %d, budget %v, QuotaPass %v, charges\n%s\nfound %s; table -, store +:\n%s\nsent %q",
 					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.Args)
 			}
 			leases.note(tb, &plain[i], &stored[i])
 			for k := range plain[i].Decisions {
-				if plain[i].Decisions[k].Began {
+				if plain[i].Decisions[k].PenaltyStarted {
 					r.began++
 				}
 			}

@@ -2,7 +2,7 @@
 //
 // A caller passes a [limiter.Batch] and the names of its counters to [Store.Decide]. The store decides as a [limiter.Table]
 // does: all algorithms, groups, refunds and peeks. It replies with the state of each counter before the charge, and
-// [limiter.Stored.Conclude] derives the decisions with the code that decides in memory. A test compares the store with a
+// [limiter.Stored.Decide] derives the decisions with the code that decides in memory. A test compares the store with a
 // table on random charges at explicit times.
 //
 // Package redis is a connection to one server, script encodes charges as commands and Lua scripts, sentinel finds a primary.
@@ -16,7 +16,7 @@
 //	prober   connects, and checks each second that the server answers                        prober.go
 //
 // A shard is one connection to a primary. It has two senders and one prober. Two others use its connection: the prober of
-// another shard, to sync the hits of a slot that moves between their nodes (sync.go), and [Store.Hold], which grants roles
+// another shard, to sync the hits of a slot that moves between their nodes (sync.go), and [Store.AcquireLeadership], which grants roles
 // to processes and has nothing to do with counters (role.go). There is no batching timer: requests that arrive while two
 // batches are in flight form the next batch. So a busy counter costs the store one read and one write per batch.
 //

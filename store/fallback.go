@@ -57,8 +57,8 @@ func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Tabl
 
 // decideAll admits or denies all charges of b.
 func (f Fallback) decideAll(b *limiter.Batch) {
-	b.Stored().Resize()
-	b.Stored().SetOff() // the remaining hits are unsynced
+	b.Stored().ResetDecisions()
+	b.Stored().OffsetRefunds() // the remaining hits are unsynced
 	b.Denied, b.Wait = false, 0
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]

@@ -53,8 +53,8 @@ func (sh *shard) decidePerCounter(r *batchRun, req *request) bool {
 
 // conclude decides p by the states that the store found at a time of its clock.
 func (p *part) conclude(o *Options, at limiter.Time, found []limiter.State) error {
-	p.batch.Stored().SetOff()
-	if !o.guard(func() { p.batch.Stored().Conclude(at, found) }) {
+	p.batch.Stored().OffsetRefunds()
+	if !o.guard(func() { p.batch.Stored().Decide(at, found) }) {
 		return o.fallBack(p.now, &p.batch)
 	}
 	p.keepRequest(newRequest(), at)

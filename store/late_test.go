@@ -93,7 +93,7 @@ func TestCertainByItsOwnClock(t *testing.T) {
 	b := &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
 	there := now + limiter.Time(5*time.Second)
 	state := limiter.State{Hits: 1, Time: p.WindowEnd(there)}
-	b.Stored().Adopt(s.options.Table, there, 0, &state)
+	b.Stored().MergeInto(s.options.Table, there, 0, &state)
 	s.denied.mark(there, &b.Charges[0])
 	if !s.denyFromCache(now, b) || !b.Denied {
 		t.Error("what the second store said is full was asked for")

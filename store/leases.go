@@ -19,7 +19,7 @@ func (f *backend) withLocalLeases(now limiter.Time, b *limiter.Batch, name func(
 	var returned []uint64
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if !c.Refund || !c.Policy.Leases() {
+		if !c.Refund || !c.Policy.UsesLeases() {
 			continue
 		}
 		if returned == nil {
@@ -49,17 +49,17 @@ func (f *backend) releaseMirrored(now limiter.Time, b *limiter.Batch, c *limiter
 	if hits == 0 || f.options.Fallback != Local {
 		return
 	}
-	companion := limiter.Batch{Charges: []limiter.Charge{{ID: c.ID, Policy: c.Policy.Reserve.Hold()}}, Partition: b.Partition}
+	companion := limiter.Batch{Charges: []limiter.Charge{{ID: c.ID, Policy: c.Policy.Reserve.HoldPolicy()}}, Partition: b.Partition}
 	var held [1]limiter.State
-	companion.Stored().Find(f.options.Table, now, held[:])
+	companion.Stored().ReadStates(f.options.Table, now, held[:])
 	held[0].Hits -= min(held[0].Hits, hits)
-	companion.Stored().Adopt(f.options.Table, now, 0, &held[0])
+	companion.Stored().MergeInto(f.options.Table, now, 0, &held[0])
 }
 
 // releaseLease releases a lease that charge c of an earlier request acquired. No caller waits for it. It retains neither name
 // nor c's policy, which the caller may reuse before the store has answered.
 func (s *Store) releaseLease(f *backend, slot uint16, now limiter.Time, c limiter.Charge, name []byte, lease uint64) {
-	c.Hits, c.Refund, c.Reserve, c.Mode, c.Policy = lease, true, false, limiter.Enforce, new(c.Policy.Bare(nil))
+	c.Hits, c.Refund, c.Reserve, c.Mode, c.Policy = lease, true, false, limiter.Enforce, new(c.Policy.Clone(nil))
 	b := &limiter.Batch{Charges: []limiter.Charge{c}}
 	if name = slices.Clone(name); c.Policy.Reserve != nil { // its cost is 0
 		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: c.Policy, Group: c.Group})

@@ -213,7 +213,7 @@ func (l *ledger) restore(all []*script.Unsynced) (forgotten uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range all {
-		if had := l.entries[d.Name]; had != nil && !d.Policy.Leases() {
+		if had := l.entries[d.Name]; had != nil && !d.Policy.UsesLeases() {
 			d.Add(&had.Unsynced)
 			had.Unsynced = *d
 			continue

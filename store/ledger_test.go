@@ -114,7 +114,7 @@ func TestEndedLeasesMakeRoom(t *testing.T) {
 		defer l.mu.Unlock()
 		lease := script.NewLease(name, 1)
 		b := limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: 1}}}
-		b.Stored().Resize()
+		b.Stored().ResetDecisions()
 		b.Decisions[0].Charged = 1
 		if b.Stored().SetLease(0, lease); back {
 			b.Charges[0].Refund, b.Charges[0].Hits = true, lease

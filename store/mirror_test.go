@@ -91,7 +91,7 @@ func BenchmarkMirror(b *testing.B) {
 			for b.Loop() {
 				batch.Charges[0].ID = ids[random.IntN(len(ids))]
 				found[0].Hits++
-				batch.Stored().Conclude(now, found)
+				batch.Stored().Decide(now, found)
 				if mirror {
 					s.updateMirror(now, batch, &left)
 				}

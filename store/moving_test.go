@@ -138,12 +138,12 @@ func TestMovingSlotsDecideAsMemory(t *testing.T) {
 					continue
 				}
 				charge.Hits, charge.Group = []uint64{1, 1, 1, 2, 0, 4}[random.IntN(6)], int32(group)
-				if charge.Reserve = charge.Policy.Reserve != nil && random.IntN(2) == 0; charge.Policy.Leases() && random.IntN(3) == 0 {
+				if charge.Reserve = charge.Policy.Reserve != nil && random.IntN(2) == 0; charge.Policy.UsesLeases() && random.IntN(3) == 0 {
 					charge.Refund, charge.Reserve, charge.Hits = true, false, uint64(random.IntN(1<<16))
 				}
 				charges, names = append(charges, charge), append(names, fmt.Appendf(nil, "%sp%d_", tag, k))
 			}
-			leases := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Policy.Leases() })
+			leases := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Policy.UsesLeases() })
 			if random.IntN(4) == 0 && !leases { // a second slot, which stays; a lease that was taken in vain comes back late
 				charge := hit(round*100+99, policies[1])
 				charge.Group = int32(many)

@@ -168,7 +168,7 @@ func TestDebtsFollowToAnotherClock(t *testing.T) {
 			name = fmt.Appendf(nil, "untagged_%d_1800000000", n)
 		}
 		b := limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
-		b.Stored().Resize()
+		b.Stored().ResetDecisions()
 		s.main.recordUnsynced(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
 		s.main.shardOf(redis.SlotOf(name)).requestSync()
 		storetest.Eventually(t, "it is paid", func() bool { return s.owing() == 0 && all[1].has(string(name)) })
@@ -188,7 +188,7 @@ func TestLaneEndsWhileItsDebtsFollow(t *testing.T) {
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{all[0].addr}}, Observer: o, Clock: func() time.Time { return start }})
 	storetest.Eventually(t, "up", s.Up)
 	b := limiter.Batch{Charges: []limiter.Charge{hit(1, much)}}
-	b.Stored().Resize()
+	b.Stored().ResetDecisions()
 	name, lane, other := []byte("s1{a}_0"), s.main.shardOf(0), s.main.shardOf(redis.Slots-1)
 	for n := 1; redis.SlotOf(name) >= redis.Slots/2; n++ {
 		name = fmt.Appendf(nil, "s1{%d}_0", n)

@@ -14,18 +14,18 @@ type Options struct {
 	// PerSecond is the address of the store for limits of one second. Nil means Server.
 	PerSecond *redis.Server `kong:"-"`
 	// Prefix is prepended to the names of the store's own counters.
-	Prefix string `name:"store-prefix" placeholder:"TEXT" help:"Prefix of counter names in the store. Default: none."`
+	Prefix string `name:"store-prefix" placeholder:"TEXT" help:"Prefix of the names of counters in the store. Default: none."`
 	// Jitter is the maximum extra TTL of keys of fixed windows. 0 means a minute, a negative value none.
-	Jitter time.Duration `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"Random extra TTL, up to this, for fixed-window keys, to spread expirations. Capped at the window length."`
+	Jitter time.Duration `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"Maximum random extra TTL of fixed-window keys, on top of one second, so that they do not expire together. At most the window itself."`
 	// Timeout is the maximum time that a request waits for the store, 1ms to a minute; a request with a deadline waits less. If
 	// a server sends nothing for this long it becomes unavailable.
-	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Maximum wait for the store; a request with an earlier deadline waits less. If the store sends nothing for this long it is marked unavailable and --store-fallback applies to all requests."`
+	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to wait for the store; calls with a nearer deadline wait less. If the store sends nothing for this long it is unavailable, and --store-fallback decides all requests."`
 	// DialTimeout bounds a connection with its handshakes, and a query to Sentinels or to a cluster for its primaries. 0 means a
 	// second. Probes wait for the longer of it and Timeout. PerSecondDialTimeout is the same for PerSecond.
-	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Time limit for connecting to the store, and for querying Sentinel or a cluster for the primaries. Requests do not wait for either."`
-	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"The same for --store-per-second."`
+	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to connect to the store, and to ask Sentinel or a cluster for the primaries. Requests do not wait for it."`
+	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Same as --store-dial-timeout, for --store-per-second."`
 	// Fallback decides while the store is unavailable.
-	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store is unavailable: decide in memory, starting from the last known counters (local); answer with an error; allow all; or deny all."`
+	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"How to decide while the store is unavailable: local (in memory, from the last known state of the store), error (answer with an error), allow or deny."`
 	// Table mirrors the counters of the store. [Local] and certain denials are decided in it.
 	Table *limiter.Table `kong:"-"`
 	// Observer counts events for metrics. Optional.

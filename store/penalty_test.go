@@ -47,13 +47,13 @@ func TestPenaltiesAreShared(t *testing.T) {
 				return c.b.Decisions[0]
 			}
 			ask(other, 2)
-			if d := ask(other, 1); !d.Began || d.Penalty != 1 || d.RetryAfter < steps[0]-time.Millisecond {
+			if d := ask(other, 1); !d.PenaltyStarted || d.Penalty != 1 || d.RetryAfter < steps[0]-time.Millisecond {
 				t.Fatalf("the third hit: %+v", d)
 			}
 			now.Add(int64(time.Minute))
 			memory := o.by(byMemory)
 			for n := range 5 {
-				if d := ask(mine, 1); !d.Over || d.Began || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond || d.Charged != 0 {
+				if d := ask(mine, 1); !d.Over || d.PenaltyStarted || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond || d.Charged != 0 {
 					t.Fatalf("at another replica: %+v", d)
 				}
 				if got := o.by(byMemory) - memory; got != n {
@@ -76,7 +76,7 @@ func TestPenaltiesAreShared(t *testing.T) {
 				t.Errorf("after it: %+v", d)
 			}
 			ask(other, 1)
-			if d := ask(mine, 1); !d.Began || d.Penalty != 2 || d.RetryAfter < steps[1]-time.Millisecond {
+			if d := ask(mine, 1); !d.PenaltyStarted || d.Penalty != 2 || d.RetryAfter < steps[1]-time.Millisecond {
 				t.Errorf("denied again within a window: %+v", d)
 			}
 			if _, err := reset(other, &p, c.names[0]); err != nil {
@@ -108,7 +108,7 @@ func TestPenaltyKeys(t *testing.T) {
 		must.OK(t, c.ask(s, charge))
 		return c.b.Decisions[0]
 	}
-	if d := ask(); !d.Began {
+	if d := ask(); !d.PenaltyStarted {
 		t.Fatalf("%+v", d)
 	}
 	key := strings.TrimSpace(srv.Must("EVAL", "return redis.call('KEYS', '*y')[1]", "0"))
@@ -118,7 +118,7 @@ func TestPenaltyKeys(t *testing.T) {
 	if n := srv.Must("EVAL", "local t = redis.call('TIME') redis.call('SET', KEYS[1], '1 ' .. t[1] + 4381 * 86400 .. '000') return redis.call('GET', KEYS[1])", "1", key); !strings.HasPrefix(n, "1 ") {
 		t.Fatal(n)
 	}
-	if d := ask(); !d.Began || d.Penalty != 1 {
+	if d := ask(); !d.PenaltyStarted || d.Penalty != 1 {
 		t.Errorf("of a clock that was set back: %+v", d)
 	}
 	for _, foreign := range []string{"1", "one 1900000000000", "1 1900000000000 1", "100 1900000000000", "1 -5", "1 1e9", "1 1900000000000000"} {

@@ -88,8 +88,8 @@ func TestRefundsOfDeniedRequests(t *testing.T) {
 					if d := c.b.Decisions; !c.b.Denied || d[at].Charged != want || d[1-at].Charged != 0 {
 						t.Errorf("%s: %+v, want that a refund of %d gives back %d", what, d, refund, want)
 					}
-					if d := c.b.Decisions[at]; d.Before-c.b.Stored().Gave(at) != used || used > 0 && d.Reset < time.Hour {
-						t.Errorf("%s: %+v and %d given back, want that %d hits are left, for hours", what, d, c.b.Stored().Gave(at), used)
+					if d := c.b.Decisions[at]; d.Before-c.b.Stored().Refunded(at) != used || used > 0 && d.Reset < time.Hour {
+						t.Errorf("%s: %+v and %d given back, want that %d hits are left, for hours", what, d, c.b.Stored().Refunded(at), used)
 					}
 					storetest.Eventually(t, what, func() bool { return c.used(t, tt.s, before) == int(used) })
 				}
@@ -178,7 +178,7 @@ func TestSplitRefundsDecideAsMemory(t *testing.T) {
 		memory.Decide(now, &plain)
 		what := fmt.Sprintf("seed %d, request %d", seed, n)
 		for i, want := range plain.Decisions {
-			if got := c.b.Decisions[i]; got.Over != want.Over || got.Denied != want.Denied || got.Charged != want.Charged || got.RetryAfter != want.RetryAfter || c.b.Stored().Gave(i) != plain.Stored().Gave(i) {
+			if got := c.b.Decisions[i]; got.Over != want.Over || got.Denied != want.Denied || got.Charged != want.Charged || got.RetryAfter != want.RetryAfter || c.b.Stored().Refunded(i) != plain.Stored().Refunded(i) {
 				t.Fatalf("%s, charge %d: %+v, in memory %+v\n%s", what, i, got, want, describe(plain.Charges))
 			}
 		}

@@ -12,14 +12,14 @@ import (
 // maxHolderName is the maximum length of the name of a holder in bytes.
 const maxHolderName = 100
 
-// Hold acquires or renews each role for holder, a name of 1 to 100 bytes that no other process has, unless another holder has
+// AcquireLeadership acquires or renews each role for holder, a name of 1 to 100 bytes that no other process has, unless another holder has
 // it. A renewal never shortens a role. A length of 0 releases the roles.
 //
 // answer is called for each role that the store has answered for, with the previous holder, "" if there was none. The other
 // roles may be held or not. If the store loses a role, as at a restart without its data, any holder can acquire it.
 //
-// Hold waits for the longer of [Options.Timeout] and [Options.DialTimeout] at most.
-func (s *Store) Hold(holder string, length time.Duration, roles []string, answer func(i int, before string)) {
+// AcquireLeadership waits for the longer of [Options.Timeout] and [Options.DialTimeout] at most.
+func (s *Store) AcquireLeadership(holder string, length time.Duration, roles []string, answer func(i int, before string)) {
 	if holder == "" || len(holder) > maxHolderName {
 		return
 	}
@@ -57,7 +57,7 @@ func (sh *shard) holdRoles(holder string, milliseconds int, all []*script.Role) 
 		return c.Within(context.Background(), sh.backend.probeTimeout(), func() error { return script.HoldRoles(c, holder, milliseconds, all) })
 	})
 	for _, q := range all {
-		if q.Err == nil || q.Err == ErrUnavailable { //nolint:errorlint // set by Hold
+		if q.Err == nil || q.Err == ErrUnavailable { //nolint:errorlint // set by AcquireLeadership
 			continue
 		}
 		sh.options.observe().Failed(string(redis.KindOf(q.Err)))

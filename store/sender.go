@@ -294,7 +294,7 @@ func (sh *shard) conclude(f *batch, r *batchRun, req *request) (admitted int64, 
 	w, at := req.waiter, sh.counterTime(r.Reply.Now, req.slotByStart)
 	part, kept := w.(requestOwner)
 	if decided = sh.options.guard(func() {
-		req.batch.Stored().Conclude(at, req.call.Found)
+		req.batch.Stored().Decide(at, req.call.Found)
 		admitted = script.AdmittedOf(req.batch)
 		if !kept {
 			sh.backend.store.updateMirror(at, req.batch, &f.state)

@@ -272,14 +272,14 @@ func (r *split) giveBack() {
 // combine makes the decisions of the request from those of the parts, as if they had been decided together.
 func (r *split) combine() {
 	all := r.batch.Stored()
-	all.Resize()
+	all.ResetDecisions()
 	for i, at := range r.locations {
-		all.Copy(i, &at.part.batch, at.charge)
+		all.CopyDecision(i, &at.part.batch, at.charge)
 	}
-	all.Together(func(i int) {
+	all.ResolveGroups(func(i int) {
 		at := r.locations[i]
 		at.deny()
-		all.Copy(i, &at.part.batch, at.charge)
+		all.CopyDecision(i, &at.part.batch, at.charge)
 	})
 	if r.batch.Denied {
 		r.copyRefunds(all, r.batch)
@@ -290,7 +290,7 @@ func (r *split) combine() {
 func (r *split) copyRefunds(to limiter.Stored, b *limiter.Batch) {
 	for i, at := range r.locations {
 		if b.Charges[i].Refund {
-			to.Copy(i, &at.part.batch, at.charge)
+			to.CopyDecision(i, &at.part.batch, at.charge)
 		}
 	}
 }
@@ -303,7 +303,7 @@ func (at location) deny() {
 	if p.inner != nil {
 		own := p.inner.locations[i]
 		own.deny()
-		stored.Copy(i, &own.part.batch, own.charge)
+		stored.CopyDecision(i, &own.part.batch, own.charge)
 		p.inner.copyRefunds(stored, &p.batch)
 		return
 	}

@@ -44,7 +44,7 @@ func New(options Options) (*Store, error) {
 		return nil, err
 	}
 	if options.Table != nil {
-		options.Table.Mirror()
+		options.Table.SetMirror()
 	}
 	s := &Store{options: options, partBound: script.MaxPart, flushBound: maxFlush, tryAgainPause: tryAgainPause, reached: make(chan struct{}, 1)}
 	s.main = newBackend(s, &s.options.Server, options.DialTimeout)
@@ -188,10 +188,10 @@ func (req *request) send(sh *shard, wait time.Duration) bool {
 func (s *Store) updateMirror(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 	s.options.observe().Decided(byStore, len(b.Charges))
 	for i := range b.Charges {
-		b.Stored().Left(now, i, left)
-		b.Stored().Adopt(s.options.Table, now, i, left)
+		b.Stored().StateAfter(now, i, left)
+		b.Stored().MergeInto(s.options.Table, now, i, left)
 		c, d := &b.Charges[i], &b.Decisions[i]
-		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.Leases() {
+		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.UsesLeases() {
 			s.denied.mark(now, c)
 		}
 	}

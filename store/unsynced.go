@@ -19,7 +19,7 @@ import (
 // has the start of a fixed window; lease is the name that seals leases. A released lease is recorded whatever the fallback.
 func (f *backend) recordUnsynced(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, lease string, slot uint16, w limiter.Waiter) {
 	c := &b.Charges[i]
-	if c.Refund && c.Policy.Leases() {
+	if c.Refund && c.Policy.UsesLeases() {
 		if script.IsLease(lease, c.Hits) {
 			f.recordRelease(now, b, *c, c.Hits, lease, slot)
 		}
@@ -32,7 +32,7 @@ func (f *backend) recordUnsynced(by Fallback, now limiter.Time, b *limiter.Batch
 		return
 	}
 	if c.Refund {
-		gave := b.Stored().Gave(i)
+		gave := b.Stored().Refunded(i)
 		if by == Allow { // without counters
 			gave = b.Stored().Hits(i)
 		}
@@ -113,7 +113,7 @@ func (req *request) addUnsynced(now limiter.Time, by Fallback) {
 	for i := range req.batch.Charges {
 		c, d := &req.batch.Charges[i], &script.Unsynced{}
 		switch {
-		case c.Refund && c.Policy.Leases():
+		case c.Refund && c.Policy.UsesLeases():
 			if !script.IsLease(req.call.LeaseName(i), c.Hits) {
 				continue
 			}
@@ -143,7 +143,7 @@ func (req *request) addStrayLeases(now limiter.Time) {
 
 // unsyncedName returns the name under which charge i is recorded.
 func (req *request) unsyncedName(i int) string {
-	if c := &req.batch.Charges[i]; c.Reserve || c.Refund && c.Policy.Leases() {
+	if c := &req.batch.Charges[i]; c.Reserve || c.Refund && c.Policy.UsesLeases() {
 		return req.call.LeaseName(i)
 	}
 	return req.call.Name(i)

@@ -68,7 +68,7 @@ func TestConditionsOfTheLog(t *testing.T) {
 		expect("store_unavailable", "store_unavailable", "rules_rejected a.yaml:7: worse")
 		want := Condition{
 			Code: StoreUnavailable, Kind: "store_away", Severity: "error", Since: began.Add(2 * time.Second), Text: "the store is away",
-			Remedy: "start it", Docs: "docs/store.md#what-is-wrong", Fields: map[string]any{"error": "no"},
+			Remedy: "start it", Docs: "docs/store.md#errors", Fields: map[string]any{"error": "no"},
 		}
 		active := e.conditions.Active(time.Now())
 		if diff := cmp.Diff(want, active[0]); diff != "" {
@@ -96,9 +96,12 @@ func TestConditionsOfTheLog(t *testing.T) {
 
 // TestConditionsHaveTheirLogAttribute holds the lines of the log about a condition.
 func TestConditionsHaveTheirLogAttribute(t *testing.T) {
-	_, logger, lines := watchedLogger(zap.InfoLevel)
+	e, logger, lines := watchedLogger(zap.InfoLevel)
 	RaiseWithLines(logger, TableRejected, "t", "tables: ", []string{"t.csv:1: bad"}, zap.String("table", "t"))
 	logger.Info("table loaded", Clear("t", TableRejected))
+	if last := e.Last(); len(last) != 2 || !last[0].Ends || last[1].Ends {
+		t.Errorf("the events are %+v, want that the last one ends a condition", last)
+	}
 	got := []string{}
 	for _, line := range lines.All() {
 		m := line.ContextMap()

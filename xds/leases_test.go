@@ -26,7 +26,7 @@ func TestLeasesByDefaults(t *testing.T) {
 		limits []*ratelimitv3.RateLimitDescriptor
 		want   string // of the first limit, or the error
 	}{
-		"names": {[]*ratelimitv3.RateLimitDescriptor{limit("a", "streams"), limit("b", "uploads")}, "5 at once, each for 10 minutes at most"},
+		"names": {[]*ratelimitv3.RateLimitDescriptor{limit("a", "streams"), limit("b", "uploads")}, "5 at once, each for at most 10 minutes, algorithm: concurrency"},
 		"no name": {
 			[]*ratelimitv3.RateLimitDescriptor{limit("a", "")},
 			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: these words do not fit the rule domain "shop" > key "a" > rate_limit at xds:r: "name" is missing`,

@@ -88,7 +88,7 @@ func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
 		b.Charges, b.Decisions = d.charge[:], d.decision[:]
 		return func(key []byte) bool {
 			h := prefix
-			h.Bytes(key)
+			h.AddBytes(key)
 			d.charge[0].ID = h.Sum()
 			t.Prefetch(b)
 			at, _ := now.Now()

@@ -31,8 +31,6 @@ type row struct {
 	words  []word // of its own
 	// mean gives p what l's words mean.
 	mean func(p *limiter.Policy, l *Limit)
-	// text is what people read of p's words, behind the name.
-	text func(p *limiter.Policy) string
 	// burst returns how many hits a bucket takes at once: its first word, and so many more. They take
 	// their time to fill it, or to come back.
 	burst  func(p *limiter.Policy) uint64
@@ -57,12 +55,6 @@ var rows = [...]row{
 		name: "sliding_window", letter: 'r', most: math.MaxUint32,
 		words: []word{{"sub_windows", func(w *Words) bool { return w.SubWindows != nil }, func(p *limiter.Policy) any { return p.SubWindows }}},
 		mean:  func(p *limiter.Policy, l *Limit) { p.SubWindows = Given(l.SubWindows, defaultSubWindows) },
-		text: func(p *limiter.Policy) string {
-			if p.SubWindows == 1 {
-				return " of 1 sub-window"
-			}
-			return fmt.Sprintf(" of %d sub-windows", p.SubWindows)
-		},
 	},
 	limiter.SlidingLog: {
 		name: "sliding_log", letter: 'l', most: limiter.MaxLog,
@@ -72,7 +64,6 @@ var rows = [...]row{
 		name: "token_bucket", letter: 't', most: math.MaxUint32,
 		words: []word{{"burst", func(w *Words) bool { return w.Burst != nil }, func(p *limiter.Policy) any { return p.Burst }}},
 		mean:  func(p *limiter.Policy, l *Limit) { p.Burst = Given(l.Burst, max(1, l.RequestsPerUnit)) },
-		text:  func(p *limiter.Policy) string { return fmt.Sprintf(", burst %d", p.Burst) },
 		burst: func(p *limiter.Policy) uint64 { return uint64(p.Burst) }, toFill: "fill",
 		scale: scaleBurst,
 	},
@@ -85,12 +76,6 @@ var rows = [...]row{
 		},
 		mean: func(p *limiter.Policy, l *Limit) {
 			p.Slack, p.MaxWait, p.MaxWaiting = Given(l.Slack, defaultSlack), Given(l.MaxWait, 0), Given(l.MaxWaiting, DefaultMaxWaiting)
-		},
-		text: func(p *limiter.Policy) string {
-			if p.MaxWait == 0 {
-				return fmt.Sprintf(", slack %d", p.Slack)
-			}
-			return fmt.Sprintf(", slack %d, holds replies up to %s, %d at most", p.Slack, p.MaxWait, p.MaxWaiting)
 		},
 		burst: func(p *limiter.Policy) uint64 { return uint64(p.Slack) + 1 }, more: 1, toFill: "come back",
 		scale: func(p limiter.Policy, _ uint32) limiter.Policy {
@@ -131,19 +116,10 @@ func AlgorithmNames() []string {
 	return names
 }
 
-// AlgorithmText writes an algorithm with its words for people.
-func AlgorithmText(p *limiter.Policy) string {
-	r := rowOf(p.Algorithm)
-	if r.text == nil {
-		return r.name
-	}
-	return r.name + r.text(p)
-}
-
-// AlgorithmWords writes an algorithm with its words as rules have them, behind a comma each. It is empty for none and for a
-// fixed window, which is the default.
-func AlgorithmWords(p *limiter.Policy) string {
-	if p.Algorithm <= limiter.FixedWindow {
+// AlgorithmFields returns the algorithm and its own fields, each after a comma. It is empty for the default, a fixed window,
+// unless explicit is set.
+func AlgorithmFields(p *limiter.Policy, explicit bool) string {
+	if p.Algorithm <= limiter.FixedWindow && !explicit {
 		return ""
 	}
 	r := rowOf(p.Algorithm)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -73,7 +72,7 @@ func (l *Limit) calendar() *limiter.Calendar {
 	if err != nil {
 		return nil
 	}
-	return c.By(unit)
+	return c.WithUnit(unit)
 }
 
 func (l *Limit) calendarMistakes() (all []Mistake) {
@@ -140,22 +139,8 @@ func calendarWord(c *limiter.Calendar) uint64 {
 	return mark | hash&(window|^uint64(mark<<1-1))
 }
 
-// CalendarText says by which calendar windows begin, such as `by the calendar of Europe/Berlin, from day 15 on`. It is
-// empty without one.
-func CalendarText(c *limiter.Calendar) string {
-	if c == nil {
-		return ""
-	}
-	var b strings.Builder
-	b.WriteString("by the calendar of " + c.Zone().String())
-	if c.Anchor() > 1 {
-		fmt.Fprintf(&b, ", from day %d on", c.Anchor())
-	}
-	return b.String()
-}
-
-// CalendarWords writes a calendar as rules have it, behind a comma each. It is empty without one.
-func CalendarWords(c *limiter.Calendar) string {
+// CalendarFields returns the fields of a calendar, each after a comma, or "" for nil.
+func CalendarFields(c *limiter.Calendar) string {
 	if c == nil {
 		return ""
 	}
@@ -182,7 +167,7 @@ func Recalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool) {
 	case !ok || multiplier > 1, months && unit != Month && p.Calendar == utcMonths: // envoyproxy/ratelimit has no other units
 		p.Calendar = nil
 	case p.Calendar != nil:
-		p.Calendar = p.Calendar.By(by)
+		p.Calendar = p.Calendar.WithUnit(by)
 	case months && unit == Month && (p.Algorithm == limiter.FixedWindow || p.Algorithm == limiter.SlidingWindow):
 		p.Calendar = utcMonths
 	}
@@ -191,7 +176,7 @@ func Recalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool) {
 // utcMonths are the months of the calendar in UTC.
 var utcMonths = func() *limiter.Calendar {
 	c, _ := calendarOf("", 1) // which needs no file
-	return c.By(limiter.Months)
+	return c.WithUnit(limiter.Months)
 }()
 
 // IsUTCMonth reports whether windows are months of the calendar in UTC, as USE_CALENDAR_MONTH_RATE_LIMIT of

@@ -32,7 +32,7 @@ func TestCalendarWordsDiffer(t *testing.T) {
 			add("no calendar")
 			for _, name := range zones {
 				for anchor := 1; anchor <= 31; anchor++ {
-					p.Calendar = limiter.NewCalendar(time.FixedZone(name, 0), anchor).By(by)
+					p.Calendar = limiter.NewCalendar(time.FixedZone(name, 0), anchor).WithUnit(by)
 					kind, _ := AppendKind(nil, &p)
 					add(string(kind))
 					if by != limiter.Months {

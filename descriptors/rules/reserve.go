@@ -58,7 +58,7 @@ func (r *Reserve) Set(of *limiter.Reserve, p *limiter.Policy) {
 		life = min(life+Backlog(p)+time.Second-1, limiter.MaxWindow).Truncate(time.Second)
 	}
 	of.Set(uint32(reservations), life, r.Release)
-	of.SetLongest(min(LongestTTL+Backlog(p)+time.Second, limiter.MaxWindow))
+	of.SetLongestLife(min(LongestTTL+Backlog(p)+time.Second, limiter.MaxWindow))
 }
 
 // String writes the word with all its values.

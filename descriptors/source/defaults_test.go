@@ -69,7 +69,7 @@ func TestDefaultsMustBeAFile(t *testing.T) {
 	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}", dir, "data/words.yaml")
 	link(t, "data/words.yaml", dir, "words.yaml")
 	set, ds, err := Load([]string{filepath.Join(dir, "data")}, filepath.Join(dir, "words.yaml"), descriptors.Options{})
-	if set == nil || err != nil || set.Limits[0].Policy.Window != time.Hour || set.Limits[0].String() != "1/hour, sliding_log" {
+	if set == nil || err != nil || set.Limits[0].Policy.Window != time.Hour || set.Limits[0].String() != "1/hour, algorithm: sliding_log" {
 		t.Errorf("Load = %+v, %v, %v, want a log", set, ds, err)
 	}
 	for _, name := range []string{filepath.Join(dir, "data"), filepath.Join(dir, "missing.yaml")} {

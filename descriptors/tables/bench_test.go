@@ -67,7 +67,7 @@ func BenchmarkFind(b *testing.B) {
 	for b.Loop() {
 		rows := table.Rows()
 		h := rows.Hasher()
-		h.BytesAt(0, keys[i&(1<<16-1)])
+		h.AddBytesAt(0, keys[i&(1<<16-1)])
 		if _, ok := rows.Find(h.Sum()); !ok {
 			b.Fatal("no row")
 		}
@@ -87,7 +87,7 @@ func BenchmarkMemory(b *testing.B) {
 	defer cpu(b)()
 	for b.Loop() {
 		h := table.Rows().Hasher()
-		h.BytesAt(0, keys[i&(1<<16-1)])
+		h.AddBytesAt(0, keys[i&(1<<16-1)])
 		sum += memory[h.Sum().Lo%uint64(len(memory))]
 		i++
 	}

@@ -94,7 +94,7 @@ func (b *builder) add(values []string, row Row, line int) error {
 	}
 	h := b.hasher
 	for i, v := range values {
-		h.BytesAt(i, []byte(v))
+		h.AddBytesAt(i, []byte(v))
 	}
 	s.id = h.Sum()
 	b.keys = appendKey(b.keys, values)

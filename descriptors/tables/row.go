@@ -24,7 +24,7 @@ type Row struct { //nolint:recvcheck // it is read from JSON in place, and writt
 	Name string
 }
 
-// String writes a row for people: `500/minute, burst 20, name "gold"`.
+// String writes a row for people: `500/minute, burst: 20, name: "gold"`.
 func (r Row) String() string {
 	text := "unlimited"
 	if !r.Unlimited {
@@ -33,10 +33,10 @@ func (r Row) String() string {
 		}
 	}
 	if r.Burst > 0 {
-		text += fmt.Sprintf(", burst %d", r.Burst)
+		text += fmt.Sprintf(", burst: %d", r.Burst)
 	}
 	if r.Name != "" {
-		text += fmt.Sprintf(", name %q", r.Name)
+		text += fmt.Sprintf(", name: %q", r.Name)
 	}
 	return text
 }

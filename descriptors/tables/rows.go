@@ -109,7 +109,7 @@ func (r *Rows) Get(values []string) (Row, bool) {
 func (r *Rows) idOf(values []string) identity.ID {
 	h := r.hasher
 	for i, v := range values {
-		h.BytesAt(i, []byte(v))
+		h.AddBytesAt(i, []byte(v))
 	}
 	return h.Sum()
 }

@@ -196,7 +196,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 	key := []byte("customer-0000007")
 	if n := testing.AllocsPerRun(100, func() {
 		h := rows.Hasher()
-		h.BytesAt(0, key)
+		h.AddBytesAt(0, key)
 		if hit, ok := rows.Find(h.Sum()); !ok || hit.RequestsPerUnit != 7 {
 			t.Error("no row")
 		}

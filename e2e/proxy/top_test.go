@@ -106,7 +106,7 @@ func TestTopNamesTheCause(t *testing.T) {
 		dir.write(t, "domain: d\ndescriptors:\n  - { key: user, rate_limit: { unit: fortnight } }")
 		expect(t, limits, "WRONG NOW", "rules do not load: what is in force stays", "rules.yaml:3:", `"fortnight"`)
 		dir.write(t, rulesOf(0))
-		expect(t, limits, "rules loaded [rules_rejected]: d: user 5/hour -> 0/hour")
+		expect(t, limits, "rules loaded [ends rules_rejected]: d: user 5/hour -> 0/hour")
 		if screen := firstScreen(limits); strings.Contains(screen, "WRONG NOW") {
 			t.Errorf("after good rules something is wrong still:\n%s", screen)
 		}

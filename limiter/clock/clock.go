@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// anchorLife is how long a clock goes by its monotonic part alone.
-const anchorLife = 100 * time.Millisecond
+// resyncInterval is how long a clock goes by its monotonic part alone.
+const resyncInterval = 100 * time.Millisecond
 
 // Clock tells the time in half the time of [time.Now], which asks the system for
 // two. It asks for the monotonic one, and ten times a second for both, to see how
@@ -21,31 +21,31 @@ const anchorLife = 100 * time.Millisecond
 // [limiter.Table] bears. All methods may be called concurrently; none takes a lock that
 // another waits for.
 type Clock struct {
-	base time.Time
-	both func() (wall limiter.Time, elapsed time.Duration)
+	base     time.Time
+	readBoth func() (wall limiter.Time, elapsed time.Duration)
 
 	// until is when offset is to be found anew, as time elapsed since base, and offset
 	// what elapsed time falls short of the time since the Unix epoch. offset is stored
 	// first and loaded last, so it is no older than until says.
-	until, offset atomic.Int64
-	anchoring     sync.Mutex // only tried
+	resyncAt, offset atomic.Int64
+	resyncMu         sync.Mutex // only tried
 }
 
 // New returns a clock that asks the system.
 func New() *Clock {
 	c := &Clock{base: time.Now()} //nolint:forbidigo // this is the clock
-	c.both = func() (limiter.Time, time.Duration) {
+	c.readBoth = func() (limiter.Time, time.Duration) {
 		now := time.Now() //nolint:forbidigo // this is the clock
 		return limiter.Time(now.UnixNano()), now.Sub(c.base)
 	}
 	return c
 }
 
-// Of returns a clock that has both parts of the time from a function instead of the
+// FromFunc returns a clock that has both parts of the time from a function instead of the
 // system, for models of machines whose clocks go wrong. Such a model asks [Clock.At].
-func Of(both func() (wall limiter.Time, elapsed time.Duration)) *Clock {
+func FromFunc(both func() (wall limiter.Time, elapsed time.Duration)) *Clock {
 	c := New()
-	c.both = both
+	c.readBoth = both
 	return c
 }
 
@@ -64,22 +64,22 @@ func (c *Clock) ElapsedAt(t time.Time) time.Duration { return t.Sub(c.base) }
 
 // At returns the time at which so much had elapsed, which is now.
 func (c *Clock) At(elapsed time.Duration) limiter.Time {
-	if int64(elapsed) >= c.until.Load() {
-		return c.anchor()
+	if int64(elapsed) >= c.resyncAt.Load() {
+		return c.resync()
 	}
 	return limiter.Time(int64(elapsed) + c.offset.Load())
 }
 
-// anchor is At by both parts of the system's clock. One caller at a time keeps what
+// resync is At by both parts of the system's clock. One caller at a time keeps what
 // it found; the others do without.
-func (c *Clock) anchor() limiter.Time {
-	if !c.anchoring.TryLock() {
-		wall, _ := c.both()
+func (c *Clock) resync() limiter.Time {
+	if !c.resyncMu.TryLock() {
+		wall, _ := c.readBoth()
 		return wall
 	}
-	defer c.anchoring.Unlock()
-	wall, elapsed := c.both()
+	defer c.resyncMu.Unlock()
+	wall, elapsed := c.readBoth()
 	c.offset.Store(int64(wall) - int64(elapsed))
-	c.until.Store(int64(elapsed + anchorLife))
+	c.resyncAt.Store(int64(elapsed + resyncInterval))
 	return wall
 }

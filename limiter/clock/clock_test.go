@@ -20,7 +20,7 @@ type fakeClock struct {
 
 func newFakeClock() *fakeClock {
 	f := &fakeClock{Clock: New(), wall: limiter.Time(1_700_000_000_123_456_789)}
-	f.both = func() (limiter.Time, time.Duration) {
+	f.readBoth = func() (limiter.Time, time.Duration) {
 		f.looks++
 		return f.wall, f.elapsed
 	}
@@ -53,7 +53,7 @@ func TestClockFollowsTheWallClock(t *testing.T) {
 	f.wants(t, "100 ms after it", f.wall)
 
 	f.wall -= limiter.Time(time.Minute) // set back
-	f.pass(anchorLife)
+	f.pass(resyncInterval)
 	f.wants(t, "set back", f.wall)
 
 	f.pass(8 * time.Hour) // nobody asks all night
@@ -61,7 +61,7 @@ func TestClockFollowsTheWallClock(t *testing.T) {
 	f.wants(t, "after the night", f.wall)
 
 	f.wall += limiter.Time(8 * time.Hour) // suspended: only the wall clock goes on
-	f.pass(anchorLife)
+	f.pass(resyncInterval)
 	f.wants(t, "after a suspension", f.wall)
 }
 
@@ -70,10 +70,10 @@ func TestClockWhileAnchoring(t *testing.T) {
 	f := newFakeClock()
 	f.At(f.elapsed)
 	f.wall += limiter.Time(time.Hour)
-	f.pass(anchorLife)
-	f.anchoring.Lock()
+	f.pass(resyncInterval)
+	f.resyncMu.Lock()
 	f.wants(t, "while another asks", f.wall)
-	f.anchoring.Unlock()
+	f.resyncMu.Unlock()
 }
 
 func TestClockIsTheSystems(t *testing.T) {

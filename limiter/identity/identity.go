@@ -70,27 +70,27 @@ type Hasher struct {
 type sum128 struct{ hi, lo uint64 }
 
 const (
-	hashPlaces = 64 // of which the secrets are at hand
-	nhBytes    = 256
+	precomputed = 64 // of which the secrets are at hand
+	nhBytes     = 256
 )
 
 // hashKeys are the secrets, all made from one key.
 type hashKeys struct {
 	key Key
 	// nh has two secrets for a and two for b, for each two words of a string.
-	nh     [nhBytes / 16][4]uint64
-	places [hashPlaces]placeKeys
+	nh        [nhBytes / 16][4]uint64
+	positions [precomputed]positionKeys
 	// point is where polynomials are evaluated, for a and b.
 	point [2]uint64
 }
 
-// placeKeys are what the low and high half of an item are multiplied with.
-type placeKeys struct{ aLo, aHi, bLo, bHi sum128 }
+// positionKeys are what the low and high half of an item are multiplied with.
+type positionKeys struct{ aLo, aHi, bLo, bHi sum128 }
 
 // Labels of the secrets, so that none is used twice.
 const (
-	labelCommon = "sluice common 01"
-	labelPlace  = "sluice place 001"
+	labelCommon   = "sluice common 01"
+	labelPosition = "sluice place 001"
 )
 
 // Hasher returns a hasher that has seen nothing yet. It takes some ten microseconds
@@ -101,8 +101,8 @@ func (k Key) Hasher() Hasher {
 	for i := range keys.nh {
 		keys.nh[i] = k.derive(labelCommon, i, 0)
 	}
-	for place := range keys.places {
-		keys.places[place] = k.place(place)
+	for place := range keys.positions {
+		keys.positions[place] = k.positionKeys(place)
 	}
 	words = k.derive(labelCommon, len(keys.nh), 0)
 	keys.point = [2]uint64{words[0] & polyPrime, words[1] & polyPrime}
@@ -125,52 +125,52 @@ func (k Key) derive(label string, number int, part byte) [4]uint64 {
 	return words
 }
 
-// place returns the secrets of a place.
-func (k Key) place(place int) placeKeys {
-	a, b := k.derive(labelPlace, place, 'a'), k.derive(labelPlace, place, 'b')
-	return placeKeys{
+// positionKeys returns the secrets of a place.
+func (k Key) positionKeys(place int) positionKeys {
+	a, b := k.derive(labelPosition, place, 'a'), k.derive(labelPosition, place, 'b')
+	return positionKeys{
 		aLo: sum128{a[0], a[1]}, aHi: sum128{a[2], a[3]},
 		bLo: sum128{b[0], b[1]}, bHi: sum128{b[2], b[3]},
 	}
 }
 
-// Word puts a number at the next place.
-func (h *Hasher) Word(w uint64) {
+// AddWord puts a number at the next place.
+func (h *Hasher) AddWord(w uint64) {
 	h.next++
-	h.WordAt(h.next-1, w)
+	h.AddWordAt(h.next-1, w)
 }
 
-// Bytes puts a string of bytes at the next place.
-func (h *Hasher) Bytes(b []byte) {
+// AddBytes puts a string of bytes at the next place.
+func (h *Hasher) AddBytes(b []byte) {
 	h.next++
-	h.BytesAt(h.next-1, b)
+	h.AddBytesAt(h.next-1, b)
 }
 
-// WordAt puts a number at a place.
-func (h *Hasher) WordAt(place int, w uint64) {
-	if uint(place) < hashPlaces {
-		h.put(&h.keys.places[place], sum128{1, w}, sum128{1, w})
+// AddWordAt puts a number at a place.
+func (h *Hasher) AddWordAt(place int, w uint64) {
+	if uint(place) < precomputed {
+		h.addItem(&h.keys.positions[place], sum128{1, w}, sum128{1, w})
 		return
 	}
-	k := h.keys.key.place(place)
-	h.put(&k, sum128{1, w}, sum128{1, w})
+	k := h.keys.key.positionKeys(place)
+	h.addItem(&k, sum128{1, w}, sum128{1, w})
 }
 
-// BytesAt puts a string of bytes at a place. From place 64 on that takes half a
+// AddBytesAt puts a string of bytes at a place. From place 64 on that takes half a
 // microsecond.
-func (h *Hasher) BytesAt(place int, s []byte) {
+func (h *Hasher) AddBytesAt(place int, s []byte) {
 	var a, b sum128
 	if len(s) <= nhBytes {
 		a, b = h.keys.hash(s)
 	} else {
 		a, b = h.keys.hashLong(s)
 	}
-	if uint(place) < hashPlaces {
-		h.put(&h.keys.places[place], a, b)
+	if uint(place) < precomputed {
+		h.addItem(&h.keys.positions[place], a, b)
 		return
 	}
-	k := h.keys.key.place(place)
-	h.put(&k, a, b)
+	k := h.keys.key.positionKeys(place)
+	h.addItem(&k, a, b)
 }
 
 // Sum returns the ID of what was put so far. More may be put afterwards.
@@ -208,8 +208,8 @@ func lastWords(s []byte) (m0, m1 uint64) {
 	}
 }
 
-// put adds an item, which is a for a and b for b.
-func (h *Hasher) put(k *placeKeys, a, b sum128) {
+// addItem adds an item, which is a for a and b for b.
+func (h *Hasher) addItem(k *positionKeys, a, b sum128) {
 	h.a = h.a.addProduct(a.lo, k.aLo.lo).addProduct(a.hi, k.aHi.lo)
 	h.a.hi += a.lo*k.aLo.hi + a.hi*k.aHi.hi
 	h.b = h.b.addProduct(b.lo, k.bLo.lo).addProduct(b.hi, k.bHi.lo)

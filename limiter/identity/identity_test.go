@@ -95,9 +95,9 @@ func slowID(key Key, items []item) ID {
 
 func (h *Hasher) putItem(it item) {
 	if it.isWord {
-		h.WordAt(it.place, it.word)
+		h.AddWordAt(it.place, it.word)
 	} else {
-		h.BytesAt(it.place, it.text)
+		h.AddBytesAt(it.place, it.text)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestHasherIsAsDefined(t *testing.T) {
 		lengths = append(lengths, n)
 	}
 	for _, n := range lengths {
-		for _, place := range []int{0, 1, hashPlaces - 1, hashPlaces, 3*hashPlaces + 5} {
+		for _, place := range []int{0, 1, precomputed - 1, precomputed, 3*precomputed + 5} {
 			items := []item{{place: 2, isWord: true, word: 1<<63 + uint64(n)}, {place: place, text: data[:n:n]}}
 			h := empty
 			for _, it := range items {
@@ -142,9 +142,9 @@ func FuzzHasher(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b []byte, w uint64, place uint16) {
 		items := []item{{place: 0, text: a}, {place: 1, text: b}, {place: 2 + int(place), isWord: true, word: w}}
 		h := empty
-		h.Bytes(a)
-		h.Bytes(b)
-		h.WordAt(2+int(place), w)
+		h.AddBytes(a)
+		h.AddBytes(b)
+		h.AddWordAt(2+int(place), w)
 		want := slowID(key, items)
 		if got := h.Sum(); got != want {
 			t.Errorf("in order: ID %x, want %x", got, want)
@@ -160,8 +160,8 @@ func FuzzHasher(f *testing.F) {
 		}
 		// Where one string ends and the next begins does.
 		if len(a) > 0 {
-			h.BytesAt(0, a[:len(a)-1])
-			h.BytesAt(1, append(a[len(a)-1:len(a):len(a)], b...))
+			h.AddBytesAt(0, a[:len(a)-1])
+			h.AddBytesAt(1, append(a[len(a)-1:len(a):len(a)], b...))
 			if h.Sum() == want {
 				t.Errorf("%q, %q: the split does not matter", a, b)
 			}
@@ -179,13 +179,13 @@ func TestHasherIsStable(t *testing.T) {
 		}
 	}
 	golden("nothing", ID{0x55462701c039a05a, 0xf1f12937d0f2ee67})
-	h.Word(1)
+	h.AddWord(1)
 	golden("word", ID{0x23e4d7241a822dbd, 0xc98e69542440f145})
-	h.Bytes([]byte("domain"))
+	h.AddBytes([]byte("domain"))
 	golden("bytes", ID{0x95ae8ad5f512775, 0x969fffa944f3792f})
-	h.Bytes(bytes.Repeat([]byte("0123456789"), 100))
+	h.AddBytes(bytes.Repeat([]byte("0123456789"), 100))
 	golden("long", ID{0xa89f6e389460cc7d, 0xf8272d1d78615cd0})
-	h.BytesAt(1000, []byte("2001:db8::1"))
+	h.AddBytesAt(1000, []byte("2001:db8::1"))
 	golden("far", ID{0x549964f66edaf090, 0xe5a310ffe129b2be})
 }
 
@@ -200,13 +200,13 @@ func TestHasherIsInjective(t *testing.T) {
 	}
 	empty := Key{}.Hasher()
 	add("nothing", empty)
-	for place := range 2 * hashPlaces { // what is empty or 0 is not absent
+	for place := range 2 * precomputed { // what is empty or 0 is not absent
 		h := empty
-		h.BytesAt(place, nil)
+		h.AddBytesAt(place, nil)
 		add(fmt.Sprintf("empty at %d", place), h)
 		for w := range uint64(300) {
 			h = empty
-			h.WordAt(place, w)
+			h.AddWordAt(place, w)
 			add(fmt.Sprintf("%d at %d", w, place), h)
 		}
 	}
@@ -214,26 +214,26 @@ func TestHasherIsInjective(t *testing.T) {
 	for _, a := range parts {
 		for _, b := range parts {
 			two := empty
-			two.Bytes([]byte(a))
-			two.Bytes([]byte(b))
+			two.AddBytes([]byte(a))
+			two.AddBytes([]byte(b))
 			add(fmt.Sprintf("%q, %q", a, b), two)
 			for _, c := range parts {
 				three := two
-				three.Bytes([]byte(c))
+				three.AddBytes([]byte(c))
 				add(fmt.Sprintf("%q, %q, %q", a, b, c), three)
 			}
 		}
 	}
 	for n := 1; n < 1000; n++ { // zeros only: the lengths tell
 		h := empty
-		h.BytesAt(5, make([]byte, n))
+		h.AddBytesAt(5, make([]byte, n))
 		add(fmt.Sprintf("%d zeros", n), h)
 	}
 	for n := range 600 { // one piece's worth that moves
 		b := make([]byte, 600)
 		b[n] = 1
 		h := empty
-		h.BytesAt(6, b)
+		h.AddBytesAt(6, b)
 		add(fmt.Sprintf("a 1 at %d", n), h)
 	}
 }
@@ -250,8 +250,8 @@ func TestHashKey(t *testing.T) {
 		if x.Sum() == y.Sum() {
 			t.Errorf("bit %d of the key does not change the ID of nothing", i)
 		}
-		x.Word(1)
-		y.Word(1)
+		x.AddWord(1)
+		y.AddWord(1)
 		if x, y := x.Sum(), y.Sum(); x.Hi == y.Hi || x.Lo == y.Lo {
 			t.Errorf("bit %d of the key does not change both halves of an ID", i)
 		}
@@ -260,8 +260,8 @@ func TestHashKey(t *testing.T) {
 
 func BenchmarkHasher(b *testing.B) {
 	prefix := Key{1, 2, 3}.Hasher()
-	prefix.Word(7)
-	prefix.Bytes([]byte("remote_address"))
+	prefix.AddWord(7)
+	prefix.AddBytes([]byte("remote_address"))
 	for _, value := range []string{"x", "10.0.0.1", "10.123.210.111", "0123456789abcdef0123456789abcdef01234567"} {
 		b.Run(fmt.Sprintf("op=value/bytes=%d", len(value)), func(b *testing.B) {
 			v := []byte(value)
@@ -269,7 +269,7 @@ func BenchmarkHasher(b *testing.B) {
 			var sum uint64
 			for b.Loop() {
 				h := prefix
-				h.Bytes(v)
+				h.AddBytes(v)
 				sum += h.Sum().Lo
 			}
 			_ = sum

@@ -22,12 +22,12 @@ func TestEveryBitMatters(t *testing.T) {
 				b[i] = byte(i * try)
 			}
 			h := empty
-			h.Bytes(b)
+			h.AddBytes(b)
 			was := h.Sum()
 			for bit := try % 3; bit < 8*size; bit += 1 + size {
 				b[bit/8] ^= 1 << (bit % 8)
 				h = empty
-				h.Bytes(b)
+				h.AddBytes(b)
 				is := h.Sum()
 				b[bit/8] ^= 1 << (bit % 8)
 				cases++
@@ -69,7 +69,7 @@ func TestPermutedItemsDiffer(t *testing.T) {
 		}
 		for i := range left {
 			g := h
-			g.Bytes([]byte(left[i]))
+			g.AddBytes([]byte(left[i]))
 			rest := append(append([]string{}, left[:i]...), left[i+1:]...)
 			put(g, rest, order+" "+left[i])
 		}
@@ -84,8 +84,8 @@ func TestProcessesHashDifferently(t *testing.T) {
 	for i := range 1000 {
 		x, y := a, b
 		text := fmt.Append(nil, i)
-		x.Bytes(text)
-		y.Bytes(text)
+		x.AddBytes(text)
+		y.AddBytes(text)
 		if x.Sum().Lo>>52 == y.Sum().Lo>>52 { // one of 4096 blocks
 			same++
 		}
@@ -100,9 +100,9 @@ func TestHasherAllocatesNothing(t *testing.T) {
 	prefix := Key{}.Hasher()
 	if n := testing.AllocsPerRun(100, func() {
 		h := prefix
-		h.Bytes(key)
-		h.BytesAt(2*hashPlaces, value)
-		h.Word(1)
+		h.AddBytes(key)
+		h.AddBytesAt(2*precomputed, value)
+		h.AddWord(1)
 		_ = h.Sum()
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

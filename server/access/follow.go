@@ -6,28 +6,39 @@ import (
 	"time"
 )
 
-// follow reads files at an interval until ctx ends. It calls take with a reading whose hash differs from that of the reading taken
-// before, once two readings in a row have this hash. Otherwise half a file, or a new certificate with the old key, could be taken. Taken is the
-// hash of the files in use. Read returns a reading and its hash, which includes errors.
+// follower polls files for changes.
 //
-// It compares contents instead of waiting for notifications, which come late or never on some file systems. A few small files are
-// read in microseconds.
-func follow[R any](ctx context.Context, interval time.Duration, taken [sha256.Size]byte, read func() (R, [sha256.Size]byte), take func(R)) {
-	poll := time.NewTicker(interval)
+// It compares contents instead of waiting for notifications, which come late or never on some file systems. Reading a few small
+// files takes microseconds.
+type follower[R any] struct {
+	interval time.Duration
+	current  [sha256.Size]byte             // hash of the last accepted reading
+	tick     func()                        // called before each reading; optional
+	read     func() (R, [sha256.Size]byte) // returns a reading and its hash, which includes errors
+	accept   func(R)
+}
+
+// run polls until ctx ends. It accepts a reading whose hash differs from the current one as soon as two consecutive readings have
+// the same hash. Otherwise it could accept half a file, or a new certificate with the old key.
+func (f follower[R]) run(ctx context.Context) {
+	poll := time.NewTicker(f.interval)
 	defer poll.Stop()
-	last := taken
+	last := f.current
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-poll.C:
 		}
-		now, hash := read()
+		if f.tick != nil {
+			f.tick()
+		}
+		now, hash := f.read()
 		stable := hash == last
 		last = hash
-		if stable && hash != taken {
-			taken = hash
-			take(now)
+		if stable && hash != f.current {
+			f.current = hash
+			f.accept(now)
 		}
 	}
 }

@@ -104,11 +104,16 @@ func (t *TLS) Run(ctx context.Context) {
 	if t.options.Cert == "" && t.options.CA == "" {
 		return // nothing to follow
 	}
-	follow(ctx, t.options.Poll, t.inForce.Load().sum, func() (files, [sha256.Size]byte) {
-		t.reportExpiry(t.inForce.Load())
-		f := t.read()
-		return f, f.sum
-	}, t.take)
+	follower[files]{
+		interval: t.options.Poll,
+		current:  t.inForce.Load().sum,
+		tick:     func() { t.reportExpiry(t.inForce.Load()) },
+		read: func() (files, [sha256.Size]byte) {
+			f := t.read()
+			return f, f.sum
+		},
+		accept: t.take,
+	}.run(ctx)
 }
 
 // take puts in force what was read, or logs why not. Metrics come before the log, so that they are current for

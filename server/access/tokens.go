@@ -99,10 +99,15 @@ func (t *Tokens) Find(text string) (name string, right Right) {
 
 // Run follows the file until ctx ends. If the file does not load, it counts and logs that, and the tokens in use stay in use.
 func (t *Tokens) Run(ctx context.Context) {
-	follow(ctx, t.options.Poll, t.inForce.Load().sum, func() (tokenFile, [sha256.Size]byte) {
-		f := t.read()
-		return f, f.sum
-	}, t.take)
+	follower[tokenFile]{
+		interval: t.options.Poll,
+		current:  t.inForce.Load().sum,
+		read: func() (tokenFile, [sha256.Size]byte) {
+			f := t.read()
+			return f, f.sum
+		},
+		accept: t.take,
+	}.run(ctx)
 }
 
 // take puts in force what was read, or logs why not. Metrics come before the log, so that they are current for

@@ -67,16 +67,16 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 		hits []uint64
 		want []admin.CounterState
 	}{
-		{"window", []uint64{3}, []admin.CounterState{{Limit: "5/year", Name: "yearly", Used: 3, Capacity: 5, Remaining: 2}}},
-		{"window", []uint64{5, 3}, []admin.CounterState{{Limit: "5/year", Name: "yearly", Used: 8, Capacity: 5, Over: true, Denied: true}}},
-		{"ring", []uint64{5, 1}, []admin.CounterState{{Limit: "5/year, sliding_window of 10 sub-windows", Used: 6, Capacity: 5, Over: true, Denied: true}}},
-		{"log", []uint64{2, 2}, []admin.CounterState{{Limit: "5/year, sliding_log", Used: 4, Capacity: 5, Remaining: 1}}},
-		{"token", []uint64{7}, []admin.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 7, Capacity: 7}}},
-		{"token", []uint64{7, 1}, []admin.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 8, Capacity: 7, Over: true, Denied: true}}},
-		{"leaky", []uint64{1}, []admin.CounterState{{Limit: "5/year, leaky_bucket, slack 1", Used: 1, Capacity: 2, Remaining: 1}}},
+		{"window", []uint64{3}, []admin.CounterState{{Limit: "5/year, count_refused: true", Name: "yearly", Used: 3, Capacity: 5, Remaining: 2}}},
+		{"window", []uint64{5, 3}, []admin.CounterState{{Limit: "5/year, count_refused: true", Name: "yearly", Used: 8, Capacity: 5, Over: true, Denied: true}}},
+		{"ring", []uint64{5, 1}, []admin.CounterState{{Limit: "5/year, algorithm: sliding_window, sub_windows: 10, count_refused: true", Used: 6, Capacity: 5, Over: true, Denied: true}}},
+		{"log", []uint64{2, 2}, []admin.CounterState{{Limit: "5/year, algorithm: sliding_log", Used: 4, Capacity: 5, Remaining: 1}}},
+		{"token", []uint64{7}, []admin.CounterState{{Limit: "5/year, algorithm: token_bucket, burst: 7, count_refused: true", Used: 7, Capacity: 7}}},
+		{"token", []uint64{7, 1}, []admin.CounterState{{Limit: "5/year, algorithm: token_bucket, burst: 7, count_refused: true", Used: 8, Capacity: 7, Over: true, Denied: true}}},
+		{"leaky", []uint64{1}, []admin.CounterState{{Limit: "5/year, algorithm: leaky_bucket, slack: 1, max_wait: 0s, max_waiting: 100", Used: 1, Capacity: 2, Remaining: 1}}},
 		{"list", []uint64{2}, []admin.CounterState{
 			{Limit: "5/year", Used: 2, Capacity: 5, Remaining: 3},
-			{Limit: "50/month, sliding_window of 10 sub-windows", Used: 2, Capacity: 50, Remaining: 48},
+			{Limit: "50/month, algorithm: sliding_window, sub_windows: 10", Used: 2, Capacity: 50, Remaining: 48},
 		}},
 	} {
 		ignore := cmpopts.IgnoreFields(admin.CounterState{}, "Key", "ResetsIn", "ResetsAt")
@@ -297,7 +297,7 @@ func TestPenaltyIsExplained(t *testing.T) {
 	denied := func(at time.Duration, hits uint64) bool {
 		t.Helper()
 		x := &answer.Exchange{}
-		request := oneDescriptor("ip", "a")
+		request := servertest.OneDescriptor("ip", "a")
 		request.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
 		if _, _, err := s.Answer(noon+limiter.Time(at), 0, x, servertest.Marshal(t, request)); err != nil {
 			t.Fatal(err)

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -18,8 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
-// noon is the time of these tests.
-const noon = limiter.Time(1_800_014_400 * time.Second)
+const noon = servertest.Noon
 
 // A reloaded is the API of a service whose rules change. They may name the table t, which has rows of users.
 type reloaded struct {
@@ -55,7 +52,7 @@ func (r *reloaded) serve(rules string) {
 // ask makes a request of al, of the given hits or else of one.
 func (r *reloaded) ask(hits ...uint64) {
 	r.t.Helper()
-	request := oneDescriptor("user", "al")
+	request := servertest.OneDescriptor("user", "al")
 	for _, n := range hits {
 		request.Descriptors[0].HitsAddend = wrapperspb.UInt64(n)
 	}
@@ -65,11 +62,6 @@ func (r *reloaded) ask(hits ...uint64) {
 }
 
 func (r *reloaded) time() time.Time { return time.Unix(0, int64(r.now)) }
-
-// oneDescriptor is a request with a descriptor of one entry in the domain d.
-func oneDescriptor(key, value string) *rls.RateLimitRequest {
-	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{servertest.Entry(key, value)}}}}
-}
 
 // TestRatesGoOnOverLoads loads rules after many hits on a limit whose metrics have values of requests, or names of rows. Its hits
 // stay, and its rate is that of the hits since.
@@ -159,7 +151,7 @@ func TestRateOfALimitThatSharesWhatIsBeyondTheBounds(t *testing.T) {
 	const detailed = "{domain: d, descriptors: [{key: user, detailed_metric: true, rate_limit: {requests_per_unit: 5, unit: second}}"
 	r := newReloaded(t, detailed+"]}")
 	ask := func(key, value string, hits uint32) {
-		request := oneDescriptor(key, value)
+		request := servertest.OneDescriptor(key, value)
 		request.HitsAddend = hits
 		if _, _, err := r.service.Answer(r.now, time.Minute, &answer.Exchange{}, servertest.Marshal(t, request)); err != nil {
 			t.Fatal(err)

@@ -49,7 +49,7 @@ func (*namedDecider) Up() bool                                                { 
 // admitted as with a new counter, and with a store the reset has the name of the counter.
 func TestResetOfDeniedKeys(t *testing.T) {
 	requests := map[string]*rls.RateLimitRequest{
-		"rule": oneDescriptor("customer", "nobody"), "row": oneDescriptor("customer", "acme"), "override": oneDescriptor("customer", "acme"),
+		"rule": servertest.OneDescriptor("customer", "nobody"), "row": servertest.OneDescriptor("customer", "acme"), "override": servertest.OneDescriptor("customer", "acme"),
 	}
 	requests["override"].Descriptors[0].Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_MINUTE}
 	for _, algorithm := range []string{

@@ -3,7 +3,6 @@ package admin_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -11,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	"golang.org/x/net/html"
 
@@ -39,24 +36,7 @@ domain: other
 // askHTTP asks a debug listener and returns the code, header and body.
 func askHTTP(t *testing.T, method, target string, header ...string) (int, http.Header, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer http.DefaultClient.CloseIdleConnections()
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, resp.Header, string(body)
+	return servertest.Fetch(t, method, target, "", header...)
 }
 
 func askState(t *testing.T, addr, query string) *live.State {
@@ -312,7 +292,8 @@ func TestPageResetsInAnyDomain(t *testing.T) {
 	const domain = `a&b=c #d+"<e>`
 	s := servertest.Service(t, answer.Settings{}, fmt.Sprintf("{domain: %q, descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 0}}]}", domain))
 	addr, _ := debugServer(t, s)
-	request := &rls.RateLimitRequest{Domain: domain, Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{servertest.Entry("user", "al")}}}}
+	request := servertest.OneDescriptor("user", "al")
+	request.Domain = domain
 	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, servertest.Marshal(t, request)); err != nil {
 		t.Fatal(err)
 	}

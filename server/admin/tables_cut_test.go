@@ -3,13 +3,13 @@ package admin_test
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/server/admin"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 )
 
 // TestBodiesThatAreCut has connections that end within the body of a request: nothing changes, though what has come is good by itself.
@@ -57,14 +57,9 @@ func TestRowsOfACutFile(t *testing.T) {
 		"user,requests_per_unit\nal,12\nbo,1":   `rows:3:1: warning: the file does not end with a newline: the row of user=\"bo\" may be cut off`,
 		"user,requests_per_unit\nal,12\nbo,1\n": "",
 	} {
-		response, err := http.Post("http://"+addr+admin.TablesPath+"/users", "text/csv", strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(got), want) || strings.Contains(string(got), "warning") != (want != "") {
-			t.Errorf("%q: %s, %s, want %q", text, response.Status, got, want)
+		code, _, got := servertest.Fetch(t, http.MethodPost, "http://"+addr+admin.TablesPath+"/users", text, "Content-Type", "text/csv")
+		if code != http.StatusOK || !strings.Contains(got, want) || strings.Contains(got, "warning") != (want != "") {
+			t.Errorf("%q: %d, %s, want %q", text, code, got, want)
 		}
 	}
 	if n := logs.FilterMessageSnippet("does not end with a newline").Len(); n != 1 {

@@ -3,7 +3,6 @@ package admin_test
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -111,7 +110,7 @@ func TestRowsOverHTTP(t *testing.T) {
 			t.Errorf("%q is there still", key)
 		}
 	}
-	if n := logs.FilterMessage("row put").FilterField(zap.String("row", `7, name "gold"`)).Len(); n != 10 {
+	if n := logs.FilterMessage("row put").FilterField(zap.String("row", `7, name: "gold"`)).Len(); n != 10 {
 		t.Errorf("%d lines of the log tell of rows", n)
 	}
 	// Empty values, of which slashes follow each other in the path.
@@ -144,24 +143,12 @@ func TestRowsOverHTTP(t *testing.T) {
 // TestRowsThatAreRejected has what a caller may get wrong. Nothing changes.
 func TestRowsThatAreRejected(t *testing.T) {
 	_, addr, all, _ := tablesServer(t, tableRules)
-	ask := func(method, path string, body io.Reader) string {
+	ask := func(method, path, body string) string {
 		t.Helper()
-		request, err := http.NewRequest(method, "http://"+addr+admin.TablesPath+path, body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return response.Status + " " + string(text)
+		code, _, text := servertest.Fetch(t, method, "http://"+addr+admin.TablesPath+path, body)
+		return fmt.Sprint(code, " ", http.StatusText(code), " ", text)
 	}
-	if got := ask("PUT", "/users/al?columns=user", strings.NewReader(`{"requests_per_unit":5}`)); !strings.HasPrefix(got, "200") {
+	if got := ask("PUT", "/users/al?columns=user", `{"requests_per_unit":5}`); !strings.HasPrefix(got, "200") {
 		t.Fatal(got)
 	}
 	for _, tt := range []struct{ method, path, body, want string }{
@@ -197,7 +184,7 @@ func TestRowsThatAreRejected(t *testing.T) {
 		{"POST", "/users", "", "the file is empty"},
 		{"POST", "/users", "user,requests_per_unit\n" + strings.Repeat("b,5\n", 1<<20) + "\n", "the rows are longer than 4 MiB"},
 	} {
-		if got := ask(tt.method, tt.path, strings.NewReader(tt.body)); !strings.Contains(got, tt.want) {
+		if got := ask(tt.method, tt.path, tt.body); !strings.Contains(got, tt.want) {
 			t.Errorf("%s %.60s: %.300s, want %s", tt.method, tt.path, got, tt.want)
 		}
 	}
@@ -210,28 +197,19 @@ func TestRowsThatAreRejected(t *testing.T) {
 // TestRowsNeedRights holds that a page of another origin, and another machine, change nothing.
 func TestRowsNeedRights(t *testing.T) {
 	_, addr, all, _ := tablesServer(t, tableRules)
-	for name, change := range map[string]func(*http.Request){
-		"another origin": func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") },
-		"a proxy":        func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.1") },
-		"another name":   func(r *http.Request) { r.Host = "evil.example" },
+	for name, header := range map[string][2]string{
+		"another origin": {"Origin", "https://evil.example"},
+		"a proxy":        {"X-Forwarded-For", "192.0.2.1"},
+		"another name":   {"Host", "evil.example"},
 	} {
 		for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPost} {
 			path := "/users/al?columns=user"
 			if method == http.MethodPost {
 				path = "/users"
 			}
-			request, err := http.NewRequest(method, "http://"+addr+admin.TablesPath+path, strings.NewReader("requests_per_unit=5"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			change(request)
-			response, err := http.DefaultClient.Do(request)
-			if err != nil {
-				t.Fatal(errors.Join(err))
-			}
-			response.Body.Close()
-			if response.StatusCode != http.StatusForbidden {
-				t.Errorf("%s, %s: %s", name, method, response.Status)
+			code, _, _ := servertest.Fetch(t, method, "http://"+addr+admin.TablesPath+path, "requests_per_unit=5", header[:]...)
+			if code != http.StatusForbidden {
+				t.Errorf("%s, %s: status %d, want 403", name, method, code)
 			}
 		}
 	}

@@ -112,7 +112,7 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	if s.settings.ResponseHeaders || s.settings.RequestHeaders || s.settings.RetryAfterHeader {
 		b = s.appendHeaders(b, x)
 	}
-	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || x.plan.Leases && x.plan.Batch.Leased() {
+	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || x.plan.Leases && x.plan.Batch.HasLease() {
 		b = s.appendMetadata(b, x, rules)
 	}
 	x.reply = b

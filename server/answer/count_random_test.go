@@ -40,7 +40,7 @@ func TestSplitOfAnyDecision(t *testing.T) {
 		}
 		charge := &limiter.Charge{Policy: p, Hits: number(), Mode: limiter.Mode(r.IntN(4)), Reserve: r.IntN(4) == 0}
 		d := &limiter.Decision{
-			Over: r.IntN(2) == 0, Denied: r.IntN(2) == 0, Before: number(), Charged: number(), Penalty: uint8(r.IntN(2)), Began: r.IntN(2) == 0,
+			Over: r.IntN(2) == 0, Denied: r.IntN(2) == 0, Before: number(), Charged: number(), Penalty: uint8(r.IntN(2)), PenaltyStarted: r.IntN(2) == 0,
 		}
 		h := s.split(charge, d)
 		if h.Total != charge.Hits || h.Over > h.Total || h.Near > h.Total || h.Within > h.Total-h.Over || h.Shadow > h.Over || h.Negative > 0 {
@@ -59,7 +59,7 @@ func (f *fallback) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w 
 	if !f.blind {
 		return f.memory.Decide(now, b, names, w)
 	}
-	b.Stored().Resize()
+	b.Stored().ResetDecisions()
 	b.Denied, b.Wait = false, 0
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
@@ -170,7 +170,7 @@ func exceeded(s *Service) (hits uint64) {
 	s.metrics.Rules.EachRuntime(func(_ int, c *telemetry.RuleCounters) { hits += c.ExceededHits() })
 	r := s.rules.Load()
 	for i := range r.set.Limits {
-		if c := r.counters.Begun(i); c != nil {
+		if c := r.counters.Existing(i); c != nil {
 			hits += c.ExceededHits()
 		}
 	}

@@ -26,7 +26,7 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 		granted := leases.Lease{
 			Key: x.leaseKey(at), Partition: x.plan.Batch.Partition,
 			Counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]), Table: x.plan.Limits[at].Table != nil,
-			Connection: x.Connection, Stream: x.Stream, Expires: x.at + limiter.Time(c.Policy.HeldFor()),
+			Connection: x.Connection, Stream: x.Stream, Expires: x.at + limiter.Time(c.Policy.LeaseLife()),
 		}
 		if s.later {
 			granted.Name = append([]byte(nil), x.plan.Names[at]...)
@@ -58,7 +58,7 @@ func (x *Exchange) leaseKey(at int) leases.Key {
 func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 	m := &s.metrics.Leases
 	for at := range x.plan.ChargesOf(i) {
-		if c := &x.plan.Batch.Charges[at]; c.Policy.Leases() && x.plan.Batch.Decisions[at].Charged > 0 {
+		if c := &x.plan.Batch.Charges[at]; c.Policy.UsesLeases() && x.plan.Batch.Decisions[at].Charged > 0 {
 			s.leases.Return(x.Connection, leases.Key{ID: c.ID, Number: number})
 			m.Done.Inc()
 			if c.Policy.Reserve != nil {
@@ -81,7 +81,7 @@ func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 func (s *Service) noteCost(x *Exchange, at int) {
 	held := x.plan.Batch.Decisions[at].Charged
 	cost, known := x.plan.CostBeside(at)
-	if !known && !x.plan.Batch.Charges[at].Policy.Reserve.Release() {
+	if !known && !x.plan.Batch.Charges[at].Policy.Reserve.ReleasesWithoutCost() {
 		cost = held
 	}
 	s.metrics.Leases.Settled.Add(float64(held))

@@ -76,7 +76,7 @@ func (l *Look) Decide(now limiter.Time) error {
 // Reset resets the counter of charge i at the time now, and returns the hits that it had used.
 func (l *Look) Reset(ctx context.Context, now limiter.Time, i int) (used uint64, err error) {
 	used, err = l.service.decider.Reset(ctx, now, &l.Plan.Batch, l.Plan.Names, i)
-	if c := &l.Plan.Batch.Charges[i]; err == nil && c.Policy.Leases() {
+	if c := &l.Plan.Batch.Charges[i]; err == nil && c.Policy.UsesLeases() {
 		l.service.leases.Forget(c.ID)
 	}
 	return used, NotDecided(err)
@@ -84,11 +84,11 @@ func (l *Look) Reset(ctx context.Context, now limiter.Time, i int) (used uint64,
 
 // Held returns the hits that requests hold under leases on the counter of charge i. It is nil for limits that give none,
 // and if a store has the counters.
-func (l *Look) Held(now limiter.Time, i int) *limiter.Held {
+func (l *Look) Held(now limiter.Time, i int) *limiter.LeaseStats {
 	m, ok := l.service.decider.(memory)
-	if !ok || !l.Plan.Batch.Charges[i].Policy.Leases() {
+	if !ok || !l.Plan.Batch.Charges[i].Policy.UsesLeases() {
 		return nil
 	}
-	held := m.Held(now, &l.Plan.Batch, i)
+	held := m.LeaseStats(now, &l.Plan.Batch, i)
 	return &held
 }

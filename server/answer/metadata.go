@@ -157,7 +157,7 @@ func appendDecision(b []byte, x *Exchange, m *descriptors.Match) []byte {
 	charge := &x.plan.Batch.Charges[at]
 	used, charged := d.Before+d.Charged, float64(d.Charged)
 	if charge.Refund {
-		used, charged = d.Before-min(d.Before, x.plan.Batch.Stored().Gave(at)), -charged
+		used, charged = d.Before-min(d.Before, x.plan.Batch.Stored().Refunded(at)), -charged
 	}
 	retry := d.RetryAfter.Seconds()
 	if d.RetryAfter == limiter.Never {

@@ -1,268 +1,156 @@
 package leases
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// busy makes calls for five seconds without a pause, which end at once.
-func (c *clients) busy(b *Connection) {
-	for range 50 {
-		time.Sleep(100 * time.Millisecond)
-		c.call(b, c.call(b, 0))
+// player runs scripts. A script is a list of steps, separated by commas:
+//
+//	connect X Y [of CLIENT]   opens connections of the client, by default of a
+//	call X [LEASE] ...        makes calls that acquire leases, which a later return names
+//	return LEASE [X]          makes the end call of a lease, on no known connection by default
+//	work X                    makes a call and its end call
+//	busy X                    makes calls and their end calls for five seconds without a pause
+//	close X ENDING [CALLS]    closes a connection that served the given number of calls, by default 5
+//	wait DURATION             lets time pass
+//	held N                    checks the number of leases
+type player struct {
+	*clients
+
+	connections map[string]*Connection
+	leases      map[string]uint64
+}
+
+func newPlayer(t *testing.T) *player {
+	t.Helper()
+	return &player{newClients(t, tenSlots, nil), map[string]*Connection{}, map[string]uint64{}}
+}
+
+var endings = map[string]Ending{"gracefully": Graceful, "after-reply": AfterReply, "abruptly": Abrupt, "unresponsive": Unresponsive}
+
+func (p *player) play(script string) {
+	p.t.Helper()
+	for step := range strings.SplitSeq(script, ",") {
+		if err := p.step(strings.Fields(step)); err != nil {
+			p.t.Fatalf("step %q: %v", step, err)
+		}
 	}
 }
 
-// TestADeadClientLosesItsLeases plays how connections end. Each script ends with a connection that has ended; then the given
-// number of leases is held after the grace.
+func (p *player) step(words []string) error {
+	p.t.Helper()
+	x := p.connections[words[1]]
+	more := words[2:]
+	switch words[0] {
+	case "connect":
+		names, client, _ := strings.Cut(strings.Join(words[1:], " "), " of ")
+		if client == "" {
+			client = "a"
+		}
+		for _, name := range strings.Fields(names) {
+			p.connections[name] = p.Connect(client)
+		}
+	case "call":
+		lease := p.call(x, 0)
+		for _, name := range more {
+			p.leases[name] = lease
+		}
+	case "return":
+		if len(more) > 0 {
+			x = p.connections[more[0]]
+		}
+		p.call(x, p.leases[words[1]])
+	case "work":
+		p.call(x, p.call(x, 0))
+	case "busy":
+		for range 50 {
+			time.Sleep(100 * time.Millisecond)
+			p.call(x, p.call(x, 0))
+		}
+	case "close":
+		calls := 5
+		if len(more) > 1 {
+			calls, _ = strconv.Atoi(more[1])
+		}
+		x.Close(endings[more[0]], uint32(calls))
+	case "wait":
+		d, err := time.ParseDuration(words[1])
+		if err != nil {
+			return err
+		}
+		time.Sleep(d)
+		synctest.Wait()
+	case "held":
+		n, err := strconv.ParseUint(words[1], 10, 64)
+		if err != nil {
+			return err
+		}
+		p.wantHeld(n)
+	default:
+		return fmt.Errorf("unknown step %s", words[0])
+	}
+	return nil
+}
+
+// TestADeadClientLosesItsLeases plays how connections end. After each script and the grace, the given number of leases is held.
 func TestADeadClientLosesItsLeases(t *testing.T) {
 	for name, test := range map[string]struct {
-		held  uint64 // in the end
-		plays func(c *clients, s *Lessor)
+		script string
+		held   uint64
 	}{
-		"abruptly": {0, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(Abrupt, 5)
-			time.Sleep(grace - time.Millisecond)
-			c.wantHeld(1)
-		}},
-		"unresponsive": {0, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(Unresponsive, 5)
-		}},
-		"two connections": {0, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("a")
-			c.call(a, 0)
-			c.call(b, 0)
-			c.call(b, 0)
-			a.Close(Abrupt, 5)
-			time.Sleep(10 * grace)
-			c.wantHeld(3)
-			b.Close(Abrupt, 5)
-		}},
-		"one of two connections": {2, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("a")
-			c.call(a, 0)
-			c.call(b, 0)
-			a.Close(Abrupt, 5)
-		}},
-		"two after replies, after as many calls": {2, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("a")
-			c.call(a, 0)
-			c.call(b, 0)
-			a.Close(AfterReply, 7)
-			b.Close(AfterReply, 7)
-		}},
-		"two after replies, the first after fewer calls": {0, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("a")
-			c.call(a, 0)
-			c.call(b, 0)
-			a.Close(AfterReply, 7)
-			b.Close(AfterReply, 8)
-		}},
-		"two after replies, the last after fewer calls": {0, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("a")
-			c.call(a, 0)
-			c.call(b, 0)
-			a.Close(AfterReply, 8)
-			time.Sleep(10 * grace)
-			b.Close(AfterReply, 7)
-		}},
-		"two after replies, the last after more calls, and later": {2, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("a")
-			c.call(a, 0)
-			c.call(b, 0)
-			a.Close(AfterReply, 7)
-			time.Sleep(10 * grace)
-			b.Close(AfterReply, 8)
-		}},
-		"abruptly, of a client that replaces connections": {1, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(AfterReply, 5)
-			b = s.Connect("a")
-			c.call(b, c.call(b, 0))
-			time.Sleep(10 * grace)
-			b.Close(Abrupt, 5)
-		}},
-		"another's connection": {1, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("b")
-			c.call(a, 0)
-			c.call(b, 0)
-			a.Close(Abrupt, 5)
-		}},
-		"two, of which the last was after a reply": {0, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("a")
-			c.call(a, 0)
-			c.call(b, 0)
-			a.Close(Abrupt, 5)
-			b.Close(AfterReply, 5)
-		}},
-		"another connection within the grace": {1, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(Abrupt, 5)
-			time.Sleep(grace - time.Millisecond)
-			s.Connect("a")
-		}},
-		"another connection within the grace, which ended gracefully": {1, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(Abrupt, 5)
-			time.Sleep(grace / 2)
-			s.Connect("a").Close(Graceful, 5)
-			b = s.Connect("a")
-			c.call(b, c.call(b, 0))
-			b.Close(Graceful, 5)
-		}},
-		"another connection within the grace, which ended after a reply": {1, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(Abrupt, 5)
-			time.Sleep(grace / 2)
-			b = s.Connect("a")
-			c.call(b, c.call(b, 0))
-			b.Close(AfterReply, 5)
-		}},
-		"one long ago, and the other after a reply": {2, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("a")
-			c.call(a, 0)
-			c.call(b, 0)
-			a.Close(Abrupt, 5)
-			time.Sleep(10 * grace)
-			b.Close(AfterReply, 5)
-		}},
-		"after one that has got its lease back": {0, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("a")
-			lease := c.call(a, 0)
-			c.call(b, 0)
-			a.Close(Graceful, 5)
-			b.Close(Graceful, 5)
-			c.call(nil, lease)
-			b = s.Connect("a")
-			c.call(b, c.call(b, 0))
-			b.Close(Abrupt, 5)
-		}},
-		"the other connection, too": {0, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(Abrupt, 5)
-			time.Sleep(grace / 2)
-			b = s.Connect("a")
-			c.call(b, 0)
-			time.Sleep(10 * grace)
-			b.Close(Abrupt, 5)
-		}},
-		"gracefully": {1, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(Graceful, 5)
-		}},
-		"gracefully, and then the next abruptly": {0, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(Graceful, 5)
-			time.Sleep(10 * grace)
-			b = s.Connect("a")
-			c.call(b, c.call(b, 0))
-			b.Close(Abrupt, 5)
-		}},
-		"one abruptly, and the last gracefully": {2, func(c *clients, s *Lessor) {
-			a, b := s.Connect("a"), s.Connect("a")
-			c.call(a, 0)
-			c.call(b, 0)
-			a.Close(Abrupt, 5)
-			b.Close(Graceful, 5)
-		}},
-		"a connection without leases, after one gracefully": {1, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(Graceful, 5)
-			s.Connect("a").Close(Abrupt, 5)
-		}},
-		"a connection without leases, within the grace": {0, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(Abrupt, 5)
-			time.Sleep(grace / 2)
-			b = s.Connect("a")
-			time.Sleep(grace / 4)
-			b.Close(Abrupt, 5)
-		}},
-		"after a reply": {1, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(AfterReply, 5)
-		}},
-		"after a burst": {10, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			for range 20 {
-				c.call(b, 0)
-			}
-			b.Close(AfterReply, 5)
-		}},
-		"after a reply, though it was busy": {0, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			c.busy(b)
-			b.Close(AfterReply, 5)
-		}},
-		"after a reply, of a client that replaces connections": {2, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			c.call(b, 0)
-			b.Close(AfterReply, 5)
-			b = s.Connect("a")
-			c.call(b, 0)
-			c.busy(b)
-			b.Close(AfterReply, 5)
-		}},
-		"abruptly, of a client that drops connections": {1, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			lease := c.call(b, 0)
-			b.Close(Abrupt, 5)
-			b = s.Connect("a")
-			c.call(b, lease)
-			c.call(b, 0)
-			time.Sleep(10 * grace)
-			b.Close(Abrupt, 5)
-		}},
-		"abruptly, of a client that was taken for dead": {1, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			lease := c.call(b, 0)
-			b.Close(Abrupt, 5)
-			time.Sleep(2 * grace)
-			c.wantHeld(0)
-			b = s.Connect("a")
-			c.call(b, lease)
-			c.call(b, 0)
-			b.Close(Abrupt, 5)
-		}},
-		"unresponsive, of a client that drops connections": {0, func(c *clients, s *Lessor) {
-			b := s.Connect("a")
-			lease := c.call(b, 0)
-			b.Close(Abrupt, 5)
-			b = s.Connect("a")
-			c.call(b, lease)
-			c.call(b, 0)
-			b.Close(Unresponsive, 5)
-		}},
+		"abruptly":            {"connect x, call x, close x abruptly, wait 999ms, held 1", 0},
+		"unresponsive":        {"connect x, call x, close x unresponsive", 0},
+		"two connections":     {"connect x y, call x, call y, call y, close x abruptly, wait 10s, held 3, close y abruptly", 0},
+		"one of two":          {"connect x y, call x, call y, close x abruptly", 2},
+		"another client's":    {"connect x, connect y of b, call x, call y, close x abruptly", 1},
+		"gracefully":          {"connect x, call x, close x gracefully", 1},
+		"after a reply":       {"connect x, call x, close x after-reply", 1},
+		"after a burst":       {"connect x, " + strings.Repeat("call x, ", 20) + "close x after-reply", 10},
+		"after a reply, busy": {"connect x, call x, busy x, close x after-reply", 0},
+
+		"two after replies, after the same number of calls":         {"connect x y, call x, call y, close x after-reply 7, close y after-reply 7", 2},
+		"two after replies, the first after fewer calls":            {"connect x y, call x, call y, close x after-reply 7, close y after-reply 8", 0},
+		"two after replies, the last after fewer calls":             {"connect x y, call x, call y, close x after-reply 8, wait 10s, close y after-reply 7", 0},
+		"two after replies, the last after more calls and later":    {"connect x y, call x, call y, close x after-reply 7, wait 10s, close y after-reply 8", 2},
+		"abruptly, then after a reply":                              {"connect x y, call x, call y, close x abruptly, close y after-reply", 0},
+		"abruptly long ago, then after a reply":                     {"connect x y, call x, call y, close x abruptly, wait 10s, close y after-reply", 2},
+		"abruptly, then gracefully":                                 {"connect x y, call x, call y, close x abruptly, close y gracefully", 2},
+		"abruptly, then a new connection":                           {"connect x, call x, close x abruptly, wait 999ms, connect y", 1},
+		"abruptly, then new connections that close gracefully":      {"connect x, call x, close x abruptly, wait 500ms, connect y, close y gracefully, connect z, work z, close z gracefully", 1},
+		"abruptly, then a new connection that closes after a reply": {"connect x, call x, close x abruptly, wait 500ms, connect y, work y, close y after-reply", 1},
+		"abruptly, then a new connection abruptly":                  {"connect x, call x, close x abruptly, wait 500ms, connect y, call y, wait 10s, close y abruptly", 0},
+		"abruptly, then a new connection without leases":            {"connect x, call x, close x abruptly, wait 500ms, connect y, wait 250ms, close y abruptly", 0},
+		"gracefully, then abruptly":                                 {"connect x, call x, close x gracefully, wait 10s, connect y, work y, close y abruptly", 0},
+		"gracefully, then abruptly without leases":                  {"connect x, call x, close x gracefully, connect y, close y abruptly", 1},
+		"gracefully with a lease that is returned, then abruptly": {
+			"connect x y, call x L, call y, close x gracefully, close y gracefully, return L, connect z, work z, close z abruptly", 0,
+		},
+		"abruptly, of a client that replaces connections":      {"connect x, call x, close x after-reply, connect y, work y, wait 10s, close y abruptly", 1},
+		"after a reply, of a client that replaces connections": {"connect x, call x, close x after-reply, connect y, call y, busy y, close y after-reply", 2},
+		"abruptly, of a client that drops connections": {
+			"connect x, call x L, close x abruptly, connect y, return L y, call y, wait 10s, close y abruptly", 1,
+		},
+		"abruptly, of a client that was considered dead": {
+			"connect x, call x L, close x abruptly, wait 2s, held 0, connect y, return L y, call y, close y abruptly", 1,
+		},
+		"unresponsive, of a client that drops connections": {"connect x, call x L, close x abruptly, connect y, return L y, call y, close y unresponsive", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newClients(t, tenSlots, nil)
-				test.plays(c, c.Lessor)
-				time.Sleep(grace)
-				synctest.Wait()
-				c.wantHeld(test.held)
+				p := newPlayer(t)
+				p.play(test.script)
+				p.play(fmt.Sprintf("wait %v, held %d", grace, test.held))
 				if test.held > 0 {
 					return
 				}
-				for _, p := range c.clients {
-					if p.open > 0 || len(p.closed) > 0 {
-						t.Errorf("there still is %+v", p)
+				for _, c := range p.clients.clients {
+					if c.open > 0 || len(c.closed) > 0 {
+						t.Errorf("client %+v is still tracked", c)
 					}
 				}
 			})
@@ -352,185 +240,84 @@ func TestStaleLeasesOfALivingClient(t *testing.T) {
 	}
 }
 
-// TestTransitionsOfClients has those that the package page draws: of a client's presence, and of the trust in it.
+// TestTransitionsOfClients checks the transitions that the package page draws: of a client's presence, and of the trust in it.
+// Each script starts with an open connection x whose call acquired the lease L. The state follows, as it is right after the script and after the grace.
 func TestTransitionsOfClients(t *testing.T) {
-	type state struct {
-		presence  presence
-		suspected bool
-		known     bool
-		leases    int
-	}
-	const known = true
-	for name, test := range map[string]struct {
-		happens func(c *clients, b *Connection) // b is open and has a lease
-		want    state
-		later   state // after the grace
-	}{
-		"connect": {func(*clients, *Connection) {}, state{connected, false, known, 1}, state{connected, false, known, 1}},
-		"close one of two": {
-			func(c *clients, b *Connection) { c.Connect("a"); b.Close(AfterReply, 5) },
-			state{connected, false, known, 1},
-			state{connected, false, known, 1},
-		},
-		"close the last without a lease": {
-			func(c *clients, b *Connection) { c.call(b, c.last.Number); b.Close(Abrupt, 5) },
-			state{disconnected, true, !known, 0},
-			state{disconnected, true, !known, 0},
-		},
-		"close the last, trusted": {
-			func(_ *clients, b *Connection) { b.Close(AfterReply, 5) },
-			state{disconnected, false, known, 1},
-			state{disconnected, false, known, 1},
-		},
-		"close the last, suspected": {
-			func(_ *clients, b *Connection) { b.Close(Abrupt, 5) },
-			state{condemned, true, known, 1},
-			state{disconnected, true, known, 0},
-		},
-		"close the last, suspected at the end of the grace": {
-			func(c *clients, b *Connection) {
-				last := c.Connect("a")
-				b.Close(Abrupt, 5)
-				time.Sleep(grace)
-				last.Close(Abrupt, 0)
-			},
-			state{condemned, true, known, 1},
-			state{disconnected, true, known, 0},
-		},
+	const (
+		connectedTrusted    = "connected, trusted, 1 lease"
+		connectedSuspected  = "connected, suspected, 1 lease"
+		disconnectedTrusted = "disconnected, trusted, 1 lease"
+		condemnedSuspected  = "condemned, suspected, 1 lease"
+		revoked             = "disconnected, suspected, 0 leases"
+	)
+	for name, test := range map[string]struct{ script, want, later string }{
+		"connect":                                         {"held 1", connectedTrusted, connectedTrusted},
+		"close one of two":                                {"connect y, close x after-reply", connectedTrusted, connectedTrusted},
+		"close the last without a lease":                  {"return L x, close x abruptly", "disconnected, suspected, forgotten, 0 leases", "disconnected, suspected, forgotten, 0 leases"},
+		"close the last, trusted":                         {"close x after-reply", disconnectedTrusted, disconnectedTrusted},
+		"close the last, suspected":                       {"close x abruptly", condemnedSuspected, revoked},
+		"close the last, suspected just within the grace": {"connect y, close x abruptly, wait 1s, close y abruptly 0", condemnedSuspected, revoked},
 		"close the last, suspected too long ago": {
-			func(c *clients, b *Connection) {
-				last := c.Connect("a")
-				b.Close(Abrupt, 5)
-				time.Sleep(grace + 1)
-				last.Close(Abrupt, 0)
-			},
-			state{disconnected, true, known, 1},
-			state{disconnected, true, known, 1},
+			"connect y, close x abruptly, wait 1000000001ns, close y abruptly 0", "disconnected, suspected, 1 lease", "disconnected, suspected, 1 lease",
 		},
-		"disconnected, connect": {
-			func(c *clients, b *Connection) { b.Close(AfterReply, 5); c.Connect("a") },
-			state{connected, false, known, 1},
-			state{connected, false, known, 1},
+		"disconnected, connect":    {"close x after-reply, connect y", connectedTrusted, connectedTrusted},
+		"disconnected, last lease": {"close x after-reply, return L", "disconnected, trusted, forgotten, 0 leases", "disconnected, trusted, forgotten, 0 leases"},
+		"condemned, connect":       {"close x abruptly, connect y", connectedSuspected, connectedSuspected},
+		"condemned, connect, condemned again": { // the first grace is over
+			"close x abruptly, wait 500ms, connect y, work y, close y abruptly, wait 999999999ns", condemnedSuspected, revoked,
 		},
-		"disconnected, last lease": {
-			func(c *clients, b *Connection) { b.Close(AfterReply, 5); c.call(nil, c.last.Number) },
-			state{disconnected, false, !known, 0},
-			state{disconnected, false, !known, 0},
-		},
-		"condemned, connect": {
-			func(c *clients, b *Connection) { b.Close(Abrupt, 5); c.Connect("a") },
-			state{connected, true, known, 1},
-			state{connected, true, known, 1},
-		},
-		"condemned, connect, condemned again": {
-			func(c *clients, b *Connection) {
-				b.Close(Abrupt, 5)
-				time.Sleep(grace / 2)
-				b = c.Connect("a")
-				c.call(b, c.call(b, 0))
-				b.Close(Abrupt, 5)
-				time.Sleep(grace - 1) // the first grace is over
-				synctest.Wait()
-			},
-			state{condemned, true, known, 1},
-			state{disconnected, true, known, 0},
-		},
-		"condemned, last lease": {
-			func(c *clients, b *Connection) { b.Close(Abrupt, 5); c.call(nil, c.last.Number) },
-			state{condemned, true, !known, 0},
-			state{disconnected, true, !known, 0},
-		},
-		"trusted, close unresponsive": {
-			func(c *clients, b *Connection) { c.Connect("a"); b.Close(Unresponsive, 5) },
-			state{connected, true, known, 1},
-			state{connected, true, known, 1},
-		},
-		"trusted, close abruptly": {
-			func(c *clients, b *Connection) { c.Connect("a"); b.Close(Abrupt, 5) },
-			state{connected, true, known, 1},
-			state{connected, true, known, 1},
-		},
-		"trusted, close gracefully": {
-			func(c *clients, b *Connection) { c.Connect("a"); b.Close(Graceful, 5) },
-			state{connected, false, known, 1},
-			state{connected, false, known, 1},
-		},
-		"trusted, close an unused connection": {
-			func(c *clients, _ *Connection) { c.Connect("a").Close(Unresponsive, 5) },
-			state{connected, false, known, 1},
-			state{connected, false, known, 1},
-		},
-		"suspected, call on a later connection": {
-			func(c *clients, b *Connection) {
-				b.Close(Abrupt, 5)
-				later := c.Connect("a")
-				c.call(later, c.call(later, 0))
-			},
-			state{connected, false, known, 1},
-			state{connected, false, known, 1},
-		},
-		"suspected, call on an earlier connection": {
-			func(c *clients, b *Connection) {
-				last := c.Connect("a")
-				c.call(last, c.call(last, 0))
-				last.Close(Abrupt, 5)
-				c.call(b, c.call(b, 0))
-			},
-			state{connected, true, known, 1},
-			state{connected, true, known, 1},
-		},
-		"suspected, call on the closed connection": { // a store has decided it since
-			func(c *clients, b *Connection) { b.Close(Abrupt, 5); c.call(b, 0) },
-			state{condemned, true, known, 2},
-			state{disconnected, true, known, 0},
+		"condemned, last lease":               {"close x abruptly, return L", "condemned, suspected, forgotten, 0 leases", "disconnected, suspected, forgotten, 0 leases"},
+		"trusted, close unresponsive":         {"connect y, close x unresponsive", connectedSuspected, connectedSuspected},
+		"trusted, close abruptly":             {"connect y, close x abruptly", connectedSuspected, connectedSuspected},
+		"trusted, close gracefully":           {"connect y, close x gracefully", connectedTrusted, connectedTrusted},
+		"trusted, close an unused connection": {"connect y, close y unresponsive", connectedTrusted, connectedTrusted},
+
+		"suspected, call on a later connection":    {"close x abruptly, connect y, work y", connectedTrusted, connectedTrusted},
+		"suspected, call on an earlier connection": {"connect y, work y, close y abruptly, work x", connectedSuspected, connectedSuspected},
+		"suspected, call on the closed connection": { // which a store decides after the close
+			"close x abruptly, call x", "condemned, suspected, 2 leases", revoked,
 		},
 		"suspected, call on the closed connection that had no lease": {
-			func(c *clients, b *Connection) {
-				last := c.Connect("a")
-				c.call(b, c.last.Number)
-				b.Close(Abrupt, 5)
-				c.call(b, 0)
-				last.Close(Abrupt, 0)
-			},
-			state{condemned, true, known, 1},
-			state{disconnected, true, known, 0},
+			"connect y, return L x, close x abruptly, call x, close y abruptly 0", condemnedSuspected, revoked,
 		},
-		"suspected, close gracefully": {
-			func(c *clients, b *Connection) {
-				last := c.Connect("a")
-				c.call(last, c.call(last, 0))
-				last.Close(Abrupt, 5)
-				b.Close(Graceful, 5)
-			},
-			state{disconnected, false, known, 1},
-			state{disconnected, false, known, 1},
-		},
-		"suspected, close an unused connection": {
-			func(c *clients, b *Connection) { last := c.Connect("a"); b.Close(Abrupt, 5); last.Close(Graceful, 0) },
-			state{condemned, true, known, 1},
-			state{disconnected, true, known, 0},
-		},
+		"suspected, close gracefully":           {"connect y, work y, close y abruptly, close x gracefully", disconnectedTrusted, disconnectedTrusted},
+		"suspected, close an unused connection": {"connect y, close x abruptly, close y gracefully 0", condemnedSuspected, revoked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newClients(t, tenSlots, nil)
-				b := c.Connect("a")
-				c.call(b, 0)
-				check := func(when string, want state) {
-					t.Helper()
-					c.mu.Lock()
-					defer c.mu.Unlock()
-					p := b.client
-					if got := (state{p.presence, p.suspicion.since > 0, c.clients["a"] == p, len(c.leases)}); got != want {
-						t.Errorf("%s: got %+v, want %+v", when, got, want)
-					}
+				p := newPlayer(t)
+				p.play("connect x, call x L")
+				p.play(test.script)
+				if got := p.state("x"); got != test.want {
+					t.Errorf("the client is %s, want %s", got, test.want)
 				}
-				test.happens(c, b)
-				check("at once", test.want)
 				time.Sleep(grace)
 				synctest.Wait()
-				check("after the grace", test.later)
+				if got := p.state("x"); got != test.later {
+					t.Errorf("after the grace the client is %s, want %s", got, test.later)
+				}
 			})
 		})
+	}
+}
+
+// state describes the client of a connection.
+func (p *player) state(connection string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.connections[connection].client
+	state := map[presence]string{connected: "connected", disconnected: "disconnected", condemned: "condemned"}[c.presence]
+	if c.suspicion.since > 0 {
+		state += ", suspected"
+	} else {
+		state += ", trusted"
+	}
+	if p.clients.clients["a"] != c {
+		state += ", forgotten"
+	}
+	if n := len(p.Lessor.leases); n == 1 {
+		return state + ", 1 lease"
+	} else {
+		return fmt.Sprintf("%s, %d leases", state, n)
 	}
 }

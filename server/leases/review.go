@@ -123,8 +123,8 @@ func (r *review) checkLocked(l *lease) {
 	limit := readOrigin(l.origin, &r.request)
 	l.Partition = r.lessor.options.Plan(&r.plan, &r.request)
 	for at := range r.plan.ChargesOf(0) {
-		if c := &r.plan.Batch.Charges[at]; c.ID == l.ID && c.Policy.Leases() && r.plan.LeaseLimit(0, at) == string(limit) {
-			l.policy, l.Table = c.Policy.Bare(l.policy.Reserve), r.plan.Limits[at].Table != nil
+		if c := &r.plan.Batch.Charges[at]; c.ID == l.ID && c.Policy.UsesLeases() && r.plan.LeaseLimit(0, at) == string(limit) {
+			l.policy, l.Table = c.Policy.Clone(l.policy.Reserve), r.plan.Limits[at].Table != nil
 			return
 		}
 	}

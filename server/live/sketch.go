@@ -213,7 +213,7 @@ func (s *sketch) keepOwn(id identity.ID, at int, denial *Denial) {
 	}
 	o := &owns[id.Hi%sets][at]
 	if o.domain = ""; is {
-		o.domain, o.policy = denial.Domain, denial.Policy.Bare(o.policy.Reserve)
+		o.domain, o.policy = denial.Domain, denial.Policy.Clone(o.policy.Reserve)
 	}
 }
 
@@ -339,7 +339,7 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 				d.name = s.names[i][j]
 			}
 			if o := s.owns.Load(); o != nil && o[i][j].domain != "" {
-				d.own = ownTerms{o[i][j].policy.Bare(nil), o[i][j].domain}
+				d.own = ownTerms{o[i][j].policy.Clone(nil), o[i][j].domain}
 			}
 			f(d)
 		}

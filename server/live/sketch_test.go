@@ -38,7 +38,7 @@ func (l *Live) keys() []Key {
 // id returns the identity of the counter of key i.
 func id(i int) identity.ID {
 	h := hasher
-	h.Word(uint64(i))
+	h.AddWord(uint64(i))
 	return h.Sum()
 }
 

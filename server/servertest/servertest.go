@@ -5,6 +5,7 @@ package servertest
 import (
 	"cmp"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -127,7 +128,7 @@ func Gathered(t *testing.T, s *answer.Service, name string) map[string]float64 {
 // EndedBy returns how many connections were ended, by reason.
 func EndedBy(t *testing.T, s *answer.Service) map[string]float64 {
 	t.Helper()
-	return Gathered(t, s, "sluice_ended_connections_total")
+	return Gathered(t, s, "sluice_grpc_connections_closed_total")
 }
 
 // Await waits until a condition holds.
@@ -170,9 +171,17 @@ func Limits(l transport.Limits) transport.Limits {
 	}
 }
 
+// Noon is the time of tests that need a fixed one.
+const Noon = limiter.Time(1_800_014_400 * time.Second)
+
+// OneDescriptor returns a request for the domain d with one descriptor of one entry.
+func OneDescriptor(key, value string) *rls.RateLimitRequest {
+	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{Entry(key, value)}}}}
+}
+
 // SimpleRequest has the descriptor (k, v) in the domain d.
 func SimpleRequest() *rls.RateLimitRequest {
-	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{Entry("k", "v")}}}}
+	return OneDescriptor("k", "v")
 }
 
 // CheckOK makes that request, which must be let pass.
@@ -187,12 +196,36 @@ func CheckOK(t *testing.T, conn *grpc.ClientConn) {
 // Hit takes hits of one descriptor of the domain d now, with its own limit unless that is nil.
 func Hit(t *testing.T, s *answer.Service, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) {
 	t.Helper()
-	request := &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
-		Entries: []*rlcommon.RateLimitDescriptor_Entry{Entry(key, value)}, HitsAddend: wrapperspb.UInt64(hits), Limit: limit,
-	}}}
+	request := OneDescriptor(key, value)
+	request.Descriptors[0].HitsAddend, request.Descriptors[0].Limit = wrapperspb.UInt64(hits), limit
 	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, Marshal(t, request)); err != nil { //nolint:forbidigo // of a test whose windows are long
 		t.Fatal(err)
 	}
+}
+
+// Fetch makes an HTTP request and returns the response's status code, header and body. Header has names and values alternately.
+func Fetch(t *testing.T, method, url, body string, header ...string) (code int, headers http.Header, text string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+		if header[i] == "Host" {
+			r.Host = header[i+1]
+		}
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, response.Header, string(b)
 }
 
 // Loopback is the address of a listener that only this machine can reach.

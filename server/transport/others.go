@@ -86,7 +86,7 @@ func (o *Others) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerI
 // Recover is deferred by a call. grpc-go would end the process.
 func (o *Others) Recover(err *error) {
 	if p := recover(); p != nil {
-		o.panics.Caught(p)
+		o.panics.Report(p)
 		*err = status.Error(codes.Internal, "internal error")
 	}
 }

@@ -42,12 +42,12 @@ func ParseAuth(text string) Auth {
 // TLS names PEM files. The tags are those of the flags of sluice serve. Each connection reads the files again.
 type TLS struct {
 	// CA has the authorities that verify the server's certificate. Empty means the system's.
-	CA string `name:"store-ca" placeholder:"FILE" help:"CA certificates (PEM) for verifying the store's certificate. Default: the system's."`
+	CA string `name:"store-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificate of the store. Default: those of the system."`
 	// Cert and Key are the client certificate. Empty means none.
-	Cert string `name:"store-cert" placeholder:"FILE" help:"Client certificate for the store (PEM). Default: none."`
-	Key  string `name:"store-key" placeholder:"FILE" help:"Key of --store-cert (PEM)."`
+	Cert string `name:"store-cert" placeholder:"FILE" help:"Client certificate (PEM) for the store. Default: none."`
+	Key  string `name:"store-key" placeholder:"FILE" help:"Private key of --store-cert."`
 	// SkipName accepts a valid certificate for any host name.
-	SkipName bool `name:"store-skip-name" help:"Accept the store's certificate for any host name. Logs a warning."`
+	SkipName bool `name:"store-skip-name" help:"Do not verify the host name in the certificate of the store. Logs a warning."`
 }
 
 // String is the name of s in logs and metrics.

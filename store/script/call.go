@@ -77,8 +77,8 @@ func (c *Call) Reset() {
 // Each set-off becomes a charge, too: a refund that is made last, if the hits that it was set off against do not count.
 func (c *Call) Encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) {
 	c.Reset()
-	b.Stored().SetOff()
-	setOffs := b.Stored().SetOffs()
+	b.Stored().OffsetRefunds()
+	setOffs := b.Stored().Offsets()
 	if n := len(b.Charges); n > 1 {
 		c.args = append(c.args, "g", c.number(int64(n+len(setOffs))), flag(b.QuotaPass))
 	}
@@ -168,7 +168,7 @@ func (c *Call) appendCharge(now limiter.Time, b *limiter.Batch, i int, hits uint
 // one, the start of each, and the end of the last.
 func (c *Call) appendRing(now limiter.Time, r limiter.Ring) {
 	if r.Calendar() != nil {
-		first, starts := r.Calendar().Around(now)
+		first, starts := r.Calendar().WindowsAround(now)
 		start, second := len(c.buf), int64(now)/int64(time.Second)
 		c.buf = strconv.AppendInt(c.buf, first, 10)
 		for _, edge := range starts {
@@ -216,7 +216,7 @@ func (c *Call) appendCounts(hits uint64, limit uint32) {
 func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	p, k := from.Policy, from.Policy.Bucket()
 	leaky := p.Algorithm == limiter.LeakyBucket
-	most, mark := int64(k.Full+k.Within(budget)), int64(alwaysRoom) //nolint:gosec // levels are below 2^62
+	most, mark := int64(k.Full+k.DelayWithin(budget)), int64(alwaysRoom) //nolint:gosec // levels are below 2^62
 	switch {
 	case from.Refund && p.Reserve != nil:
 		most = int64(k.Full) //nolint:gosec // as above
@@ -225,7 +225,7 @@ func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Durat
 	case from.Refund:
 		most = alwaysRoom
 	case hits == 0:
-		most = int64(k.Full + k.Hold) //nolint:gosec // as above
+		most = int64(k.Full + k.Delay) //nolint:gosec // as above
 	}
 	switch {
 	case p.Reserve != nil && from.Refund: // a cost is charged whatever room there is
@@ -248,7 +248,7 @@ func (c *Call) appendBucket(from *limiter.Charge, hits uint64, budget time.Durat
 
 // EncodeCancel encodes the undoing of charge i, which is delayed.
 func (c *Call) EncodeCancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
-	k, turn := b.Charges[i].Policy.Bucket(), b.Stored().Turn(now, i)
+	k, turn := b.Charges[i].Policy.Bucket(), b.Stored().BucketAfter(now, i)
 	c.Reset()
 	key, _ := c.keyIndex(c.text(name))
 	c.Cost = CostOf(b.Charges[i].Policy, 0)

@@ -25,7 +25,7 @@ var oddNumbers = []int64{
 func TestRepliesOfAnyNumbers(t *testing.T) {
 	t.Parallel()
 	const window = time.Minute
-	calendar := limiter.NewCalendar(time.UTC, 31).By(limiter.Months)
+	calendar := limiter.NewCalendar(time.UTC, 31).WithUnit(limiter.Months)
 	penalty := limiter.NewPenalty(time.Minute, limiter.MaxPenalty)
 	reserve := limiter.NewReserve(3, time.Minute, false)
 	policies := map[string]limiter.Policy{
@@ -51,7 +51,7 @@ func TestRepliesOfAnyNumbers(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, uint64(len(name))))
 			table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 			must.OK(t, err)
-			table.Mirror()
+			table.SetMirror()
 			concluded := 0
 			for range 4_000 {
 				now := limiter.Time(1_800_000_000 * time.Second)
@@ -62,7 +62,7 @@ func TestRepliesOfAnyNumbers(t *testing.T) {
 					switch random.IntN(3) {
 					case 0:
 						c.Refund = true
-						if policy.Leases() {
+						if policy.UsesLeases() {
 							c.Hits = NewLease("k", 0)
 						}
 					case 1:
@@ -83,18 +83,18 @@ func TestRepliesOfAnyNumbers(t *testing.T) {
 					continue
 				}
 				concluded++
-				b.Stored().Conclude(r.Reply.Now, c.Found)
+				b.Stored().Decide(r.Reply.Now, c.Found)
 				var left limiter.State
 				for i := range b.Charges {
 					if d := &b.Decisions[i]; d.RetryAfter < limiter.Never || d.Reset < limiter.Never || d.Remaining > policy.MaxHits() && !b.Charges[i].Refund {
 						t.Fatalf("%v: decision %+v, found %+v", &r.Reply, d, c.Found)
 					}
-					b.Stored().Left(r.Reply.Now, i, &left)
-					b.Stored().Adopt(table, r.Reply.Now, i, &left)
+					b.Stored().StateAfter(r.Reply.Now, i, &left)
+					b.Stored().MergeInto(table, r.Reply.Now, i, &left)
 				}
 				for i := range b.Charges { // as other parts of the request may have it
 					refunds, gave := b.Stored().Deny(r.Reply.Now, i)
-					if c, d := &b.Charges[i], &b.Decisions[i]; refunds > c.Hits || gave > refunds || c.Refund && !policy.Leases() && (d.Charged > c.Hits || b.Stored().Gave(i) > d.Charged) {
+					if c, d := &b.Charges[i], &b.Decisions[i]; refunds > c.Hits || gave > refunds || c.Refund && !policy.UsesLeases() && (d.Charged > c.Hits || b.Stored().Refunded(i) > d.Charged) {
 						t.Fatalf("%v: decision %+v on %d hits, %d refunded of %d, found %+v", &r.Reply, d, c.Hits, gave, refunds, left)
 					}
 				}

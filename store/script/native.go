@@ -38,7 +38,7 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		return false
 	}
 	c.Reset()
-	b.Stored().SetOff()
+	b.Stored().OffsetRefunds()
 	c.Native, c.Cost = true, CostOfAll(b)
 	for i := range b.Charges {
 		from := &b.Charges[i]

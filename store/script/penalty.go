@@ -27,7 +27,7 @@ func (c *Call) appendPenalty(at *charge, p *limiter.Policy, name []byte) {
 func (r *reply) readPenalty(s *limiter.State) {
 	level, forgotten := r.next(), r.next()
 	if level > 0 && forgotten > 0 {
-		s.Level = uint8(min(level, limiter.MaxPenalties))
-		s.Penalty = limiter.Time(min(forgotten, math.MaxInt64/int64(time.Millisecond)) * int64(time.Millisecond))
+		s.PenaltyLevel = uint8(min(level, limiter.MaxPenalties))
+		s.PenaltyExpiry = limiter.Time(min(forgotten, math.MaxInt64/int64(time.Millisecond)) * int64(time.Millisecond))
 	}
 }

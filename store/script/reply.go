@@ -192,7 +192,7 @@ func (r *reply) Read(m *message, c *Call) error {
 			continue
 		}
 		if rest := r.readTime(); rest > 0 {
-			c.Found[set.refund].Rest = rest
+			c.Found[set.refund].RefundStamp = rest
 		}
 	}
 	return r.Err
@@ -226,7 +226,7 @@ func (r *reply) readRing(m *message, c *Call, at *charge, s *limiter.State) {
 			return
 		}
 		m.found[number] = &known
-		s.Number, s.Counts = known.Number, append(s.Counts, known.Counts...)
+		s.SubWindow, s.Counts = known.SubWindow, append(s.Counts, known.Counts...)
 		return
 	}
 	newest, known := r.next(), m.found[number]
@@ -234,19 +234,19 @@ func (r *reply) readRing(m *message, c *Call, at *charge, s *limiter.State) {
 		r.Err = cmp.Or(r.Err, errReply)
 		return
 	}
-	s.Number, s.Counts = r.advance(at, known, s.Counts)
+	s.SubWindow, s.Counts = r.advance(at, known, s.Counts)
 	s.Counts[0] = uint32(min(max(newest, 0), math.MaxUint32))
 }
 
 // advance returns the ring known at the time of the reply.
 func (r *reply) advance(at *charge, known *limiter.State, counts []uint32) (number int64, _ []uint32) {
 	number = at.ring.Number(r.Now)
-	gone := number - known.Number
+	gone := number - known.SubWindow
 	switch late := -gone; {
-	case len(known.Counts) == 0, at.ring.SetBack(known.Number, r.Now):
+	case len(known.Counts) == 0, at.ring.ClockSetBack(known.SubWindow, r.Now):
 		return number, append(counts, make([]uint32, at.ring.K()+1)...)
 	case late > 0:
-		return known.Number, append(counts, known.Counts...)
+		return known.SubWindow, append(counts, known.Counts...)
 	}
 	for x := range at.ring.K() + 1 {
 		n := uint32(0)
@@ -272,8 +272,8 @@ func parseRing(text string, k int64) (s limiter.State, err error) {
 	if !(number >= 0 && number <= 1<<53) { // also false for NaN
 		return s, fmt.Errorf("the sub-window %v: must be 0 to 2^53", number)
 	}
-	s.Number = int64(number)
-	for x := s.Number; x >= s.Number-k; x-- {
+	s.SubWindow = int64(number)
+	for x := s.SubWindow; x >= s.SubWindow-k; x-- {
 		slot := (x%(k+1) + k + 1) % (k + 1)
 		s.Counts = append(s.Counts, binary.LittleEndian.Uint32(b[8+4*slot:]))
 	}

@@ -22,8 +22,8 @@ func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 	}
 	p := from.Policy
 	at.companionArg = len(c.args)
-	c.args = append(c.args, "", c.number(int64(p.Reserve.Reservations())), c.number(int64(p.Reserve.Life()/time.Second)),
-		flag(!p.Reserve.Release()), c.number(int64(lease)),
+	c.args = append(c.args, "", c.number(int64(p.Reserve.MaxReservations())), c.number(int64(p.Reserve.Life()/time.Second)),
+		flag(!p.Reserve.ReleasesWithoutCost()), c.number(int64(lease)),
 		c.number(int64((at.lease-limiter.FirstLease)>>sealBits)), c.number(int64(sealOf(hold)))) //nolint:gosec // small
 	if p.Algorithm == limiter.TokenBucket {
 		k := p.Bucket()
@@ -31,11 +31,11 @@ func (c *Call) appendReserve(at *charge, from *limiter.Charge, name []byte) {
 	} else {
 		c.args = append(c.args, "0", "0")
 	}
-	c.args = append(c.args, c.number(int64(min(from.Hits, maxHits))), c.number(int64((p.Reserve.Longest()+time.Second-1)/time.Second)))
+	c.args = append(c.args, c.number(int64(min(from.Hits, maxHits))), c.number(int64((p.Reserve.LongestLife()+time.Second-1)/time.Second)))
 }
 
 // readReserved reads the reservations of a counter, and what a charge changed there.
 func (r *reply) readReserved(s *limiter.State) {
-	s.Held, s.Reserved = uint64(max(r.next(), 0)), uint64(max(r.next(), 0))
-	s.Lease, s.Settled = r.readLease(), uint64(max(r.next(), 0))
+	s.HeldHits, s.Reservations = uint64(max(r.next(), 0)), uint64(max(r.next(), 0))
+	s.Lease, s.SettledHits = r.readLease(), uint64(max(r.next(), 0))
 }

@@ -66,7 +66,7 @@ func (d *Unsynced) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) 
 		k := c.Policy.Bucket()
 		d.cost = amountOf(k.Need(hits), k.Fine)
 		if d.tat = instant(now, 0).plus(d.cost); inTable {
-			turn := b.Stored().Turn(now, i)
+			turn := b.Stored().BucketAfter(now, i)
 			d.tat = instant(turn.Time, turn.Sixteenths)
 		}
 	case limiter.SlidingWindow:
@@ -120,7 +120,7 @@ func (d *Unsynced) Add(other *Unsynced) (forgotten uint64) {
 	for _, s := range other.Runs {
 		d.addRun(s)
 	}
-	if d.Policy.Leases() {
+	if d.Policy.UsesLeases() {
 		return d.addLeases(other)
 	}
 	return 0

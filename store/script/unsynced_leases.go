@@ -46,7 +46,7 @@ func (d *Unsynced) HitsUnder(lease uint64) uint64 {
 func (d *Unsynced) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
 	c := &b.Charges[i]
 	if c.Policy.Reserve != nil {
-		d.Policy, d.reserved = *c.Policy.Reserve.Hold(), true
+		d.Policy, d.reserved = *c.Policy.Reserve.HoldPolicy(), true
 	}
 	if d.Hits = 0; c.Refund {
 		d.released = append(d.released, heldLease{lease: c.Hits, end: d.leaseExpiry(now)})

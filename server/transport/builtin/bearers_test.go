@@ -127,7 +127,7 @@ func TestAHeldCallGivesBack(t *testing.T) {
 	client.ends(1)
 	id := client.call(request, 0) // its reply is held
 	held := func(n float64) func() bool {
-		return func() bool { return servertest.Gathered(t, s, "sluice_in_flight")["d"] == n }
+		return func() bool { return servertest.Gathered(t, s, "sluice_leases_active")["d"] == n }
 	}
 	await(t, "two hold a place", held(2))
 	client.goes(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
@@ -170,7 +170,7 @@ func TestACallThatAStoreDecidesGivesBack(t *testing.T) {
 func awaitReturned(t *testing.T, s *answer.Service, by string, n float64) {
 	t.Helper()
 	await(t, "leases came back", func() bool {
-		got := servertest.Gathered(t, s, "sluice_leases_returned_total")
+		got := servertest.Gathered(t, s, "sluice_leases_released_total")
 		return len(got) == 1 && got[by] == n
 	})
 }

@@ -117,8 +117,8 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 // hold has the reply sent after delay.
 func (x *rateLimitCall) hold(delay, took time.Duration) {
 	m := x.conn.Handler.Metrics
-	m.WaitedCalls.Inc()
-	m.WaitingCalls.Inc()
+	m.DelayedResponses.Inc()
+	m.PendingDelays.Inc()
 	x.size = x.Bytes()
 	x.conn.later += x.size
 	x.took, x.awaited = took, true
@@ -246,7 +246,7 @@ func (x *rateLimitCall) finishedLocked(took time.Duration, err error) {
 	x.finished = true
 	if x.held != nil {
 		x.conn.later -= x.size
-		x.conn.Handler.Metrics.WaitingCalls.Dec()
+		x.conn.Handler.Metrics.PendingDelays.Dec()
 	}
 	x.conn.Handler.Done(err, took)
 }

@@ -139,7 +139,7 @@ func (o *output) release() {
 func (c *connection) blame(why error) {
 	c.blaming.Do(func() {
 		h := c.Handler
-		countEnded(endedBecause(&h.Metrics.Ended, why), h.Rare, c.raw, why)
+		countEnded(endedBecause(&h.Metrics.ClosedConnections, why), h.Rare, c.raw, why)
 	})
 }
 

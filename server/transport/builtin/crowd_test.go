@@ -187,7 +187,7 @@ func TestTooManyWhoDoNotRead(t *testing.T) {
 		t.Errorf("%d wait, but some were ended: %v", mostStalled, why)
 	}
 	w.stalled.enter(conns[mostStalled+1])
-	if why := endedBy(t, s); why["unread"] != 1 || len(w.stalled.conns) != mostStalled {
+	if why := endedBy(t, s); why["write_timeout"] != 1 || len(w.stalled.conns) != mostStalled {
 		t.Errorf("%d wait, and were ended by reason: %v, want one", len(w.stalled.conns), why)
 	}
 	if _, err := conns[0].raw.Write([]byte{1}); err == nil || !strings.Contains(err.Error(), "closed") {

@@ -19,33 +19,33 @@ var (
 )
 
 // endedBecause returns what counts the connections that are ended for that reason.
-func endedBecause(ended *telemetry.Ended, why error) prometheus.Counter {
+func endedBecause(ended *telemetry.ClosedConnections, why error) prometheus.Counter {
 	switch {
 	case errors.Is(why, errHoldsMost):
 		return ended.Memory
 	case errors.Is(why, errBegin):
-		return ended.Begin
+		return ended.HandshakeTimeout
 	case errors.Is(why, errFrame):
-		return ended.Frame
+		return ended.FrameTimeout
 	case errors.Is(why, errUnread):
-		return ended.Unread
+		return ended.WriteTimeout
 	case errors.Is(why, errSilent):
-		return ended.Silent
+		return ended.KeepaliveTimeout
 	case errors.Is(why, errHTTP1):
 		return ended.Protocol
 	}
 	breach, ok := errors.AsType[*h2.ConnError](why)
 	switch {
 	case !ok:
-		return ended.Bug
+		return ended.Panic
 	case breach.Code == h2.CodeInternal:
-		return ended.Bug
+		return ended.Panic
 	case breach.Code == h2.CodeFlowControl:
-		return ended.Windows
+		return ended.FlowControl
 	case breach.Code == h2.CodeEnhanceYourCalm && breach.Reason == h2.TooManyPings:
-		return ended.Pings
+		return ended.TooManyPings
 	case breach.Code == h2.CodeEnhanceYourCalm:
-		return ended.OddActs
+		return ended.Flood
 	}
 	return ended.Protocol
 }

@@ -56,13 +56,13 @@ func TestWhyConnectionsEnd(t *testing.T) {
 		want string
 		do   func(t *testing.T, r *running, c *rawClient)
 	}{
-		{"odd_acts", func(_ *testing.T, _ *running, c *rawClient) {
+		{"flood", func(_ *testing.T, _ *running, c *rawClient) {
 			many(c, 2000, func() error { return c.fr.WriteSettings() })
 		}},
-		{"pings", func(_ *testing.T, _ *running, c *rawClient) {
+		{"too_many_pings", func(_ *testing.T, _ *running, c *rawClient) {
 			many(c, 10, func() error { return c.fr.WritePing(false, [8]byte{}) })
 		}},
-		{"windows", func(_ *testing.T, _ *running, c *rawClient) {
+		{"flow_control", func(_ *testing.T, _ *running, c *rawClient) {
 			c.fr.AllowIllegalWrites = true
 			many(c, 1, func() error { return c.fr.WriteWindowUpdate(0, 1<<31-1) })
 		}},
@@ -78,14 +78,14 @@ func TestWhyConnectionsEnd(t *testing.T) {
 				return c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x40\x7f")})
 			})
 		}},
-		{"frame", func(t *testing.T, r *running, c *rawClient) {
+		{"frame_timeout", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
 			w, conn := r.only(t)
 			many(c, 1, func() error { _, err := c.conn.Write([]byte{0}); return err })
 			await(t, "a part of a frame has come", func() bool { return conn.watched.partialAt.Load() != 0 })
 			conn.watch(w.Handler.Clock.Elapsed() + mostFrameTime)
 		}},
-		{"unread", func(t *testing.T, r *running, c *rawClient) {
+		{"write_timeout", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
 			w, conn := r.only(t)
 			c.goes(c.fr.WriteWindowUpdate(0, 1<<30))
@@ -99,7 +99,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 			await(t, "a write began", func() bool { return conn.watched.writing.Load() != 0 })
 			conn.watch(w.Handler.Clock.Elapsed() + mostWriteTime)
 		}},
-		{"silent", func(t *testing.T, r *running, _ *rawClient) {
+		{"keepalive_timeout", func(t *testing.T, r *running, _ *rawClient) {
 			t.Helper()
 			w, conn := r.only(t)
 			begun(t, conn)
@@ -107,7 +107,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 			conn.watch(now)
 			conn.watch(now + 10*time.Second)
 		}},
-		{"bug", func(t *testing.T, r *running, c *rawClient) {
+		{"panic", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
 			w, conn := r.only(t)
 			begun(t, conn)
@@ -124,18 +124,18 @@ func TestWhyConnectionsEnd(t *testing.T) {
 			r := serve(t, s)
 			c := r.rawClient(t)
 			tt.do(t, r, c)
-			if tt.want != "unread" {
+			if tt.want != "write_timeout" {
 				_, _ = io.Copy(io.Discard, c.conn) // until it is ended
 			}
 			wantEnded(t, r, s, tt.want)
 		})
 	}
-	t.Run("begin", func(t *testing.T) {
+	t.Run("handshake_timeout", func(t *testing.T) {
 		t.Parallel()
 		s := service(t, answer.Settings{}, oneRule)
 		r := serve(t, s, transport.Limits{ConnectionTimeout: time.Millisecond})
 		_, _ = io.Copy(io.Discard, r.tcp(t))
-		wantEnded(t, r, s, "begin")
+		wantEnded(t, r, s, "handshake_timeout")
 	})
 }
 

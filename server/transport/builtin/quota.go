@@ -75,7 +75,7 @@ func (q *quotaStream) Piece(p []byte, follow int) {
 	if q.status != nil {
 		return
 	}
-	if err := q.quota.Report(p, follow == 0); err != nil {
+	if err := q.quota.Feed(p, follow == 0); err != nil {
 		q.end(statusOf(err))
 	}
 	q.conn.shared.parked.shed() // the service may hold more now
@@ -105,7 +105,7 @@ func (q *quotaStream) Marked(mark uint32) {
 	const bits = 1<<24 - 1
 	behind := (uint32(q.seq) - mark) & bits //nolint:gosec // the end of it
 	if uint64(behind) < q.seq {
-		q.quota.Confirmed(q.seq - uint64(behind))
+		q.quota.Confirm(q.seq - uint64(behind))
 	}
 }
 
@@ -122,7 +122,7 @@ func (q *quotaStream) close() {
 func (q *quotaStream) sendLocked() {
 	q.posted.Store(false)
 	c := q.conn
-	if err := q.quota.Ended(); err != nil && q.status == nil {
+	if err := q.quota.Err(); err != nil && q.status == nil {
 		status := statusOf(err)
 		q.status = &status
 	}
@@ -143,7 +143,7 @@ func (q *quotaStream) sendLocked() {
 	message := takeOutput()
 	defer message.release()
 	var seq uint64
-	if message.bytes, seq, q.more = q.quota.Take(message.bytes); seq == 0 {
+	if message.bytes, seq, q.more = q.quota.AppendMessage(message.bytes); seq == 0 {
 		return
 	}
 	q.seq, q.ahead = seq, messagePrefix+len(message.bytes)

@@ -313,7 +313,7 @@ func (c *timed) stops() { c.done.Go(c.GracefulStop) }
 
 // cancelled fails the test if it were not so many.
 func (c *timed) cancelled(want float64) {
-	if got := testutil.ToFloat64(c.metrics.CancelledWaits); got != want {
+	if got := testutil.ToFloat64(c.metrics.CancelledDelays); got != want {
 		c.tb.Errorf("%v calls were cancelled while they were held, want %v", got, want)
 	}
 }

@@ -59,7 +59,7 @@ func New(c transport.Config) *Transport {
 		conns:   make(map[*connection]struct{}),
 		stopped: make(chan struct{}), over: make(chan struct{}),
 	}
-	t.parked.reserved = c.Quotas.Held
+	t.parked.reserved = c.Quotas.MemoryBytes
 	t.parked.all = func() []*share {
 		var shares []*share
 		for _, c := range t.all() {

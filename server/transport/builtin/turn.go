@@ -110,7 +110,7 @@ func (c *connection) feedLocked(in []byte, now time.Duration) (used int, more bo
 // alone.
 func (c *connection) caughtLocked(err *error) {
 	if p := recover(); p != nil {
-		c.Handler.Panics.Caught(p)
+		c.Handler.Panics.Report(p)
 		c.spare = nil // its state is unknown
 		*err = &h2.ConnError{Code: h2.CodeInternal, Reason: "internal error"}
 	}

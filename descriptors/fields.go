@@ -1,0 +1,138 @@
+package descriptors
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// [Set.Dump], [Set.Changes], [Explanation.String] and [Limit.String] share the functions of this file. They write each field
+// as `, name: value`, in the syntax of rule files, and leave out fields with their default value.
+
+// String returns the limit as its rate and fields, such as `60/minute, algorithm: token_bucket, burst: 60`.
+func (l *Limit) String() string { return l.text(false) }
+
+// text is String. With explicit it includes algorithm, and count_refused if true, even if they are the defaults.
+func (l *Limit) text(explicit bool) string {
+	if l.Rule != nil && l.Rule.Unlimited {
+		return "unlimited"
+	}
+	return l.numbers(explicit) + l.fields(explicit)
+}
+
+// numbers returns the part of text that a table's row can change.
+func (l *Limit) numbers(explicit bool) string {
+	text := rate(l)
+	if !l.HasWindow() {
+		text = fmt.Sprintf("%d at once, each for at most %s", l.RequestsPerUnit, rules.WindowText(l.Unit, l.UnitMultiplier))
+	}
+	return text + l.policyFields(explicit)
+}
+
+func (l *Limit) policyFields(explicit bool) string {
+	return rules.AlgorithmFields(&l.Policy, explicit) + rules.CalendarFields(l.Policy.Calendar)
+}
+
+// fields returns the fields of the limit besides those of numbers and its name.
+func (l *Limit) fields(explicit bool) (text string) {
+	if r := l.Rule; r != nil {
+		counts := l.Policy.CountRefused
+		if explicit && counts || counts != r.domain.countsRefused(l.Policy.Algorithm, len(r.Limits)) {
+			text += fmt.Sprintf(", count_refused: %t", counts)
+		}
+	}
+	if l.Reservation != nil {
+		text += ", " + l.Reservation.words.String()
+	}
+	if l.Policy.Penalty != nil {
+		text += ", " + rules.PenaltyText(l.Policy.Penalty.Steps())
+	}
+	if l.Table != nil {
+		text += ", table: " + l.Table.Name()
+	}
+	return text
+}
+
+func (l *Limit) nameField() string {
+	if l.Name == "" {
+		return ""
+	}
+	return fmt.Sprintf(", name: %q", l.Name)
+}
+
+func (l *Limit) shadowField() string {
+	if !l.Candidate {
+		return ""
+	}
+	return ", shadow: true"
+}
+
+// fields returns the fields of the rule besides those of its limits.
+func (r *Rule) fields() (text string) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"shadow_mode", r.Shadow},
+		{"quota_mode", r.Quota},
+		{"share_threshold", r.few().shared != nil},
+		{"detailed_metric", r.detailedMetric},
+		{"value_to_metric", r.valueToMetric()},
+	} {
+		if f.set {
+			text += ", " + f.name + ": true"
+		}
+	}
+	if names := r.few().replacedNames; names != nil {
+		text += ", replaces: [" + strings.Join(names, ", ") + "]"
+	}
+	if q := r.Divided(); q != nil {
+		text += ", " + q.String()
+	}
+	if m := r.Metadata(); m != nil {
+		text += ", metadata: " + metadataText(m)
+	}
+	return text
+}
+
+// valueToMetric reports whether the rule or a descriptor above it has value_to_metric.
+func (r *Rule) valueToMetric() bool {
+	for n := r.node; n != nil; n = n.parent {
+		if n.valueToMetric {
+			return true
+		}
+	}
+	return false
+}
+
+// fields returns the fields of the domain.
+func (d *domain) fields() (text string) {
+	if d.allOrNothing {
+		text += ", all_or_nothing: true"
+	}
+	if d.maxCounters > 0 {
+		text += fmt.Sprintf(", max_counters: %d", d.maxCounters)
+	}
+	return text
+}
+
+// metadataText returns metadata as JSON with sorted keys.
+func metadataText(metadata map[string]any) string {
+	text, err := json.Marshal(metadata)
+	if err != nil {
+		return fmt.Sprint(metadata) // JSON has no infinity; Sprint sorts the keys, too
+	}
+	return string(text)
+}
+
+// rate returns a limit as 60/minute or 60/10minute.
+func rate(l *Limit) string {
+	text := strconv.FormatUint(uint64(l.RequestsPerUnit), 10) + "/"
+	if l.UnitMultiplier > 1 {
+		text += strconv.FormatUint(uint64(l.UnitMultiplier), 10)
+	}
+	return text + l.Unit.String()
+}
