@@ -172,14 +172,14 @@ var lies = []struct {
 	kinds []redis.Kind
 	named string // in the error, if it is of the kind Reply
 }{
-	{"a string of a negative length", says("$-7\r\n"), []redis.Kind{redis.Reply}, "$-7, which is no length"},
-	{"an array of a negative length", says("*-5\r\n"), []redis.Kind{redis.Reply}, "*-5, which is no length"},
+	{"a string of a negative length", says("$-7\r\n"), []redis.Kind{redis.Reply}, "$-7, which is not a length"},
+	{"an array of a negative length", says("*-5\r\n"), []redis.Kind{redis.Reply}, "*-5, which is not a length"},
 	{"an array of a huge length", says("*99999999999999\r\n"), []redis.Kind{redis.Reply}, "an array of 99999999999999 elements"},
 	{"an array of many numbers", then(says("*2147483647\r\n"), forever(":1\r\n")), []redis.Kind{redis.Reply}, "an array of 2147483647 elements"},
 	{"a string of a huge length", then(says("$99999999999999\r\n"), forever("x")), []redis.Kind{redis.Reply}, "a string of 99999999999999 bytes"},
-	{"a length that is none", says("*99999999999999999999\r\n"), []redis.Kind{redis.Reply}, "which is no number"},
-	{"a chunk without end", then(says("$?\r\n"), forever(";4\r\nabcd\r\n")), []redis.Kind{redis.Reply}, "which is no number"},
-	{"arrays in one another without end", forever("*1\r\n"), []redis.Kind{redis.Reply}, "arrays in one another"},
+	{"a length that is none", says("*99999999999999999999\r\n"), []redis.Kind{redis.Reply}, "which is not a number"},
+	{"a chunk without end", then(says("$?\r\n"), forever(";4\r\nabcd\r\n")), []redis.Kind{redis.Reply}, "which is not a number"},
+	{"arrays in one another without end", forever("*1\r\n"), []redis.Kind{redis.Reply}, "arrays nested more than"},
 	{"a line without end", forever("+"), []redis.Kind{redis.Reply}, "a line of more than 4096 bytes"},
 	{"replies without end", forever(":1\r\n"), []redis.Kind{redis.Reply}, ""},
 	{"a type of RESP3", says("%1\r\n+a\r\n+b\r\n"), []redis.Kind{redis.Reply}, "which is not a reply"},
