@@ -319,7 +319,7 @@ func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
 		options  Options
 		want     string
 	}{
-		{answer.Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json on the http listener asks for no client certificate"},
+		{answer.Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json on the http listener requires no client certificate"},
 		{answer.Settings{}, Options{TLS: secure}, ""},
 		{answer.Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0", JSONAddr: "127.0.0.1:0"}, ""},
 		{answer.Settings{}, Options{HTTPAddr: "127.0.0.1:0"}, ""},
