@@ -57,7 +57,7 @@ func TestBadTokenFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	for text, want := range map[string]string{
 		"":                         " contains no token; to revoke all tokens",
-		"# none\n":                 " has no token",
+		"# none\n":                 " contains no token",
 		"read a " + tokenA:         ": the last line has no newline and may be truncated",
 		"\nread " + tokenA + "\n":  ":2: it has 2 words: must be RIGHT NAME TOKEN",
 		tokenA + ",alice,1\n":      ":1: it has 1 words",
