@@ -175,7 +175,7 @@ func TestRights(t *testing.T) {
 		t.Errorf("a browser gets the challenge %q, want that it asks for a password", challenge)
 	}
 	code, _, body, _ := g.ask(t, "POST", admin.ResetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
-	if code != 403 || !strings.Contains(body, "not for pages of other origins") {
+	if code != 403 || !strings.Contains(body, "not from pages of other origins") {
 		t.Errorf("a page of another origin, with the browser's password = %d %s, want 403", code, body)
 	}
 	for reason, c := range map[string]float64{
