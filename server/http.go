@@ -70,8 +70,8 @@ func forbidden(why string) http.Handler {
 }
 
 var (
-	jsonOverTLS  = forbidden("answered over TLS only, at --json-addr")
-	jsonDisabled = forbidden("off, by --no-json")
+	jsonOverTLS  = forbidden("only served over TLS, at --json-addr")
+	jsonDisabled = forbidden("disabled by --no-json")
 )
 
 // jsonHandler answers RateLimitRequests in proto3 JSON: status 200 or 429 with the response in JSON, and 400 for errors, as in
@@ -153,13 +153,13 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var response rls.RateLimitResponse
 	if err := proto.Unmarshal(x.Reply(), &response); err != nil {
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
-		j.Logger.Error("own reply does not decode", zap.Error(err))
+		j.Logger.Error("failed to decode own reply", zap.Error(err))
 		return
 	}
 	text, err := protojson.Marshal(&response)
 	if err != nil {
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
-		j.Logger.Error("own reply has no JSON", zap.Error(err))
+		j.Logger.Error("failed to encode own reply as JSON", zap.Error(err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

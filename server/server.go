@@ -93,9 +93,9 @@ func (s *Server) Listen(ctx context.Context) error {
 	case err != nil:
 		return err
 	case s.options.JSONAddr != "" && secure == nil:
-		return errors.New("json listener: it needs TLS")
+		return errors.New("json listener: TLS is required")
 	case s.options.DebugRights.Configured() && s.options.DebugTLS == nil:
-		return errors.New("debug listener: rights need TLS")
+		return errors.New("debug listener: rights require TLS")
 	}
 	h := answer.NewHandler(s.service, s.logger, s.options.Tracing, s.options.StatusCodes == "precise")
 	s.newQuotas(h)
@@ -125,7 +125,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		}
 		conn, err := s.openListener(ctx, l.name, l.addr, defaultSocketMode)
 		if remedy, optional := s.options.Optional[l.name]; optional && errors.Is(err, syscall.EADDRINUSE) {
-			s.logger.Warn("a listener is left out: another process has its port",
+			s.logger.Warn("port already in use; listener disabled",
 				zap.String("listener", l.name), zap.String("moved_by", remedy), zap.Error(err))
 			continue
 		}
@@ -134,7 +134,7 @@ func (s *Server) Listen(ctx context.Context) error {
 			return err
 		}
 		if l.name == "debug" && !s.options.DebugRights.Configured() && !web.IsLocalAddress(conn.Addr()) {
-			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone")
+			s.logger.Warn("the debug listener has no authentication and is reachable from other machines; counters and state are only available from this machine")
 		}
 		most, head := s.httpBounds(l.name)
 		bounded := s.limitConnections(conn, most, h, nil)
@@ -230,10 +230,10 @@ func (s *Server) plainJSON(json http.Handler) http.Handler {
 	case !s.options.JSON:
 		return jsonDisabled
 	case s.service.Settings().Allow != nil:
-		s.logger.Info("/json is off: with --grpc-allow it is answered over TLS only, at --json-addr")
+		s.logger.Info("/json is disabled: with --grpc-allow it is only served over TLS, at --json-addr")
 		return jsonOverTLS
 	case secure.ChecksClients() && s.options.HTTPAddr != "":
-		s.logger.Warn("/json on the http listener asks for no client certificate, though the gRPC listener does: --json-addr moves it to TLS")
+		s.logger.Warn("/json on the http listener requires no client certificate, unlike the gRPC listener; to serve it over TLS, set --json-addr")
 	}
 	return json
 }
@@ -319,7 +319,7 @@ func (s *Server) drain(ctx context.Context) {
 	close(s.draining)
 	if s.grpc != nil {
 		bound := time.AfterFunc(s.options.DrainTimeout, func() {
-			s.logger.Warn("calls are still in flight at the end of the drain timeout", zap.Duration("timeout", s.options.DrainTimeout))
+			s.logger.Warn("drain timeout exceeded; aborting calls in flight", zap.Duration("timeout", s.options.DrainTimeout))
 			s.grpc.Stop()
 		})
 		s.grpc.GracefulStop()

@@ -66,7 +66,7 @@ func removeStaleSocket(ctx context.Context, path string) error {
 		return err
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return errors.New("a file that is no socket is in the way")
+		return errors.New("the path exists and is not a socket")
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)

@@ -103,7 +103,7 @@ func (t *TLS) load(f files) (*keyring, error) {
 		}
 		k.authorities = x509.NewCertPool()
 		if !k.authorities.AppendCertsFromPEM(f.ca) {
-			return nil, fmt.Errorf("%s holds no certificate that can be read", t.options.CA)
+			return nil, fmt.Errorf("%s contains no valid certificate", t.options.CA)
 		}
 	}
 	k.creds = credentials.NewTLS(t.config(k, "h2"))
@@ -124,10 +124,10 @@ func checkPEM(path string, text []byte) error {
 		}
 	}
 	if begun := bytes.Count(text, []byte("-----BEGIN ")); begun != blocks {
-		return fmt.Errorf("%s: %d PEM blocks begin and %d can be decoded: it is damaged or cut short", path, begun, blocks)
+		return fmt.Errorf("%s: %d PEM blocks begin and %d can be decoded: the file is damaged or truncated", path, begun, blocks)
 	}
 	if certificates == 0 {
-		return fmt.Errorf("%s holds no PEM certificate", path)
+		return fmt.Errorf("%s contains no PEM certificate", path)
 	}
 	return nil
 }

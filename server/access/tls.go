@@ -119,7 +119,7 @@ func (t *TLS) reload(f files) {
 		if m != nil {
 			m.LastOK.Set(1)
 		}
-		log.Info("the TLS files are back at what is in use", telemetry.Clear(t.subject(), telemetry.TLSFilesRejected))
+		log.Info("the TLS files match those in use again", telemetry.Clear(t.subject(), telemetry.TLSFilesRejected))
 		return
 	}
 	k, err := t.load(f)

@@ -116,7 +116,7 @@ func (t *Tokens) reload(f tokenFile) {
 		if m != nil {
 			m.LastOK.Set(1)
 		}
-		log.Info("the token file is back at what is in use", telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
+		log.Info("the token file matches the one in use again", telemetry.Clear(t.options.File, telemetry.TokenFileRejected))
 		return
 	}
 	set, err := t.parse(f)
@@ -167,7 +167,7 @@ func readTokenFile(path string) ([]byte, error) {
 	}
 	// Kubernetes makes a mounted Secret readable by all users by default. A user who can write the file could grant rights.
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
-		return nil, fmt.Errorf("%s: everybody may write it (mode %04o), and so could give himself rights: chmod o-w", path, info.Mode().Perm())
+		return nil, fmt.Errorf("%s: file is world-writable (mode %04o), so any local user could grant themselves rights; run chmod o-w", path, info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxTokenFileBytes+1))
 	if err != nil {
@@ -186,7 +186,7 @@ func (t *Tokens) parse(f tokenFile) (*tokenSet, error) {
 	}
 	path, text, set := t.options.File, f.text, &tokenSet{sum: f.sum}
 	if len(text) > 0 && text[len(text)-1] != '\n' {
-		return nil, fmt.Errorf("%s: the last line does not end: it may be cut short; end it with a newline", path)
+		return nil, fmt.Errorf("%s: the last line has no newline and may be truncated; end it with a newline", path)
 	}
 	number := 0
 	for line := range strings.Lines(string(text)) {
@@ -201,14 +201,14 @@ func (t *Tokens) parse(f tokenFile) (*tokenSet, error) {
 		}
 		for i := range set.all {
 			if set.all[i].sum == token.sum {
-				return nil, fmt.Errorf("%s:%d: the token is that of line %d: each has its own", path, number, set.all[i].line)
+				return nil, fmt.Errorf("%s:%d: duplicate token; first used on line %d", path, number, set.all[i].line)
 			}
 		}
 		token.line = number
 		set.all = append(set.all, token)
 	}
 	if len(set.all) == 0 {
-		return nil, fmt.Errorf("%s has no token; to withdraw all, put a new one in their place", path)
+		return nil, fmt.Errorf("%s contains no token; to revoke all tokens, replace them by a new one", path)
 	}
 	return set, nil
 }
@@ -219,7 +219,7 @@ func parseToken(line string) (token, error) {
 	case len(words) != 3:
 		return token{}, fmt.Errorf("it has %d words: must be RIGHT NAME TOKEN, such as: write alice $(openssl rand -hex 32)", len(words))
 	case rights[words[0]] == 0:
-		return token{}, errors.New("it begins with no right: must be read or write, then a name, then the token")
+		return token{}, errors.New("the first word must be a right (read or write), followed by a name and a token")
 	case len(words[1]) > maxTokenNameLength || strings.Trim(words[1], tokenNameChars) != "":
 		return token{}, fmt.Errorf("the name, its second word, must be letters, digits and any of -._@, %d at most", maxTokenNameLength)
 	case len(words[2]) < MinTokenLength || len(words[2]) > MaxTokenLength:

@@ -52,14 +52,14 @@ func New(h *answer.Handler, quotas *rlqs.Service, rights Rights) *API {
 }
 
 const debugIndex = `sluice debug listener
-/               for browsers: what is so now; from this machine only
-/api/v1/state   the same as JSON; see docs/state.md
-/api/v1/reset   POST resets counters of keys that are denied, after a preview
-/api/v1/tables  numbers of limits by key: /NAME/KEY is a row, to GET, PUT or DELETE
-/rlconfig       the rules in force, a line for each limit
+/               the state as a web page; from this machine only
+/api/v1/state   the state as JSON; see docs/state.md
+/api/v1/reset   POST resets the counters of denied keys, after a preview
+/api/v1/tables  tables; /NAME/KEY is a row, to GET, PUT or DELETE
+/rlconfig       the active rules, one line per limit
 /stats          all metrics as text
 /counters       ?domain=D&descriptor=k=v,k2=v2 looks up the counters of a descriptor,
-                with DELETE it resets them; from this machine only
+                DELETE resets them; from this machine only
 /debug/pprof/   profiles of the process
 `
 

@@ -59,7 +59,7 @@ func (g *guard) authenticate(header http.Header, r *http.Request) (caller, error
 	if secret, ok := requestToken(r); ok && g.rights.Tokens != nil {
 		name, right := g.rights.Tokens.Find(secret)
 		if right == 0 {
-			g.deny(r, g.denied.UnknownToken, "the token is unknown")
+			g.deny(r, g.denied.UnknownToken, "unknown token")
 			return caller{}, g.unauthorized(header, r, "the token is not one of --debug-token-file")
 		}
 		return caller{"token " + name + " from " + r.RemoteAddr, right}, nil
@@ -78,10 +78,10 @@ func (g *guard) authenticate(header http.Header, r *http.Request) (caller, error
 		return caller{r.RemoteAddr, access.Write}, nil
 	case g.rights.Tokens != nil:
 		g.deny(r, g.denied.NoCredentials, "it has no token")
-		return caller{}, g.unauthorized(header, r, "a token is needed, as Authorization: Bearer TOKEN, or in browsers as the password")
+		return caller{}, g.unauthorized(header, r, "a token is required, as Authorization: Bearer TOKEN, or in browsers as the password")
 	case g.rights.Clients != nil:
 		g.deny(r, g.denied.NoCredentials, "it has no certificate")
-		return caller{}, newRequestError(http.StatusForbidden, "a client certificate that --debug-allow names is needed")
+		return caller{}, newRequestError(http.StatusForbidden, "a client certificate that --debug-allow lists is required")
 	}
 	return caller{}, newRequestError(http.StatusForbidden, "%v", err)
 }
@@ -170,7 +170,7 @@ func (g *guard) authorize(header http.Header, r *http.Request, e *endpoint) (by 
 		return "", err
 	}
 	if err := g.origins.Check(r); err != nil {
-		return "", newRequestError(http.StatusForbidden, "%v: changes are for programs and for the page of this listener, not for pages of other origins", err)
+		return "", newRequestError(http.StatusForbidden, "%v: changes are only allowed from programs and from this listener's own page, not from pages of other origins", err)
 	}
 	method := r.Method
 	if method == http.MethodHead {
@@ -183,7 +183,7 @@ func (g *guard) authorize(header http.Header, r *http.Request, e *endpoint) (by 
 		return "", newRequestError(http.StatusMethodNotAllowed, "method %s: must be %s", r.Method, e.methodsText)
 	case asks.right < needs:
 		g.deny(r, g.denied.NotGranted, "it may only read")
-		return "", newRequestError(http.StatusForbidden, "%s may only read: this needs the right to write", asks.name)
+		return "", newRequestError(http.StatusForbidden, "%s may only read: this requires the right to write", asks.name)
 	}
 	return asks.name, nil
 }
@@ -225,14 +225,14 @@ func newRequestError(code int, format string, args ...any) error {
 func readQuery(query string, parameters ...string) (url.Values, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, fmt.Errorf("the query does not parse: %w", err)
+		return nil, fmt.Errorf("failed to parse the query: %w", err)
 	}
 	for name, given := range values {
 		switch {
 		case !slices.Contains(parameters, name):
 			return nil, fmt.Errorf("unknown parameter %.100q (allowed: %s)", name, strings.Join(parameters, ", "))
 		case len(given) > 1:
-			return nil, fmt.Errorf("parameter %q is given %d times: one %s is asked for at a time", name, len(given), name)
+			return nil, fmt.Errorf("parameter %q is given %d times: only one %s is allowed", name, len(given), name)
 		}
 	}
 	return values, nil

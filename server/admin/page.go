@@ -136,7 +136,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	state.CanReset = asks.right >= access.Write
 	var b bytes.Buffer
 	if err := page.ExecuteTemplate(&b, part, state); err != nil {
-		h.logger.Error("the page of the state does not render", zap.Error(err))
+		h.logger.Error("failed to render the state page", zap.Error(err))
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 		return
 	}

@@ -62,7 +62,7 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 		h.logger.Info("counters reset", zap.String("by", by), zap.String("selection", report.Selection),
 			zap.Int("counters", report.Counters), zap.Uint64("used", report.Used))
 		if err != nil {
-			return nil, newRequestError(http.StatusServiceUnavailable, "%d were reset, then the rest was left alone: %v", report.Counters, err)
+			return nil, newRequestError(http.StatusServiceUnavailable, "%d counters were reset, then an error occurred: %v", report.Counters, err)
 		}
 	}
 	switch {
@@ -71,7 +71,7 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 	case report.Counters == 0 && report.Left > 0:
 		return nil, newRequestError(http.StatusConflict, "%s: the store has the %d under envoyproxy/ratelimit's names, which hold values of clients, and none is kept: reset them one by one, with sluice explain --addr --descriptor K=V --reset", which, report.Left)
 	case report.Counters == 0:
-		return nil, newRequestError(http.StatusNotFound, "there is nothing to reset: %s: none", which)
+		return nil, newRequestError(http.StatusNotFound, "nothing to reset: %s: no such key is denied", which)
 	case !report.Done:
 		report.Token = h.newToken(which, at.Add(tokenLife))
 	}
@@ -92,9 +92,9 @@ func (h *resetHandler) checkToken(token string, which live.Selection, now time.T
 	until := time.Unix(seconds, 0)
 	switch {
 	case err != nil || !hmac.Equal([]byte(token), []byte(h.newToken(which, until))):
-		return newRequestError(http.StatusForbidden, "the token is not for this selection: ask without one, and use the one of the answer")
+		return newRequestError(http.StatusForbidden, "the token does not match this selection: send the request without a token and use the one in the response")
 	case now.After(until):
-		return newRequestError(http.StatusForbidden, "the token is older than %v: ask without one for a new one", tokenLife)
+		return newRequestError(http.StatusForbidden, "the token is older than %v: send the request without a token for a new one", tokenLife)
 	}
 	return nil
 }

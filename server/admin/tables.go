@@ -212,7 +212,7 @@ func (h *tablesHandler) getRow(e *tables.Entry, key []string) (*RowReport, error
 	case len(key) != len(*columns):
 		return nil, wrongKey(e.Name(), *columns, len(key))
 	case !ok:
-		return nil, newRequestError(http.StatusNotFound, "table %s has no row %s: the rule's own number holds", e.Name(), keyText(key))
+		return nil, newRequestError(http.StatusNotFound, "table %s has no row %s: the rule's own number applies", e.Name(), keyText(key))
 	default:
 		return &RowReport{Table: e.Name(), Key: keyMap(*columns, key), Row: &row}, nil
 	}

@@ -37,7 +37,7 @@ func (c *Debug) State(ctx context.Context, most int) (*live.State, error) {
 		return nil, err
 	}
 	if state.Version != live.Version {
-		return nil, fmt.Errorf("its state has version %d, and this sluice reads version %d: use the sluice of that version", state.Version, live.Version)
+		return nil, fmt.Errorf("the server's state has version %d, but this sluice reads version %d: use the server's version of sluice", state.Version, live.Version)
 	}
 	return &state, nil
 }
@@ -74,7 +74,7 @@ func (c *Debug) do(ctx context.Context, method, path string, values url.Values, 
 	if c.TLS != nil {
 		scheme, transport.TLSClientConfig = "https", c.TLS.HTTPClient()
 	} else if c.Token != "" && !strings.HasPrefix(c.Addr, "unix:") && !web.IsLoopbackHost(c.Addr) {
-		return errors.New("a token is sent over TLS only, since everybody on the way could read it: use --tls")
+		return errors.New("tokens are only sent over TLS, so that others on the network cannot read them: use --tls")
 	}
 	request, err := http.NewRequestWithContext(ctx, method, scheme+"://"+host+path+"?"+values.Encode(), sent)
 	if err != nil {
@@ -98,18 +98,18 @@ func (c *Debug) do(ctx context.Context, method, path string, values url.Values, 
 		return err
 	}
 	if response.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
-		return fmt.Errorf("%s: the descriptor is longer than what can be asked for", response.Status)
+		return fmt.Errorf("%s: the descriptor is too long for a query", response.Status)
 	}
 	if c.TLS == nil && bytes.Contains(body, []byte("HTTP request to an HTTPS server")) {
-		return errors.New("it speaks TLS: use --tls")
+		return errors.New("the server speaks TLS: use --tls")
 	}
 	if response.StatusCode != http.StatusOK {
 		var failed struct{ Error string }
 		_ = json.Unmarshal(body, &failed) // the response may be from another program
-		return fmt.Errorf("%s: %s", response.Status, cmp.Or(failed.Error, "no debug listener of sluice answers there"))
+		return fmt.Errorf("%s: %s", response.Status, cmp.Or(failed.Error, "this is not the debug listener of a sluice"))
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("the answer is not that of a debug listener: %w", err)
+		return fmt.Errorf("unexpected response of the debug listener: %w", err)
 	}
 	return nil
 }

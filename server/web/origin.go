@@ -12,11 +12,11 @@ import (
 // CheckLocal returns an error unless r comes from this machine and was not forwarded by a proxy.
 func CheckLocal(r *http.Request) error {
 	if own := localAddress(r); !IsLocalAddress(own) || !isUnix(own) && !isLoopback(r.RemoteAddr) {
-		return errors.New("counters are for this machine only: ask 127.0.0.1 there, or through kubectl port-forward")
+		return errors.New("only available from this machine: connect to 127.0.0.1 there, or use kubectl port-forward")
 	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via"} {
 		if r.Header.Get(name) != "" {
-			return fmt.Errorf("counters are for this machine only, not for what a proxy forwards (header %s)", name)
+			return fmt.Errorf("only available from this machine, not through a proxy (header %s)", name)
 		}
 	}
 	return checkHost(r)
