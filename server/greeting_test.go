@@ -73,7 +73,7 @@ func TestHTTP1GetsAnAnswer(t *testing.T) {
 			if diff := cmp.Diff(map[string]float64{"protocol": 1}, endedBy(t, s)); diff != "" {
 				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
 			}
-			if n := r.logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "grpc connection closed") }).Len(); n != 1 {
+			if n := r.logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "gRPC connection closed") }).Len(); n != 1 {
 				t.Errorf("the log has %d lines about it, want 1", n)
 			}
 			creds := insecure.NewCredentials()
