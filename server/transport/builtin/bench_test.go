@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// BenchmarkTurn is a turn of the built-in transport without the system: 64 calls that came in one read, as an
+// BenchmarkBatch is a turn of the built-in transport without the system: 64 calls that came in one read, as an
 // Envoy with a timeout sends them. A call is a sixty-fourth of it.
-func BenchmarkTurn(b *testing.B) {
+func BenchmarkBatch(b *testing.B) {
 	const calls = 64
 	s := service(b, answer.Settings{}, oneRule)
 	c := newConnection(New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)}), discards{})

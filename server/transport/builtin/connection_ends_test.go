@@ -112,10 +112,10 @@ func requestOf(t *testing.T, key string) []byte {
 	return marshal(t, r)
 }
 
-// TestEndsOfConnectionsLeaveOthersAlone ends a connection in each way while a store has its calls. The store decides
+// TestClosedConnectionsDoNotAffectOthers ends a connection in each way while a store has its calls. The store decides
 // some of them before the end, some before the reader leaves, and some after that. A neighbour, whose calls get the
 // memory of those that were released, gets all its answers.
-func TestEndsOfConnectionsLeaveOthersAlone(t *testing.T) {
+func TestClosedConnectionsDoNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	for name, end := range connectionEnds {
 		for _, key := range []string{"k", "wait"} {
@@ -199,9 +199,9 @@ func (g *gate) shuffle(r *rand.Rand, done <-chan struct{}) {
 	}
 }
 
-// TestCallsOfConnectionsThatEnd has connections end in random ways, one after another, while a store decides their
+// TestCallsOfClosedConnections has connections end in random ways, one after another, while a store decides their
 // calls in any order and timers send replies. A neighbour gets all its answers.
-func TestCallsOfConnectionsThatEnd(t *testing.T) {
+func TestCallsOfClosedConnections(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -260,9 +260,9 @@ func (g panickingGate) Decide(now limiter.Time, b *limiter.Batch, names [][]byte
 	panic("a bug after the request was taken")
 }
 
-// TestAPanicWhileTheStoreHasACall has the decider panic after it has taken a call. The call is answered, and what the
+// TestPanicWithCallInStore has the decider panic after it has taken a call. The call is answered, and what the
 // store takes for it later is given back. It is counted once.
-func TestAPanicWhileTheStoreHasACall(t *testing.T) {
+func TestPanicWithCallInStore(t *testing.T) {
 	t.Parallel()
 	table := servertest.Table(t)
 	g := &gate{table, make(chan func(), 10)}

@@ -34,8 +34,8 @@ func (r *running) only(t *testing.T) (*Transport, *connection) {
 	return w, w.snapshotConns()[0]
 }
 
-// TestWhyConnectionsEnd ends a connection of the built-in transport in each way, and looks at the metric.
-func TestWhyConnectionsEnd(t *testing.T) {
+// TestEndReasons ends a connection of the built-in transport in each way, and looks at the metric.
+func TestEndReasons(t *testing.T) {
 	t.Parallel()
 	many := func(c *rawClient, n int, write func() error) {
 		for range n {
@@ -158,8 +158,8 @@ func wantEnded(t *testing.T, r *running, s *answer.Service, reason string) {
 	}
 }
 
-// TestConnectionsThatLeaveAreNotCounted as ended: clients go, and connections grow old.
-func TestConnectionsThatLeaveAreNotCounted(t *testing.T) {
+// TestOrderlyClosesAreNotCounted as ended: clients go, and connections grow old.
+func TestOrderlyClosesAreNotCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
 	for range 3 {
@@ -176,9 +176,9 @@ func TestConnectionsThatLeaveAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestServeAfterTheEndClosesTheListener stops a transport before it serves, as a signal may while
+// TestServeAfterStopClosesListener stops a transport before it serves, as a signal may while
 // sluice starts.
-func TestServeAfterTheEndClosesTheListener(t *testing.T) {
+func TestServeAfterStopClosesListener(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	s := service(t, answer.Settings{}, oneRule)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
@@ -209,9 +209,9 @@ func (l idle) Close() error {
 
 func (idle) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestStopWhileServeBegins stops the built-in transport in the moment in which it begins to serve, as a signal may while
+// TestStopDuringServe stops the built-in transport in the moment in which it begins to serve, as a signal may while
 // sluice starts. The race detector judges: a stop that misses the goroutine that Serve begins would leave it.
-func TestStopWhileServeBegins(t *testing.T) {
+func TestStopDuringServe(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, oneRule)
 	for i := range 100 {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// TestStreamsWithoutAPlaceHaveNoGoroutine asks for one more conversation than there may be.
-func TestStreamsWithoutAPlaceHaveNoGoroutine(t *testing.T) {
+// TestRejectedStreamsHaveNoGoroutine asks for one more conversation than there may be.
+func TestRejectedStreamsHaveNoGoroutine(t *testing.T) {
 	w := New(transport.Config{
 		Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(service(t, answer.Settings{}, oneRule), zap.NewNop(), nil, false),
 		Register: func(own reflection.GRPCServer, _ grpc.ServiceRegistrar) {

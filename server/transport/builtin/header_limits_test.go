@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestHeadersHaveABound calls with headers at the bound and beyond it. Only that call
+// TestHeaderLimit calls with headers at the bound and beyond it. Only that call
 // fails, and others on its connection go on.
-func TestHeadersHaveABound(t *testing.T) {
+func TestHeaderLimit(t *testing.T) {
 	t.Parallel()
 	const bound = 2 << 10
 	s := service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}, "+
@@ -46,8 +46,8 @@ func TestHeadersHaveABound(t *testing.T) {
 	}
 }
 
-// TestHeadersThatTracesKeep has a call with more headers than tracing reads.
-func TestHeadersThatTracesKeep(t *testing.T) {
+// TestKeptTracingHeaders has a call with more headers than tracing reads.
+func TestKeptTracingHeaders(t *testing.T) {
 	traces := []string{"traceparent", "b3"}
 	keep := func(name []byte, size int) bool { return shouldKeepHeader(traces, name, size) }
 	for name, want := range map[string]bool{"b3": true, "traceparent": true, "b": false, "cookie": false} {

@@ -55,8 +55,8 @@ func random(r *rand.Rand, size int) []byte {
 	return b
 }
 
-// TestInflateCountsWhatComesToNothing has parts of a message that are inflated to nothing: they take time too.
-func TestInflateCountsWhatComesToNothing(t *testing.T) {
+// TestInflateCountsEmptyOutput has parts of a message that are inflated to nothing: they take time too.
+func TestInflateCountsEmptyOutput(t *testing.T) {
 	small := bytes.Repeat(zipped(nil), 10_000)
 	if _, err := inflateSmall(small[:smallMessageBytes], 100); !errors.Is(err, errNeedsToken) {
 		t.Errorf("a message of nothing is inflated without a ticket: %v", err)
@@ -69,8 +69,8 @@ func TestInflateCountsWhatComesToNothing(t *testing.T) {
 	z.release()
 }
 
-// TestInflateFaults has what is no gzip, or not whole.
-func TestInflateFaults(t *testing.T) {
+// TestInflateErrors has what is no gzip, or not whole.
+func TestInflateErrors(t *testing.T) {
 	small := zipped(make([]byte, 100_000))
 	for n := range small {
 		if z, err := inflateLarge(small[:n], 1<<20, func(int) {}); err == nil {
@@ -86,8 +86,8 @@ func TestInflateFaults(t *testing.T) {
 	}
 }
 
-// TestSmallRequestsInflateWithoutMemory holds that ordinary requests may be compressed at no cost.
-func TestSmallRequestsInflateWithoutMemory(t *testing.T) {
+// TestInflateSmallDoesNotAllocate holds that ordinary requests may be compressed at no cost.
+func TestInflateSmallDoesNotAllocate(t *testing.T) {
 	small := zipped([]byte("\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01v"))
 	z := new(inflater)
 	if n := testing.AllocsPerRun(100, func() {

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// TestLargeCompressedRequestsTakeTickets has all tickets taken: a small compressed request is answered, and a
+// TestLargeCompressedRequestsNeedToken has all tickets taken: a small compressed request is answered, and a
 // large one waits.
-func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
+func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
 	c, neighbour := r.rawClient(t), r.rawClient(t)
@@ -52,9 +52,9 @@ func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
 	await(t, "nothing is counted", func() bool { return w.buffered.bytes.Load() == 0 })
 }
 
-// TestInflatedBytesAreCounted looks at what a connection counts while a message is inflated, and has the one
+// TestDecompressedBytesAreCounted looks at what a connection counts while a message is inflated, and has the one
 // that holds the most closed for it.
-func TestInflatedBytesAreCounted(t *testing.T) {
+func TestDecompressedBytesAreCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	ours, theirs := net.Pipe()
@@ -78,9 +78,9 @@ func TestInflatedBytesAreCounted(t *testing.T) {
 	}
 }
 
-// TestAMessageThatIsNoGzipIsNoEnd has a stream's request end right after a message that cannot be inflated: its
+// TestInvalidGzipFailsOnlyTheCall has a stream's request end right after a message that cannot be inflated: its
 // handler must not take that for the end of what was said.
-func TestAMessageThatIsNoGzipIsNoEnd(t *testing.T) {
+func TestInvalidGzipFailsOnlyTheCall(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	ours, theirs := net.Pipe()

@@ -46,9 +46,9 @@ func (c *rawClient) callsLate(message []byte) string {
 	return c.ends(1)[stream]
 }
 
-// TestLateEndsGiveBack holds that a lease is taken back also by a call whose deadline has passed, since Envoy makes that
+// TestLateEndCallsReturnLeases holds that a lease is taken back also by a call whose deadline has passed, since Envoy makes that
 // call once; and that a late request takes nothing, in memory and where a store decides.
-func TestLateEndsGiveBack(t *testing.T) {
+func TestLateEndCallsReturnLeases(t *testing.T) {
 	for _, later := range []bool{false, true} {
 		now, table := clock.New(), servertest.Table(t)
 		settings := answer.Settings{Clock: now}
@@ -88,9 +88,9 @@ func TestLateEndsGiveBack(t *testing.T) {
 	}
 }
 
-// TestResetsThatCrossADrainGiveBack holds that a place comes back whose request the client resets when the drained
+// TestResetsDuringDrainReturnLeases holds that a place comes back whose request the client resets when the drained
 // connection has sent its last answer and its end.
-func TestResetsThatCrossADrainGiveBack(t *testing.T) {
+func TestResetsDuringDrainReturnLeases(t *testing.T) {
 	now, draining := clock.New(), make(chan struct{})
 	s := service(t, answer.Settings{Clock: now}, onePlace)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

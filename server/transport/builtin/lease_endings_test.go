@@ -52,9 +52,9 @@ func (*gate) Reset(context.Context, limiter.Time, *limiter.Batch, [][]byte, int)
 	return 0, nil
 }
 
-// TestAResetGivesBack resets calls that have taken the only place there is: as their reply is out, with the request
+// TestResetReturnsLease resets calls that have taken the only place there is: as their reply is out, with the request
 // itself, and while the reply is held.
-func TestAResetGivesBack(t *testing.T) {
+func TestResetReturnsLease(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		request *rls.RateLimitRequest
@@ -94,8 +94,8 @@ func TestAResetGivesBack(t *testing.T) {
 	}
 }
 
-// TestAResetGivesBackItsOwn has a client reset streams of the numbers under which another has taken the only place.
-func TestAResetGivesBackItsOwn(t *testing.T) {
+// TestResetReturnsOwnLease has a client reset streams of the numbers under which another has taken the only place.
+func TestResetReturnsOwnLease(t *testing.T) {
 	t.Parallel()
 	now := clock.New()
 	s := service(t, answer.Settings{Clock: now}, onePlace)
@@ -115,8 +115,8 @@ func TestAResetGivesBackItsOwn(t *testing.T) {
 	}
 }
 
-// TestAHeldCallGivesBack resets a call while its reply waits for its turn.
-func TestAHeldCallGivesBack(t *testing.T) {
+// TestDelayedCallReturnsLease resets a call while its reply waits for its turn.
+func TestDelayedCallReturnsLease(t *testing.T) {
 	now := clock.New()
 	s := service(t, answer.Settings{Clock: now}, onePlace)
 	client := serve(t, s).rawClient(t)
@@ -135,8 +135,8 @@ func TestAHeldCallGivesBack(t *testing.T) {
 	awaitReturned(t, s, "reset", 1)
 }
 
-// TestACallThatAStoreDecidesGivesBack resets a call, or ends its connection, while a store decides it.
-func TestACallThatAStoreDecidesGivesBack(t *testing.T) {
+// TestCallInStoreReturnsLease resets a call, or ends its connection, while a store decides it.
+func TestCallInStoreReturnsLease(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(c *rawClient, id uint32){
 		"reset":      func(c *rawClient, id uint32) { c.goes(c.fr.WriteRSTStream(id, http2.ErrCodeCancel)) },

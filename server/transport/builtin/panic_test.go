@@ -24,9 +24,9 @@ type cancelling struct{ cancelled *int }
 
 func (c cancelling) Cancel() { *c.cancelled++ }
 
-// TestPanicsInATurnCostTheConnection has something panic that was left for a turn: in the turn of a flusher,
+// TestPanicInBatchClosesConnection has something panic that was left for a turn: in the turn of a flusher,
 // and in one of the reader. The connection ends, with an error that says so, and the process lives.
-func TestPanicsInATurnCostTheConnection(t *testing.T) {
+func TestPanicInBatchClosesConnection(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(c *connection, client *rawClient){
 		"a flusher's": func(c *connection, _ *rawClient) { c.postCompletion(panicking{}) },
@@ -62,9 +62,9 @@ func TestPanicsInATurnCostTheConnection(t *testing.T) {
 	}
 }
 
-// TestPanicsAtTheEndOfAConnection has what is cancelled at the end of a connection panic. The other calls are
+// TestPanicInCancel has what is cancelled at the end of a connection panic. The other calls are
 // cancelled all the same, and the process lives.
-func TestPanicsAtTheEndOfAConnection(t *testing.T) {
+func TestPanicInCancel(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
 	client := r.rawClient(t)

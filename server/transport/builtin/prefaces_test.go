@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// TestPrefacesInPieces has a client of HTTP/2 send its preface byte by byte.
-func TestPrefacesInPieces(t *testing.T) {
+// TestFragmentedPreface has a client of HTTP/2 send its preface byte by byte.
+func TestFragmentedPreface(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, oneRule))
 	conn := r.tcp(t)
 	c := newRawClient(t, inBytes{conn})

@@ -107,8 +107,8 @@ func TestDrainResetsUnreadStreams(t *testing.T) {
 	await(t, "no stream", func() bool { return counted(t, s, "sluice_quota_streams") == 0 })
 }
 
-// TestQuotasCountAsMemory has the quota service hold much: the connection that holds the most besides is closed.
-func TestQuotasCountAsMemory(t *testing.T) {
+// TestQuotasCountAgainstMemory has the quota service hold much: the connection that holds the most besides is closed.
+func TestQuotasCountAgainstMemory(t *testing.T) {
 	t.Parallel()
 	r := serve(t, service(t, answer.Settings{}, dividedRule))
 	c := r.rawClient(t)

@@ -289,8 +289,8 @@ func TestQuotaStreamsEnd(t *testing.T) {
 	await(t, "the stream has ended", streams(0))
 }
 
-// TestHalfAMessage has a client go away in the middle of a report.
-func TestHalfAMessage(t *testing.T) {
+// TestIncompleteReport has a client go away in the middle of a report.
+func TestIncompleteReport(t *testing.T) {
 	t.Parallel()
 	s := service(t, answer.Settings{}, dividedRule)
 	r := serve(t, s)

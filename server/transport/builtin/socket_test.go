@@ -27,9 +27,9 @@ func (b besideItself) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestWhoWritesBesideATurnIsCounted has a reader's write wait for the client that began during a flusher's
+// TestWritesOutsideBatchesAreCounted has a reader's write wait for the client that began during a flusher's
 // turn. The connection counts as one that waits for as long as that write does, and no longer.
-func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
+func TestWritesOutsideBatchesAreCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -75,9 +75,9 @@ func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForATurnHoldsNoTicket has a flusher's turn wait for a client that does not read, while the
+// TestWaitingForLockNeedsNoToken has a flusher's turn wait for a client that does not read, while the
 // connection's reader is to take part in a crowd.
-func TestWhoWaitsForATurnHoldsNoTicket(t *testing.T) {
+func TestWaitingForLockNeedsNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service(t, answer.Settings{}, oneRule)
 		w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})

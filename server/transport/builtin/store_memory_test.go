@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestCallsOfAStoreHaveABound has connections send more calls than may be with a store, which decides none of them.
+// TestStoreCallsAreBounded has connections send more calls than may be with a store, which decides none of them.
 // They stop reading near the bound. A connection with few calls goes on until all calls of stores take more. Once the
 // store decides, all calls are answered.
-func TestCallsOfAStoreHaveABound(t *testing.T) {
+func TestStoreCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	const conns, calls = 32, 1000
 	s, g := storing(t, oneRule)
@@ -82,9 +82,9 @@ func TestCallsOfAStoreHaveABound(t *testing.T) {
 // framesOfATurn is how many frames a turn takes.
 const framesOfATurn = 256
 
-// TestAllWaitForAStore has the calls of stores take all that they may: a connection that has none reads nothing until
+// TestAllConnectionsWaitForStore has the calls of stores take all that they may: a connection that has none reads nothing until
 // one of them is returned.
-func TestAllWaitForAStore(t *testing.T) {
+func TestAllConnectionsWaitForStore(t *testing.T) {
 	t.Parallel()
 	s, g := storing(t, oneRule)
 	r := serve(t, s)
@@ -113,9 +113,9 @@ func TestAllWaitForAStore(t *testing.T) {
 	}
 }
 
-// TestAConnectionWaitsForItsOwnCalls has a client reset its calls at once: the store has no more of them than the
+// TestConnectionWaitsForOwnCalls has a client reset its calls at once: the store has no more of them than the
 // connection may have streams, and a turn's.
-func TestAConnectionWaitsForItsOwnCalls(t *testing.T) {
+func TestConnectionWaitsForOwnCalls(t *testing.T) {
 	t.Parallel()
 	const calls = 3000
 	s, g := storing(t, oneRule)
@@ -141,8 +141,8 @@ func TestAConnectionWaitsForItsOwnCalls(t *testing.T) {
 	await(t, "the store has returned all calls", func() bool { return c.storeCalls.Load() == 0 })
 }
 
-// TestAClientThatDoesNotReadStopsNobody has a connection wait for its client while the store has its calls.
-func TestAClientThatDoesNotReadStopsNobody(t *testing.T) {
+// TestNotReadingClientBlocksNoOther has a connection wait for its client while the store has its calls.
+func TestNotReadingClientBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	s, g := storing(t, oneRule)
 	r := serve(t, s)
@@ -163,9 +163,9 @@ func TestAClientThatDoesNotReadStopsNobody(t *testing.T) {
 	await(t, "nothing is counted", func() bool { return w.storeMemory.bytes.Load() == 0 && c.countedStoreBytes.Load() == 0 })
 }
 
-// TestAStallHidesNoReturns has a connection wait for its own calls, all of which are returned at once after a write had
+// TestReturnsDuringStall has a connection wait for its own calls, all of which are returned at once after a write had
 // to wait for the client: it goes on.
-func TestAStallHidesNoReturns(t *testing.T) {
+func TestReturnsDuringStall(t *testing.T) {
 	t.Parallel()
 	const calls = 4
 	s, g := storing(t, oneRule)
@@ -193,8 +193,8 @@ func TestAStallHidesNoReturns(t *testing.T) {
 	client.ends(1)
 }
 
-// TestAClosedConnectionIsCounted has a connection close whose client does not read. The store has its call still.
-func TestAClosedConnectionIsCounted(t *testing.T) {
+// TestClosedConnectionIsCounted has a connection close whose client does not read. The store has its call still.
+func TestClosedConnectionIsCounted(t *testing.T) {
 	t.Parallel()
 	s, g := storing(t, oneRule)
 	r := serve(t, s)
@@ -223,9 +223,9 @@ func fill(t *testing.T, w *Transport, c *connection) {
 	w.storeMemory.bytes.Add(maxStoreBytes - c.countedStoreBytes.Load())
 }
 
-// TestNobodyWaitsForATurn has two connections wait for stores. The first goes on, but its turn is taken: a write waits
+// TestWaitersDoNotWaitForLock has two connections wait for stores. The first goes on, but its turn is taken: a write waits
 // for its client. The second goes on all the same.
-func TestNobodyWaitsForATurn(t *testing.T) {
+func TestWaitersDoNotWaitForLock(t *testing.T) {
 	t.Parallel()
 	s, g := storing(t, oneRule)
 	r := serve(t, s)
@@ -252,9 +252,9 @@ func TestNobodyWaitsForATurn(t *testing.T) {
 	second.ends(1)
 }
 
-// TestStopDoesNotWaitForAStore stops a transport while connections wait for a store, which decides nothing. Nothing of
+// TestStopDoesNotWaitForStore stops a transport while connections wait for a store, which decides nothing. Nothing of
 // what they have read reaches the store.
-func TestStopDoesNotWaitForAStore(t *testing.T) {
+func TestStopDoesNotWaitForStore(t *testing.T) {
 	t.Parallel()
 	for name, full := range map[string]bool{"their own calls": false, "the calls of all": true} {
 		t.Run(name, func(t *testing.T) {
@@ -290,9 +290,9 @@ func TestStopDoesNotWaitForAStore(t *testing.T) {
 	}
 }
 
-// TestManyWaitForAStore has many connections wait for room for a few calls, some of which are closed meanwhile, by
+// TestManyConnectionsWaitForStore has many connections wait for room for a few calls, some of which are closed meanwhile, by
 // either side. A store decides in any order. The others get all their answers.
-func TestManyWaitForAStore(t *testing.T) {
+func TestManyConnectionsWaitForStore(t *testing.T) {
 	t.Parallel()
 	const conns, calls = 60, 40
 	seed := rand.Uint64()

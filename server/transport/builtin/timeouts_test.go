@@ -19,9 +19,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// TestTimes holds when the built-in transport does what it is time for. The watch looks once a second, and
+// TestTimeouts holds when the built-in transport does what it is time for. The watch looks once a second, and
 // clients do half a second later what they do, so that each row says to which second it is exact.
-func TestTimes(t *testing.T) {
+func TestTimeouts(t *testing.T) {
 	settings := http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	long := transport.Limits{KeepaliveTime: time.Hour, MaxConnectionIdle: time.Hour}
 	for _, tt := range []struct {
@@ -121,8 +121,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestHandshakesEnd has a client of TLS that says nothing.
-func TestHandshakesEnd(t *testing.T) {
+// TestHandshakeTimeout has a client of TLS that says nothing.
+func TestHandshakeTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTimed(t, transport.Limits{ConnectionTimeout: 7 * time.Second, KeepaliveTime: time.Second, KeepaliveTimeout: time.Second}, waitsForClient{insecure.NewCredentials()})
 		defer c.stop()
@@ -132,9 +132,9 @@ func TestHandshakesEnd(t *testing.T) {
 	})
 }
 
-// TestAgesSpareHandshakes has a handshake last for longer than the connection may. It is no fault of the
+// TestMaxAgeDuringHandshake has a handshake last for longer than the connection may. It is no fault of the
 // client's, whose calls would fail.
-func TestAgesSpareHandshakes(t *testing.T) {
+func TestMaxAgeDuringHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTimed(t, transport.Limits{KeepaliveTime: time.Hour, MaxConnectionAge: time.Second}, waitsForClient{insecure.NewCredentials()})
 		defer c.stop()
@@ -147,10 +147,10 @@ func TestAgesSpareHandshakes(t *testing.T) {
 	})
 }
 
-// TestGraceBeginsWhenTheClientIsTold has a handshake last for longer than the age and the grace together.
+// TestGraceStartsWithGoAway has a handshake last for longer than the age and the grace together.
 // So it is with a process that was stopped for a while. The calls in flight have the grace from when the
 // client hears that the connection ends.
-func TestGraceBeginsWhenTheClientIsTold(t *testing.T) {
+func TestGraceStartsWithGoAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTimed(t, transport.Limits{KeepaliveTime: time.Hour, MaxConnectionAge: time.Second, MaxConnectionAgeGrace: time.Second}, waitsForClient{insecure.NewCredentials()})
 		defer c.stop()
@@ -165,8 +165,8 @@ func TestGraceBeginsWhenTheClientIsTold(t *testing.T) {
 	})
 }
 
-// TestAConnectionThatWaitsIsNotBlamed looks at a connection that reads nothing since it waits for stores.
-func TestAConnectionThatWaitsIsNotBlamed(t *testing.T) {
+// TestWaitingConnectionIsNotClosed looks at a connection that reads nothing since it waits for stores.
+func TestWaitingConnectionIsNotClosed(t *testing.T) {
 	limits := fillLimits(transport.Limits{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Minute})
 	var w activity
 	w.start(0, 0)
@@ -209,9 +209,9 @@ func (w waitsForClient) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthI
 	return w.TransportCredentials.ServerHandshake(c)
 }
 
-// TestAges holds a call for longer than its connection may last. The age is a tenth more or less than
+// TestMaxAge holds a call for longer than its connection may last. The age is a tenth more or less than
 // asked for.
-func TestAges(t *testing.T) {
+func TestMaxAge(t *testing.T) {
 	for _, grace := range []time.Duration{0, 3 * time.Second, time.Hour} {
 		t.Run(grace.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

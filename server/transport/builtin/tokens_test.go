@@ -32,9 +32,9 @@ func (r *running) flooder(t *testing.T, calls int) *rawClient {
 	return c
 }
 
-// TestACrowdWaitsAndNeighboursDoNot takes the tickets for turns of connections that send without a
+// TestBusyConnectionsWaitAndOthersDoNot takes the tickets for turns of connections that send without a
 // pause. Such a connection gets one turn then. A neighbour is answered as always.
-func TestACrowdWaitsAndNeighboursDoNot(t *testing.T) {
+func TestBusyConnectionsWaitAndOthersDoNot(t *testing.T) {
 	const calls = 5000
 	r := serve(t, service(t, answer.Settings{}, oneRule))
 	neighbour := r.dial(t)
@@ -82,8 +82,8 @@ func TestACrowdWaitsAndNeighboursDoNot(t *testing.T) {
 	await(t, "no ticket is held", func() bool { return len(w.tokens) == 0 })
 }
 
-// TestWhoDoesNotReadHoldsNoTicket has a connection wait for its client while it holds a ticket.
-func TestWhoDoesNotReadHoldsNoTicket(t *testing.T) {
+// TestNotReadingConnectionHasNoToken has a connection wait for its client while it holds a ticket.
+func TestNotReadingConnectionHasNoToken(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	ours, theirs := net.Pipe()
@@ -103,9 +103,9 @@ func TestWhoDoesNotReadHoldsNoTicket(t *testing.T) {
 	}
 }
 
-// TestATicketIsGivenBackOnce has a reader take a ticket with its turn after a flusher has ended its own, and before that
+// TestTokenIsReleasedOnce has a reader take a ticket with its turn after a flusher has ended its own, and before that
 // has given its ticket back.
-func TestATicketIsGivenBackOnce(t *testing.T) {
+func TestTokenIsReleasedOnce(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	w.tokens = make(chan struct{}, 2)
@@ -125,8 +125,8 @@ func TestATicketIsGivenBackOnce(t *testing.T) {
 	}
 }
 
-// TestSocketTellsThatItWaits writes more than a socket takes at once. All of it comes.
-func TestSocketTellsThatItWaits(t *testing.T) {
+// TestSocketReportsStalls writes more than a socket takes at once. All of it comes.
+func TestSocketReportsStalls(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.OK(t, err)
 	defer l.Close()
@@ -166,8 +166,8 @@ func TestSocketTellsThatItWaits(t *testing.T) {
 	}
 }
 
-// TestTooManyWhoDoNotRead closes the one that has waited for longest.
-func TestTooManyWhoDoNotRead(t *testing.T) {
+// TestTooManyNotReadingClients closes the one that has waited for longest.
+func TestTooManyNotReadingClients(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
 	var conns []*connection
@@ -195,9 +195,9 @@ func TestTooManyWhoDoNotRead(t *testing.T) {
 	}
 }
 
-// TestFramesThatAreNeverWhole tells a client that sends half a frame, or half a header block, and then
+// TestIncompleteFrames tells a client that sends half a frame, or half a header block, and then
 // nothing, from one whose frames are cut anywhere as they come.
-func TestFramesThatAreNeverWhole(t *testing.T) {
+func TestIncompleteFrames(t *testing.T) {
 	var w activity
 	at := func(second int) { w.noteReceived(time.Duration(second) * time.Second) }
 	at(1)

@@ -40,8 +40,8 @@ func (c *client) pieces(stream uint32) *piecewise {
 	return c.handler.piecewise[len(c.handler.piecewise)-1]
 }
 
-// TestPieces has messages of all sizes come in frames of all sizes.
-func TestPieces(t *testing.T) {
+// TestChunks has messages of all sizes come in frames of all sizes.
+func TestChunks(t *testing.T) {
 	c := begun(t)
 	p := c.pieces(1)
 	parked := c.conn.Buffered()
@@ -66,9 +66,9 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestPiecesAreNotHeld has a message that is larger than any other may be: its window opens as it is read, and
+// TestChunksAreNotBuffered has a message that is larger than any other may be: its window opens as it is read, and
 // nothing of it is held.
-func TestPiecesAreNotHeld(t *testing.T) {
+func TestChunksAreNotBuffered(t *testing.T) {
 	c := begun(t)
 	c.pieces(1)
 	size, window, held := 3*testLimits.MaxMessageBytes, int64(chunkedWindow), c.conn.MemoryBytes()
@@ -93,8 +93,8 @@ func TestPiecesAreNotHeld(t *testing.T) {
 	c.wantHeard(fmt.Sprintf("%d bytes", size))
 }
 
-// TestPiecesTakeTheirTurn has a client send more at once than a turn takes in.
-func TestPiecesTakeTheirTurn(t *testing.T) {
+// TestChunksLimitBatches has a client send more at once than a turn takes in.
+func TestChunksLimitBatches(t *testing.T) {
 	c := begun(t)
 	p := c.pieces(1)
 	message := grpcMessage(strings.Repeat("x", 4*maxBatchOutput))
@@ -107,8 +107,8 @@ func TestPiecesTakeTheirTurn(t *testing.T) {
 	}
 }
 
-// TestPiecesEnd has messages that are not whole, or compressed, and a conversation that has finished.
-func TestPiecesEnd(t *testing.T) {
+// TestChunkedCallEnds has messages that are not whole, or compressed, and a conversation that has finished.
+func TestChunkedCallEnds(t *testing.T) {
 	for _, test := range []struct {
 		body string
 		end  bool
@@ -133,8 +133,8 @@ func TestPiecesEnd(t *testing.T) {
 	c.wantHeard()
 }
 
-// TestPiecesBeforeSettings has a client send as much as it may before it has our SETTINGS, and go on.
-func TestPiecesBeforeSettings(t *testing.T) {
+// TestChunksBeforeSettings has a client send as much as it may before it has our SETTINGS, and go on.
+func TestChunksBeforeSettings(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
 	c.talk(1, "x-pieces", "yes")
@@ -233,8 +233,8 @@ func TestMarksAfterAStall(t *testing.T) {
 	t.Error("a client acknowledges PINGs that were never sent as often as it likes")
 }
 
-// TestMarksCostNothing has a client acknowledge many marks one by one, which is nothing odd.
-func TestMarksCostNothing(t *testing.T) {
+// TestMarksAreNoGlitches has a client acknowledge many marks one by one, which is nothing odd.
+func TestMarksAreNoGlitches(t *testing.T) {
 	c := begun(t)
 	p := c.pieces(1)
 	for i := range uint32(3 * maxGlitches) {

@@ -253,7 +253,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-func TestCallInPieces(t *testing.T) {
+func TestFragmentedCall(t *testing.T) {
 	c := begun(t)
 	message := grpcMessage("hello")
 	c.headers(1, false, request(echoPath)...)
@@ -272,8 +272,8 @@ func TestCallInPieces(t *testing.T) {
 	}
 }
 
-// TestCuts has the same bytes come in pieces of all sizes: what comes out must be the same.
-func TestCuts(t *testing.T) {
+// TestInputSplitAnywhere has the same bytes come in pieces of all sizes: what comes out must be the same.
+func TestInputSplitAnywhere(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 12}))
 	c.must(c.WriteSettingsAck())
@@ -300,7 +300,7 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-func TestLater(t *testing.T) {
+func TestPendingCalls(t *testing.T) {
 	c := begun(t)
 	c.call(1, "later")
 	c.call(3, "later")

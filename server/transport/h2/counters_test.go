@@ -74,8 +74,8 @@ func sameStreams(t *testing.T, of string, list []*stream, all map[*stream]bool) 
 	}
 }
 
-// TestNoGRPCIsAnsweredOnce has a request that is no gRPC go on after its answer, which has no window.
-func TestNoGRPCIsAnsweredOnce(t *testing.T) {
+// TestHTTPErrorIsSentOnce has a request that is no gRPC go on after its answer, which has no window.
+func TestHTTPErrorIsSentOnce(t *testing.T) {
 	for name, end := range map[string]func(c *client){
 		"DATA":     func(c *client) { c.must(c.WriteData(1, true, []byte("x"))) },
 		"trailers": func(c *client) { c.headers(1, true, "x", "y") },
@@ -106,8 +106,8 @@ func TestNoGRPCIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// TestTrailersAfterTheEnd has the server end a stream between the frames of its trailers.
-func TestTrailersAfterTheEnd(t *testing.T) {
+// TestTrailersAfterEnd has the server end a stream between the frames of its trailers.
+func TestTrailersAfterEnd(t *testing.T) {
 	for name, ends := range map[string]func(c *client){
 		"the request is overdue":   func(c *client) { c.out = c.conn.ResetOverdue(c.out, c.now+maxRequestTime) },
 		"the conversation is over": func(c *client) { c.out = c.conn.Finish(c.out, 1, Status{}, nil) },
@@ -144,8 +144,8 @@ func (i inflates) Call(c *Call) ([]byte, Status, PendingCall) {
 	return i.echo.Call(c)
 }
 
-// TestInflatedBytesEndAFeed has bytes that messages were decompressed to count as if they had been sent.
-func TestInflatedBytesEndAFeed(t *testing.T) {
+// TestDecompressedBytesLimitFeed has bytes that messages were decompressed to count as if they had been sent.
+func TestDecompressedBytesLimitFeed(t *testing.T) {
 	for to, want := range map[int]int{0: 100, (2*maxBatchOutput)/10 + 1: 10, (2 * maxBatchOutput): 1, 4 << 20: 1} {
 		c := begun(t)
 		c.conn.handler = inflates{c.handler, to}
@@ -163,8 +163,8 @@ func TestInflatedBytesEndAFeed(t *testing.T) {
 	}
 }
 
-// TestMethodsHaveBoundsOfTheirOwn has a message of the bound of its method, and the beginning of one beyond.
-func TestMethodsHaveBoundsOfTheirOwn(t *testing.T) {
+// TestMethodLimits has a message of the bound of its method, and the beginning of one beyond.
+func TestMethodLimits(t *testing.T) {
 	for _, path := range []string{echoPath, talkPath} {
 		c := begun(t, func(o *Options) {
 			for i := range o.Methods {

@@ -38,9 +38,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestTheLastStreamStays ends a connection by an error after its client was told which stream is the last. Another one
+// TestLastStreamDoesNotIncrease ends a connection by an error after its client was told which stream is the last. Another one
 // that has begun since is not answered, so the client must not hear a greater number.
-func TestTheLastStreamStays(t *testing.T) {
+func TestLastStreamDoesNotIncrease(t *testing.T) {
 	c := begun(t)
 	c.call(1, "later")
 	c.out = c.conn.Drain(c.out, c.now, "max_age")
@@ -56,9 +56,9 @@ func TestTheLastStreamStays(t *testing.T) {
 	}
 }
 
-// TestNumbersRunOut has a client use three quarters of its streams' numbers: it is told to go, while it
+// TestStreamNumbersRunOut has a client use three quarters of its streams' numbers: it is told to go, while it
 // has some left.
-func TestNumbersRunOut(t *testing.T) {
+func TestStreamNumbersRunOut(t *testing.T) {
 	c := begun(t)
 	c.call(maxStreamNumber-1, "hello")
 	c.want(answer(maxStreamNumber-1, "hello")...)

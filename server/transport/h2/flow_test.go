@@ -38,8 +38,8 @@ func TestRepliesWaitForWindows(t *testing.T) {
 	}
 }
 
-// TestRepliesWaitForTheConnectionsWindow also has a reply of several frames.
-func TestRepliesWaitForTheConnectionsWindow(t *testing.T) {
+// TestRepliesWaitForConnectionWindow also has a reply of several frames.
+func TestRepliesWaitForConnectionWindow(t *testing.T) {
 	c := begun(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 	c.want("SETTINGS ACK")
@@ -71,9 +71,9 @@ func (c *client) handlerReplies(with string) {
 	}
 }
 
-// TestTooManyWaitingReplies has a client that never opens its window: its calls are refused before the
+// TestTooManyQueuedReplies has a client that never opens its window: its calls are refused before the
 // handler decides them, and what waits is thrown away in time.
-func TestTooManyWaitingReplies(t *testing.T) {
+func TestTooManyQueuedReplies(t *testing.T) {
 	c := begun(t, func(o *Options) { o.Limits.MaxStreams = 1000 })
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.want("SETTINGS ACK")
@@ -108,8 +108,8 @@ func (c *client) large(stream uint32, bytes, sent int) {
 	c.must(c.WriteData(stream, false, append(prefix, make([]byte, sent-5)...)))
 }
 
-// TestLargeRequestsTakeTurns has six large requests at once, of which four may be sent.
-func TestLargeRequestsTakeTurns(t *testing.T) {
+// TestLargeRequestsNeedSlots has six large requests at once, of which four may be sent.
+func TestLargeRequestsNeedSlots(t *testing.T) {
 	c := begun(t)
 	for id := uint32(1); id <= 11; id += 2 {
 		c.large(id, 50_000, 3000)
@@ -157,8 +157,8 @@ func TestPaddingTakesNoWindow(t *testing.T) {
 	}
 }
 
-// TestClientsKeepToTheirWindows has clients that do not.
-func TestClientsKeepToTheirWindows(t *testing.T) {
+// TestWindowViolations has clients that do not.
+func TestWindowViolations(t *testing.T) {
 	c := begun(t)
 	c.headers(1, false, request(echoPath)...)
 	c.must(c.WriteData(1, false, make([]byte, streamWindow)[:3]))
@@ -208,8 +208,8 @@ func TestWindowsFollowOurSettings(t *testing.T) {
 	}
 }
 
-// TestTheConnectionsWindowGoesOn has more data than it holds, even of streams that have ended.
-func TestTheConnectionsWindowGoesOn(t *testing.T) {
+// TestConnectionWindowIsRestored has more data than it holds, even of streams that have ended.
+func TestConnectionWindowIsRestored(t *testing.T) {
 	c := begun(t)
 	c.headers(1, false, request("/unknown")...)
 	for range 3 * connWindow / maxFrameBytes {
@@ -227,8 +227,8 @@ func TestTheConnectionsWindowGoesOn(t *testing.T) {
 	}
 }
 
-// TestRequestsThatDoNotEnd ends them after five seconds or with their deadline.
-func TestRequestsThatDoNotEnd(t *testing.T) {
+// TestIncompleteRequests ends them after five seconds or with their deadline.
+func TestIncompleteRequests(t *testing.T) {
 	c := begun(t)
 	c.headers(1, false, request(echoPath, "grpc-timeout", "1S")...)
 	c.headers(3, false, request(echoPath, "grpc-timeout", "1H")...)
@@ -292,8 +292,8 @@ func TestKeptHeadersAreNotData(t *testing.T) {
 	}
 }
 
-// TestTheLastInitialWindowCounts has one frame set the initial window twice. A reply gets the window of the last one.
-func TestTheLastInitialWindowCounts(t *testing.T) {
+// TestLastInitialWindowCounts has one frame set the initial window twice. A reply gets the window of the last one.
+func TestLastInitialWindowCounts(t *testing.T) {
 	c := begun(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.want("SETTINGS ACK")

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestOrdinaryClientsPass has clients do what real ones do, for long and without any time to refill
+// TestOrdinaryClientsStayWithinBudget has clients do what real ones do, for long and without any time to refill
 // the budget.
-func TestOrdinaryClientsPass(t *testing.T) {
+func TestOrdinaryClientsStayWithinBudget(t *testing.T) {
 	for name, call := range map[string]func(c *client, stream uint32){
 		"calls": func(c *client, stream uint32) { c.call(stream, "hello") },
 		"the window updates of gRPC's C core, and no answer": func(c *client, stream uint32) {
@@ -59,7 +59,7 @@ func TestOrdinaryClientsPass(t *testing.T) {
 	}
 }
 
-func TestFloodsEnd(t *testing.T) {
+func TestFloods(t *testing.T) {
 	for name, frame := range map[string]func(c *client, n uint32) error{
 		"PING":     func(c *client, _ uint32) error { return c.WritePing(false, [8]byte{}) },
 		"SETTINGS": func(c *client, _ uint32) error { return c.WriteSettings() },
@@ -145,8 +145,8 @@ func TestFloodsEnd(t *testing.T) {
 	}
 }
 
-// TestHeaderBlocksEnd has a header block that does not.
-func TestHeaderBlocksEnd(t *testing.T) {
+// TestHeaderBlockTooLarge has a header block that does not.
+func TestHeaderBlockTooLarge(t *testing.T) {
 	c := begun(t)
 	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}}))
 	n := 0
@@ -160,7 +160,7 @@ func TestHeaderBlocksEnd(t *testing.T) {
 	}
 }
 
-func TestTimeRefillsTheBudget(t *testing.T) {
+func TestTimeRefillsBudget(t *testing.T) {
 	c := begun(t)
 	for range 3 * maxGlitches {
 		c.must(c.WriteWindowUpdate(0, 1))
@@ -172,9 +172,9 @@ func TestTimeRefillsTheBudget(t *testing.T) {
 	}
 }
 
-// TestStreamsBeforeSettingsAreForgiven has a client open thousands of streams before it knows how many
+// TestFreeRefusals has a client open thousands of streams before it knows how many
 // it may open.
-func TestStreamsBeforeSettingsAreForgiven(t *testing.T) {
+func TestFreeRefusals(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
 	begin := func(id uint32) {
@@ -215,7 +215,7 @@ func TestStreamsBeforeSettingsAreForgiven(t *testing.T) {
 	}
 }
 
-func TestPingsTooOften(t *testing.T) {
+func TestTooManyPings(t *testing.T) {
 	c := begun(t, func(o *Options) { o.Limits.PingInterval = 10 * time.Second })
 	ping := func(n int) {
 		for range n {
@@ -236,9 +236,9 @@ func TestPingsTooOften(t *testing.T) {
 	}
 }
 
-// TestSettingsCostAsMuchAsTheyChange counts how many SETTINGS frames a connection takes: each setting counts, and a
+// TestCostOfSettings counts how many SETTINGS frames a connection takes: each setting counts, and a
 // change of the initial window counts more if it changes the windows of many streams.
-func TestSettingsCostAsMuchAsTheyChange(t *testing.T) {
+func TestCostOfSettings(t *testing.T) {
 	window := func(v uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: v} }
 	many := func(n uint32) (settings []http2.Setting) {
 		for i := range uint32(maxSettings) {

@@ -95,9 +95,9 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestStringsTooLongAreSkipped also holds that what follows decodes, and that the table is emptied as if
+// TestLongStringsAreSkipped also holds that what follows decodes, and that the table is emptied as if
 // the field had been inserted.
-func TestStringsTooLongAreSkipped(t *testing.T) {
+func TestLongStringsAreSkipped(t *testing.T) {
 	long := strings.Repeat("x", minMaxString+1)
 	for _, tt := range []struct {
 		name  string
@@ -136,9 +136,9 @@ func appendLiteralString(b []byte, s string) []byte {
 	return append(appendInteger(b, len(s)), s...)
 }
 
-// TestFieldsInPiecesAreDecodedOnce gives a field piece by piece, as CONTINUATION frames may bring it. No
+// TestFragmentedFieldsAreDecodedOnce gives a field piece by piece, as CONTINUATION frames may bring it. No
 // string of it is decoded before all of it is there.
-func TestFieldsInPiecesAreDecodedOnce(t *testing.T) {
+func TestFragmentedFieldsAreDecodedOnce(t *testing.T) {
 	d := newDecoder(newKnownHeaders(nil), 0)
 	name := append([]byte{0x80 | 100}, bytes.Repeat([]byte{0x1f}, 100)...)
 	whole := slices.Concat([]byte{0}, name, name)

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestSameBlocks has blocks come again, with and without others between them that change the table. What
+// TestLastBlock has blocks come again, with and without others between them that change the table. What
 // a connection does must be what one does that decodes each.
-func TestSameBlocks(t *testing.T) {
+func TestLastBlock(t *testing.T) {
 	path := hpackLiteral(0x04, echoPath) // not indexed
 	const (
 		post      = "\x83\x86" // :method, :scheme: http

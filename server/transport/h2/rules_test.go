@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestBrokenRulesEndTheConnection has clients break rules after which a connection must end.
-func TestBrokenRulesEndTheConnection(t *testing.T) {
+// TestConnectionErrors has clients break rules after which a connection must end.
+func TestConnectionErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		write func(c *client)
@@ -99,8 +99,8 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 	}
 }
 
-// TestBrokenRulesEndTheStream has clients break rules that cost one call.
-func TestBrokenRulesEndTheStream(t *testing.T) {
+// TestStreamErrors has clients break rules that cost one call.
+func TestStreamErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		write func(c *client)
@@ -188,9 +188,9 @@ func TestBrokenRulesEndTheStream(t *testing.T) {
 	}
 }
 
-// TestTrailersOfManyEarlyAnswers has many calls answered before their requests have ended. Their clients end them later,
+// TestTrailersAfterEarlyAnswers has many calls answered before their requests have ended. Their clients end them later,
 // in any order, by trailers or by DATA.
-func TestTrailersOfManyEarlyAnswers(t *testing.T) {
+func TestTrailersAfterEarlyAnswers(t *testing.T) {
 	const n = 90
 	for _, trailers := range []bool{true, false} {
 		c := begun(t)
@@ -214,8 +214,8 @@ func TestTrailersOfManyEarlyAnswers(t *testing.T) {
 	}
 }
 
-// TestFramesThatChangeNothing has clients send what must be ignored.
-func TestFramesThatChangeNothing(t *testing.T) {
+// TestIgnoredFrames has clients send what must be ignored.
+func TestIgnoredFrames(t *testing.T) {
 	for name, write := range map[string]func(c *client){
 		"unknown frames": func(c *client) {
 			for kind := 10; kind < 256; kind++ {

@@ -70,9 +70,9 @@ func (c *client) talk(stream uint32, more ...string) {
 	c.headers(stream, false, request(talkPath, more...)...)
 }
 
-// TestCallsKeepSoMuch has a call with more headers than it may keep: of those that do not fit, none is
+// TestKeptHeaderLimit has a call with more headers than it may keep: of those that do not fit, none is
 // kept, and of others all.
-func TestCallsKeepSoMuch(t *testing.T) {
+func TestKeptHeaderLimit(t *testing.T) {
 	c := begun(t, func(o *Options) { o.Methods[2].MaxKeptBytes = 230 })
 	c.talk(1, "x-a", strings.Repeat("a", 60), "x-b", strings.Repeat("b", 60), "x-c", strings.Repeat("c", 60), "y", "2", "x-d", "")
 	c.want()
@@ -81,7 +81,7 @@ func TestCallsKeepSoMuch(t *testing.T) {
 	}
 }
 
-func TestConversation(t *testing.T) {
+func TestStreamingCall(t *testing.T) {
 	c := begun(t)
 	c.talk(1, "x-a", "1", "grpc-timeout", "3S", "x-b", strings.Repeat("b", 80), "y", "2", "x-c", "3", "grpc-encoding", "gzip")
 	c.want()
@@ -121,8 +121,8 @@ func TestConversation(t *testing.T) {
 	c.want()
 }
 
-// TestConversationsEnds has conversations end in all ways.
-func TestConversationsEnds(t *testing.T) {
+// TestStreamingCallEnds has conversations end in all ways.
+func TestStreamingCallEnds(t *testing.T) {
 	c := begun(t)
 	c.talk(1, "x-refuse", "yes")
 	c.want("HEADERS 1 grpc-status=8 grpc-message=refused END", "RST_STREAM 1 NO_ERROR")
@@ -155,9 +155,9 @@ func TestConversationsEnds(t *testing.T) {
 	}
 }
 
-// TestConversationsWindows has a client send as much as it may: what is held is the message that is
+// TestStreamingCallWindows has a client send as much as it may: what is held is the message that is
 // awaited and the first window after it.
-func TestConversationsWindows(t *testing.T) {
+func TestStreamingCallWindows(t *testing.T) {
 	c := begun(t)
 	c.talk(1)
 	c.want()
@@ -195,8 +195,8 @@ func TestConversationsWindows(t *testing.T) {
 	c.want("RST_STREAM 1 CANCEL")
 }
 
-// TestConversationsWait has a client close its window: what waits is held until there is one.
-func TestConversationsWait(t *testing.T) {
+// TestStreamingCallBackpressure has a client close its window: what waits is held until there is one.
+func TestStreamingCallBackpressure(t *testing.T) {
 	c := begun(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 8}))
 	c.call(1, "talk")
@@ -233,8 +233,8 @@ func TestConversationsWait(t *testing.T) {
 	}
 }
 
-// TestConversationsAbort has a conversation end while a message waits for a window.
-func TestConversationsAbort(t *testing.T) {
+// TestStreamingCallAbort has a conversation end while a message waits for a window.
+func TestStreamingCallAbort(t *testing.T) {
 	c := begun(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.call(1, "talk")
@@ -250,8 +250,8 @@ func TestConversationsAbort(t *testing.T) {
 	}
 }
 
-// TestConversationsLeaveTheirTurns has more conversations bring large messages than there are turns.
-func TestConversationsLeaveTheirTurns(t *testing.T) {
+// TestStreamingCallReleasesSlot has more conversations bring large messages than there are turns.
+func TestStreamingCallReleasesSlot(t *testing.T) {
 	c := begun(t)
 	message := grpcMessage(strings.Repeat("x", 10_000))
 	for i := range maxSlots + 1 {
@@ -264,8 +264,8 @@ func TestConversationsLeaveTheirTurns(t *testing.T) {
 	}
 }
 
-// TestConversationsDeadline has a call last longer than its client waits.
-func TestConversationsDeadline(t *testing.T) {
+// TestStreamingCallDeadline has a call last longer than its client waits.
+func TestStreamingCallDeadline(t *testing.T) {
 	c := begun(t)
 	c.talk(1, "grpc-timeout", "3S")
 	c.talk(3, "grpc-timeout", "0S")
@@ -293,9 +293,9 @@ func TestLongBlock(t *testing.T) {
 	}
 }
 
-// TestConversationsGiveCredit has a client do with each message what gRPC's clients do, many times: send
+// TestStreamingCallEarnsBudget has a client do with each message what gRPC's clients do, many times: send
 // it in a small frame, open windows, and ping to measure the bandwidth.
-func TestConversationsGiveCredit(t *testing.T) {
+func TestStreamingCallEarnsBudget(t *testing.T) {
 	c := begun(t, func(o *Options) { o.Limits.PingInterval = time.Minute })
 	c.talk(1)
 	for range 2 * maxGlitches {
