@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// TestLargeCompressedRequestsNeedToken has all tickets taken: a small compressed request is answered, and a
-// large one waits.
+// TestLargeCompressedRequestsNeedToken acquires all tokens: a small compressed request is answered, and a large
+// one waits.
 func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
@@ -30,11 +30,11 @@ func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	}
 	large := simpleRequest()
 	large.GetDescriptors()[0].GetEntries()[0].Value = strings.Repeat("x", 1<<20)
-	c.zips(marshal(t, large))
+	c.callCompressed(marshal(t, large))
 	over := make(chan string, 1)
-	go func() { over <- c.ends(1)[1] }()
-	neighbour.zips(marshal(t, simpleRequest()))
-	if got := neighbour.ends(1)[1]; got != "0" {
+	go func() { over <- c.readEnds(1)[1] }()
+	neighbour.callCompressed(marshal(t, simpleRequest()))
+	if got := neighbour.readEnds(1)[1]; got != "0" {
 		t.Errorf("a small request ends with %s", got)
 	}
 	select {
@@ -52,8 +52,8 @@ func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	await(t, "nothing is counted", func() bool { return w.buffered.bytes.Load() == 0 })
 }
 
-// TestDecompressedBytesAreCounted looks at what a connection counts while a message is inflated, and has the one
-// that holds the most closed for it.
+// TestDecompressedBytesAreCounted verifies that a message that is being decompressed counts as buffered, and
+// that the connection that buffers the most is closed for it.
 func TestDecompressedBytesAreCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
@@ -61,8 +61,8 @@ func TestDecompressedBytesAreCounted(t *testing.T) {
 	defer theirs.Close()
 	c := newConnection(w, ours)
 	w.conns[c] = struct{}{}
-	w.buffered.bytes.Add(maxBuffered - 1<<20) // what others hold
-	z, err := c.decompressLocked(zipped(make([]byte, 3<<20)), 4<<20)
+	w.buffered.bytes.Add(maxBuffered - 1<<20) // of other connections
+	z, err := c.decompressLocked(gzipped(make([]byte, 3<<20)), 4<<20)
 	must.OK(t, err)
 	z.release()
 	if why := endedBy(t, s); why["memory"] != 1 {
@@ -78,8 +78,8 @@ func TestDecompressedBytesAreCounted(t *testing.T) {
 	}
 }
 
-// TestInvalidGzipFailsOnlyTheCall has a stream's request end right after a message that cannot be inflated: its
-// handler must not take that for the end of what was said.
+// TestInvalidGzipFailsOnlyTheCall ends a stream's request right after an invalid compressed message: the
+// handler must get the error, not the end.
 func TestInvalidGzipFailsOnlyTheCall(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})

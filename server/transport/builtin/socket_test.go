@@ -15,20 +15,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// besideItself is a TLS connection of which a reader writes, such as an answer to a KeyUpdate, while a turn
-// does.
-type besideItself struct {
+// concurrentWriter is a TLS connection on which the reader writes, such as the answer to a KeyUpdate,
+// concurrently with a batch.
+type concurrentWriter struct {
 	net.Conn
 	beside func()
 }
 
-func (b besideItself) Write(p []byte) (int, error) {
+func (b concurrentWriter) Write(p []byte) (int, error) {
 	b.beside()
 	return len(p), nil
 }
 
-// TestWritesOutsideBatchesAreCounted has a reader's write wait for the client that began during a flusher's
-// turn. The connection counts as one that waits for as long as that write does, and no longer.
+// TestWritesOutsideBatchesAreCounted has a reader's write wait for the client, beginning during a flusher's
+// batch. The connection is one of stalledWriters exactly as long as that write waits.
 func TestWritesOutsideBatchesAreCounted(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
@@ -46,10 +46,10 @@ func TestWritesOutsideBatchesAreCounted(t *testing.T) {
 		defer w.stalled.mu.Unlock()
 		return len(w.stalled.conns)
 	}
-	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux lets a socket hold
+	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux buffers for a socket
 	wrote := make(chan error, 1)
 	c.mu.Lock()
-	c.conn = besideItself{c.raw, func() {
+	c.conn = concurrentWriter{c.raw, func() {
 		go func() {
 			_, err := c.raw.Write(sent)
 			wrote <- errors.Join(err, c.raw.Close())
@@ -75,8 +75,8 @@ func TestWritesOutsideBatchesAreCounted(t *testing.T) {
 	}
 }
 
-// TestWaitingForLockNeedsNoToken has a flusher's turn wait for a client that does not read, while the
-// connection's reader is to take part in a crowd.
+// TestWaitingForLockNeedsNoToken has a flusher wait for a client that does not read, while the reader needs a
+// token.
 func TestWaitingForLockNeedsNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service(t, answer.Settings{}, oneRule)
@@ -94,8 +94,8 @@ func TestWaitingForLockNeedsNoToken(t *testing.T) {
 			close(over)
 		}()
 		synctest.Wait()
-		<-w.tokens             // the reader has it now
-		w.tokens <- struct{}{} // and has given it back
+		<-w.tokens // the reader has it
+		w.tokens <- struct{}{} // and has released it
 		c.mu.Unlock()
 		for range cap(w.tokens) {
 			<-w.tokens

@@ -17,11 +17,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// flooder connects to the built-in transport and sends many calls in one write, more than one turn takes.
+// flooder connects and sends many calls in one write, more than one batch.
 func (r *running) flooder(t *testing.T, calls int) *rawClient {
 	t.Helper()
 	c := r.rawClient(t)
-	c.goes(c.fr.WriteWindowUpdate(0, 1<<30))
+	c.must(c.fr.WriteWindowUpdate(0, 1<<30))
 	var all bytes.Buffer
 	c.fr = http2.NewFramer(&all, c.conn)
 	c.fr.ReadMetaHeaders = nil
@@ -32,8 +32,8 @@ func (r *running) flooder(t *testing.T, calls int) *rawClient {
 	return c
 }
 
-// TestBusyConnectionsWaitAndOthersDoNot takes the tickets for turns of connections that send without a
-// pause. Such a connection gets one turn then. A neighbour is answered as always.
+// TestBusyConnectionsWaitAndOthersDoNot takes the tokens. A busy connection then processes one batch, and
+// another connection is answered as usual.
 func TestBusyConnectionsWaitAndOthersDoNot(t *testing.T) {
 	const calls = 5000
 	r := serve(t, service(t, answer.Settings{}, oneRule))
@@ -82,7 +82,7 @@ func TestBusyConnectionsWaitAndOthersDoNot(t *testing.T) {
 	await(t, "no ticket is held", func() bool { return len(w.tokens) == 0 })
 }
 
-// TestNotReadingConnectionHasNoToken has a connection wait for its client while it holds a ticket.
+// TestNotReadingConnectionHasNoToken has a connection with a token wait for its client.
 func TestNotReadingConnectionHasNoToken(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
@@ -97,14 +97,14 @@ func TestNotReadingConnectionHasNoToken(t *testing.T) {
 		t.Errorf("%d tickets are held, by this connection: %v; %d wait, want 0, false, 1", len(w.tokens), c.hasToken.Load(), len(w.stalled.conns))
 	}
 	c.writeResumed()
-	c.releaseToken() // at the end of its turn
+	c.releaseToken() // at the end of its batch
 	if len(w.stalled.conns) != 0 {
 		t.Error("it waits in the end")
 	}
 }
 
-// TestTokenIsReleasedOnce has a reader take a ticket with its turn after a flusher has ended its own, and before that
-// has given its ticket back.
+// TestTokenIsReleasedOnce has a reader acquire a token after a flusher has finished its batch, and before it
+// has released its token.
 func TestTokenIsReleasedOnce(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
@@ -125,7 +125,7 @@ func TestTokenIsReleasedOnce(t *testing.T) {
 	}
 }
 
-// TestSocketReportsStalls writes more than a socket takes at once. All of it comes.
+// TestSocketReportsStalls writes more than a socket buffers. Everything arrives.
 func TestSocketReportsStalls(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.OK(t, err)
@@ -144,7 +144,7 @@ func TestSocketReportsStalls(t *testing.T) {
 	if n, err := socket.Write([]byte("short")); n != 5 || err != nil || len(stalled) != 0 {
 		t.Errorf("a short write: %d, %v, told %d times, want 5 bytes and no word", n, err, len(stalled))
 	}
-	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux lets a socket hold
+	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux buffers for a socket
 	wrote := make(chan error, 1)
 	go func() {
 		n, err := socket.Write(sent)
@@ -166,7 +166,7 @@ func TestSocketReportsStalls(t *testing.T) {
 	}
 }
 
-// TestTooManyNotReadingClients closes the one that has waited for longest.
+// TestTooManyNotReadingClients verifies that the one that has waited longest is closed.
 func TestTooManyNotReadingClients(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
@@ -195,8 +195,8 @@ func TestTooManyNotReadingClients(t *testing.T) {
 	}
 }
 
-// TestIncompleteFrames tells a client that sends half a frame, or half a header block, and then
-// nothing, from one whose frames are cut anywhere as they come.
+// TestIncompleteFrames distinguishes a client that sends an incomplete frame or header block, and then nothing,
+// from one whose frames are fragmented.
 func TestIncompleteFrames(t *testing.T) {
 	var w activity
 	at := func(second int) { w.noteReceived(time.Duration(second) * time.Second) }
@@ -220,12 +220,12 @@ func TestIncompleteFrames(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
 	c := r.rawClient(t)
-	own, wc := r.only(t)
-	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(0)}))
+	own, wc := r.onlyConnection(t)
+	c.must(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(0)}))
 	await(t, "a header block has begun", func() bool { return wc.activity.headerBlockAt.Load() != 0 })
-	c.goes(c.fr.WriteContinuation(1, true, nil))
+	c.must(c.fr.WriteContinuation(1, true, nil))
 	await(t, "it has ended", func() bool { return wc.activity.headerBlockAt.Load() == 0 })
-	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: c.block(0)}))
+	c.must(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: c.block(0)}))
 	await(t, "another has begun", func() bool { return wc.activity.headerBlockAt.Load() != 0 })
 	wc.checkActivity(own.Handler.Clock.Elapsed() + maxFrameTime)
 	wantEnded(t, r, s, "incomplete_frame")

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// piecewise notes the messages that come in pieces, and marks.
-type piecewise struct {
-	*said
+// chunkedCall notes the messages that come in pieces, and marks.
+type chunkedCall struct {
+	*recordedCall
 	message []byte
 	begun   bool
 	most    int // the largest piece
 	marked  []uint32
 }
 
-func (p *piecewise) ReceiveChunk(piece []byte, follow int) {
+func (p *chunkedCall) ReceiveChunk(piece []byte, follow int) {
 	p.message, p.most = append(p.message, piece...), max(p.most, len(piece))
 	if p.begun = follow > 0; !p.begun {
 		p.Receive(p.message, false)
@@ -30,20 +30,20 @@ func (p *piecewise) ReceiveChunk(piece []byte, follow int) {
 	}
 }
 
-func (p *piecewise) MarkAcknowledged(mark uint32) { p.marked = append(p.marked, mark) }
+func (p *chunkedCall) MarkAcknowledged(mark uint32) { p.marked = append(p.marked, mark) }
 
-// pieces begins a conversation whose messages come in pieces.
-func (c *client) pieces(stream uint32) *piecewise {
+// openChunked begins a conversation whose messages come in pieces.
+func (c *client) openChunked(stream uint32) *chunkedCall {
 	c.t.Helper()
-	c.talk(stream, "x-pieces", "yes")
+	c.openStreaming(stream, "x-pieces", "yes")
 	c.want(fmt.Sprintf("WINDOW_UPDATE %d %d", stream, chunkedWindow-streamWindow))
 	return c.handler.piecewise[len(c.handler.piecewise)-1]
 }
 
 // TestChunks has messages of all sizes come in frames of all sizes.
 func TestChunks(t *testing.T) {
-	c := begun(t)
-	p := c.pieces(1)
+	c := newReadyClient(t)
+	p := c.openChunked(1)
 	parked := c.conn.Buffered()
 	r := rand.New(rand.NewPCG(1, 1))
 	var all []byte
@@ -57,10 +57,10 @@ func TestChunks(t *testing.T) {
 		c.must(c.WriteData(1, false, all[:n]))
 		all = all[n:]
 	}
-	c.wantHeard(want...)
+	c.wantReceived(want...)
 	c.want()
 	c.must(c.WriteData(1, true, grpcMessage("last")))
-	c.wantHeard("last", "end 0")
+	c.wantReceived("last", "end 0")
 	if n := c.conn.Buffered() - parked; p.begun || n != 0 {
 		t.Errorf("%d bytes are parked, want none", n)
 	}
@@ -69,8 +69,8 @@ func TestChunks(t *testing.T) {
 // TestChunksAreNotBuffered has a message that is larger than any other may be: its window opens as it is read, and
 // nothing of it is held.
 func TestChunksAreNotBuffered(t *testing.T) {
-	c := begun(t)
-	c.pieces(1)
+	c := newReadyClient(t)
+	c.openChunked(1)
 	size, window, held := 3*testLimits.MaxMessageBytes, int64(chunkedWindow), c.conn.MemoryBytes()
 	message := grpcMessage(strings.Repeat("x", size))
 	for len(message) > 0 {
@@ -90,13 +90,13 @@ func TestChunksAreNotBuffered(t *testing.T) {
 			t.Fatalf("the window is %d, %d bytes are held, %v", window, c.conn.MemoryBytes()-held, c.err)
 		}
 	}
-	c.wantHeard(fmt.Sprintf("%d bytes", size))
+	c.wantReceived(fmt.Sprintf("%d bytes", size))
 }
 
 // TestChunksLimitBatches has a client send more at once than a turn takes in.
 func TestChunksLimitBatches(t *testing.T) {
-	c := begun(t)
-	p := c.pieces(1)
+	c := newReadyClient(t)
+	p := c.openChunked(1)
 	message := grpcMessage(strings.Repeat("x", 4*maxBatchOutput))
 	for i := 0; i < chunkedWindow; i += maxFrameBytes {
 		c.must(c.WriteData(1, false, message[i:i+maxFrameBytes]))
@@ -119,25 +119,25 @@ func TestChunkedCallEnds(t *testing.T) {
 		{"\x00\x00\x00\x00\x05hell", true, []string{"end 13 " + errTruncated.Message}},
 		{"\x01\x00\x00\x00\x01x", false, []string{"end 12 " + errCompressedChunks.Message}},
 	} {
-		c := begun(t)
-		c.pieces(1)
+		c := newReadyClient(t)
+		c.openChunked(1)
 		c.must(c.WriteData(1, test.end, []byte(test.body)))
-		c.wantHeard(test.want...)
+		c.wantReceived(test.want...)
 	}
-	c := begun(t)
-	c.pieces(1)
+	c := newReadyClient(t)
+	c.openChunked(1)
 	c.out = c.conn.Finish(c.out, 1, Status{}, nil)
 	c.want("HEADERS 1 grpc-status=0 END", "RST_STREAM 1 NO_ERROR")
 	c.must(c.WriteData(1, false, grpcMessage("late")))
 	c.want()
-	c.wantHeard()
+	c.wantReceived()
 }
 
 // TestChunksBeforeSettings has a client send as much as it may before it has our SETTINGS, and go on.
 func TestChunksBeforeSettings(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
-	c.talk(1, "x-pieces", "yes")
+	c.openStreaming(1, "x-pieces", "yes")
 	c.feed()
 	message := grpcMessage(strings.Repeat("x", chunkedWindow+30_000-prefixBytes))
 	for sent := 0; sent < 48<<10; sent += maxFrameBytes {
@@ -150,15 +150,15 @@ func TestChunksBeforeSettings(t *testing.T) {
 		c.must(c.WriteData(1, false, message[sent:min(len(message), sent+maxFrameBytes)]))
 		c.feed()
 	}
-	c.wantHeard(fmt.Sprintf("%d bytes", len(message)-prefixBytes))
+	c.wantReceived(fmt.Sprintf("%d bytes", len(message)-prefixBytes))
 }
 
 // TestMarks has marks acknowledged, wait for a window, and come for streams that are gone.
 func TestMarks(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 8}))
 	c.want("SETTINGS ACK")
-	p := c.pieces(1)
+	p := c.openChunked(1)
 	ping := func(mark, stream uint32) (data [8]byte) {
 		binary.BigEndian.PutUint32(data[:], markPing<<24|mark)
 		binary.BigEndian.PutUint32(data[4:], stream)
@@ -195,7 +195,7 @@ func TestMarks(t *testing.T) {
 	c.must(c.WritePing(true, ping(9, 1)))
 	c.feed()
 	wantMarked()
-	c.talk(3) // which marks nothing
+	c.openStreaming(3) // which marks nothing
 	c.must(c.WritePing(true, ping(1, 3)))
 	if c.feed(); c.err != nil {
 		t.Error(c.err)
@@ -204,8 +204,8 @@ func TestMarks(t *testing.T) {
 
 // TestMarksAfterAStall has a client that stood still acknowledge many marks at once. Other acknowledgements are odd acts.
 func TestMarksAfterAStall(t *testing.T) {
-	c := begun(t)
-	p := c.pieces(1)
+	c := newReadyClient(t)
+	p := c.openChunked(1)
 	for i := range uint32(3 * maxGlitches) {
 		c.out = c.conn.Send(c.out, 1, nil)
 		c.out = c.conn.Mark(c.out, 1, i)
@@ -235,8 +235,8 @@ func TestMarksAfterAStall(t *testing.T) {
 
 // TestMarksAreNoGlitches has a client acknowledge many marks one by one, which is nothing odd.
 func TestMarksAreNoGlitches(t *testing.T) {
-	c := begun(t)
-	p := c.pieces(1)
+	c := newReadyClient(t)
+	p := c.openChunked(1)
 	for i := range uint32(3 * maxGlitches) {
 		c.out = c.conn.Send(c.out, 1, nil)
 		c.out = c.conn.Mark(c.out, 1, i)

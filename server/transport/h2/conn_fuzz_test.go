@@ -26,7 +26,7 @@ func FuzzConnection(f *testing.F) {
 		piece := 1 + int(script[0])
 		whole := newClient(t)
 		whole.must(whole.WriteSettings())
-		whole.script(script[1:])
+		whole.runScript(script[1:])
 		in := bytes.Clone(whole.in.Bytes())
 		whole.feed()
 
@@ -53,14 +53,14 @@ func FuzzConnection(f *testing.F) {
 			t.Errorf("%d bytes are parked in the end", n)
 		}
 		whole.conn.Close()
-		if later := whole.handler.later(); whole.handler.cancelled != later {
+		if later := whole.handler.countPending(); whole.handler.cancelled != later {
 			t.Errorf("%d calls were cancelled, want %d", whole.handler.cancelled, later)
 		}
 	})
 }
 
-// script writes frames: a byte for the kind, one for the stream, and what else the kind takes.
-func (c *client) script(s []byte) {
+// runScript writes frames: a byte for the kind, one for the stream, and what else the kind takes.
+func (c *client) runScript(s []byte) {
 	next := func() byte {
 		if len(s) == 0 {
 			return 0
@@ -159,8 +159,8 @@ func (c *client) checkOutput() {
 	}
 }
 
-// later is how many calls were to be answered later.
-func (e *echo) later() (n int) {
+// countPending is how many calls were to be answered later.
+func (e *echo) countPending() (n int) {
 	for _, m := range e.messages {
 		if m == "later" {
 			n++

@@ -27,8 +27,8 @@ type echo struct {
 	calls     []Call
 	messages  []string
 	exceeded  []Limit
-	talks     []*said
-	piecewise []*piecewise
+	talks     []*recordedCall
+	piecewise []*chunkedCall
 	cancelled int
 }
 
@@ -41,7 +41,7 @@ func (e *echo) Call(c *Call) ([]byte, Status, PendingCall) {
 	case "later":
 		return nil, Status{}, e
 	case "talk":
-		e.talks = append(e.talks, &said{echo: e, stream: c.Stream})
+		e.talks = append(e.talks, &recordedCall{echo: e, stream: c.Stream})
 		return nil, Status{}, e.talks[len(e.talks)-1]
 	}
 	return []byte(message), Status{}, nil
@@ -78,7 +78,7 @@ type client struct {
 
 func newClient(tb testing.TB, options ...func(*Options)) *client {
 	tb.Helper()
-	o := Options{Limits: testLimits, Methods: []Method{{Path: "/test.Service/Other"}, {Path: echoPath}, {Path: talkPath, ClientStreams: true, KeepHeader: keepsX}}, Encodings: []string{"gzip"}}
+	o := Options{Limits: testLimits, Methods: []Method{{Path: "/test.Service/Other"}, {Path: echoPath}, {Path: talkPath, ClientStreams: true, KeepHeader: keepX}}, Encodings: []string{"gzip"}}
 	for _, change := range options {
 		change(&o)
 	}
@@ -93,8 +93,8 @@ func newClient(tb testing.TB, options ...func(*Options)) *client {
 	return c
 }
 
-// begun returns a client that has exchanged SETTINGS.
-func begun(tb testing.TB, options ...func(*Options)) *client {
+// newReadyClient returns a client that has exchanged SETTINGS.
+func newReadyClient(tb testing.TB, options ...func(*Options)) *client {
 	tb.Helper()
 	c := newClient(tb, options...)
 	c.must(c.WriteSettings())
@@ -239,7 +239,7 @@ func answer(stream int, message string) []string {
 }
 
 func TestCall(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	for i := range 3 {
 		id := 1 + 2*i
 		c.call(uint32(id), "hello")
@@ -254,7 +254,7 @@ func TestCall(t *testing.T) {
 }
 
 func TestFragmentedCall(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	message := grpcMessage("hello")
 	c.headers(1, false, request(echoPath)...)
 	for _, b := range message[:7] {
@@ -301,7 +301,7 @@ func TestInputSplitAnywhere(t *testing.T) {
 }
 
 func TestPendingCalls(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.call(1, "later")
 	c.call(3, "later")
 	c.call(5, "later")
@@ -320,7 +320,7 @@ func TestPendingCalls(t *testing.T) {
 }
 
 func TestCallsDoNotAllocate(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.headers(1, false, request(echoPath)...)
 	c.feed()
 	c.must(c.WriteData(1, true, grpcMessage("x")))

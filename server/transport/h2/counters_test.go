@@ -82,7 +82,7 @@ func TestHTTPErrorIsSentOnce(t *testing.T) {
 		"nothing":  func(*client) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 			c.want("SETTINGS ACK")
 			c.headers(1, false, ":method", "GET", ":scheme", "http", ":path", "/", ":authority", "test")
@@ -113,8 +113,8 @@ func TestTrailersAfterEnd(t *testing.T) {
 		"the conversation is over": func(c *client) { c.out = c.conn.Finish(c.out, 1, Status{}, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := begun(t)
-			c.talk(1)
+			c := newReadyClient(t)
+			c.openStreaming(1)
 			c.must(c.WriteData(1, false, grpcMessage("part")[:6]))
 			block := c.encode("x", "y")
 			c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndStream: true, BlockFragment: block[:1]}))
@@ -133,13 +133,13 @@ func TestTrailersAfterEnd(t *testing.T) {
 	}
 }
 
-// inflates has all messages decompressed to so many bytes.
-type inflates struct {
+// decompressingHandler has all messages decompressed to so many bytes.
+type decompressingHandler struct {
 	*echo
 	to int
 }
 
-func (i inflates) Call(c *Call) ([]byte, Status, PendingCall) {
+func (i decompressingHandler) Call(c *Call) ([]byte, Status, PendingCall) {
 	c.DecompressedBytes = uint32(i.to)
 	return i.echo.Call(c)
 }
@@ -147,8 +147,8 @@ func (i inflates) Call(c *Call) ([]byte, Status, PendingCall) {
 // TestDecompressedBytesLimitFeed has bytes that messages were decompressed to count as if they had been sent.
 func TestDecompressedBytesLimitFeed(t *testing.T) {
 	for to, want := range map[int]int{0: 100, (2*maxBatchOutput)/10 + 1: 10, (2 * maxBatchOutput): 1, 4 << 20: 1} {
-		c := begun(t)
-		c.conn.handler = inflates{c.handler, to}
+		c := newReadyClient(t)
+		c.conn.handler = decompressingHandler{c.handler, to}
 		for id := range uint32(100) {
 			c.call(2*id+1, "x")
 		}
@@ -166,7 +166,7 @@ func TestDecompressedBytesLimitFeed(t *testing.T) {
 // TestMethodLimits has a message of the bound of its method, and the beginning of one beyond.
 func TestMethodLimits(t *testing.T) {
 	for _, path := range []string{echoPath, talkPath} {
-		c := begun(t, func(o *Options) {
+		c := newReadyClient(t, func(o *Options) {
 			for i := range o.Methods {
 				o.Methods[i].MaxMessageBytes = 100
 			}

@@ -11,7 +11,7 @@ import (
 
 func TestDrain(t *testing.T) {
 	for _, answered := range []bool{true, false} {
-		c := begun(t)
+		c := newReadyClient(t)
 		c.call(1, "later")
 		c.out = c.conn.Drain(c.out, c.now, "max_age")
 		c.out = c.conn.Drain(c.out, c.now, "max_age") // once is enough
@@ -41,7 +41,7 @@ func TestDrain(t *testing.T) {
 // TestLastStreamDoesNotIncrease ends a connection by an error after its client was told which stream is the last. Another one
 // that has begun since is not answered, so the client must not hear a greater number.
 func TestLastStreamDoesNotIncrease(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.call(1, "later")
 	c.out = c.conn.Drain(c.out, c.now, "max_age")
 	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))
@@ -59,7 +59,7 @@ func TestLastStreamDoesNotIncrease(t *testing.T) {
 // TestStreamNumbersRunOut has a client use three quarters of its streams' numbers: it is told to go, while it
 // has some left.
 func TestStreamNumbersRunOut(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.call(maxStreamNumber-1, "hello")
 	c.want(answer(maxStreamNumber-1, "hello")...)
 	c.call(maxStreamNumber+1, "hello")

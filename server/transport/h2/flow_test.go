@@ -12,7 +12,7 @@ import (
 
 // TestRepliesWaitForWindows has a client open its windows little by little.
 func TestRepliesWaitForWindows(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.want("SETTINGS ACK")
 	c.call(1, "hello")
@@ -40,15 +40,15 @@ func TestRepliesWaitForWindows(t *testing.T) {
 
 // TestRepliesWaitForConnectionWindow also has a reply of several frames.
 func TestRepliesWaitForConnectionWindow(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 	c.want("SETTINGS ACK")
-	c.handlerReplies(strings.Repeat("x", 40_000))
+	c.setReply(strings.Repeat("x", 40_000))
 	c.call(1, "long")
 	c.want("HEADERS 1", "DATA 1 16384 bytes", "DATA 1 16384 bytes", "DATA 1 7237 bytes", "HEADERS 1 grpc-status=0 END")
 	c.call(3, "long")
 	c.want("HEADERS 3", "DATA 3 16384 bytes", "DATA 3 9146 bytes")
-	c.handlerReplies("")
+	c.setReply("")
 	c.call(5, "hello") // the window is closed, and it is not its turn
 	c.want("HEADERS 5")
 	c.must(c.WriteWindowUpdate(0, 14_474))
@@ -65,7 +65,7 @@ type replies struct {
 
 func (r replies) Call(*Call) ([]byte, Status, PendingCall) { return []byte(r.with), Status{}, nil }
 
-func (c *client) handlerReplies(with string) {
+func (c *client) setReply(with string) {
 	if c.conn.handler = c.handler; with != "" {
 		c.conn.handler = replies{c.handler, with}
 	}
@@ -74,10 +74,10 @@ func (c *client) handlerReplies(with string) {
 // TestTooManyQueuedReplies has a client that never opens its window: its calls are refused before the
 // handler decides them, and what waits is thrown away in time.
 func TestTooManyQueuedReplies(t *testing.T) {
-	c := begun(t, func(o *Options) { o.Limits.MaxStreams = 1000 })
+	c := newReadyClient(t, func(o *Options) { o.Limits.MaxStreams = 1000 })
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.want("SETTINGS ACK")
-	c.handlerReplies(strings.Repeat("x", 10_000))
+	c.setReply(strings.Repeat("x", 10_000))
 	id := uint32(1)
 	for ; ; id += 2 {
 		c.call(id, "long")
@@ -99,8 +99,8 @@ func TestTooManyQueuedReplies(t *testing.T) {
 	}
 }
 
-// large writes the beginning of a message of so many bytes.
-func (c *client) large(stream uint32, bytes, sent int) {
+// startLarge writes the beginning of a message of so many bytes.
+func (c *client) startLarge(stream uint32, bytes, sent int) {
 	c.t.Helper()
 	c.headers(stream, false, request(echoPath)...)
 	prefix := []byte{0, 0, byte(bytes >> 16), byte(bytes >> 8), byte(bytes)}[0:5]
@@ -110,12 +110,12 @@ func (c *client) large(stream uint32, bytes, sent int) {
 
 // TestLargeRequestsNeedSlots has six large requests at once, of which four may be sent.
 func TestLargeRequestsNeedSlots(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	for id := uint32(1); id <= 11; id += 2 {
-		c.large(id, 50_000, 3000)
+		c.startLarge(id, 50_000, 3000)
 	}
 	c.want("WINDOW_UPDATE 1 46165", "WINDOW_UPDATE 3 46165", "WINDOW_UPDATE 5 46165", "WINDOW_UPDATE 7 46165")
-	c.large(13, 4091, 3000) // fits its first window
+	c.startLarge(13, 4091, 3000) // fits its first window
 	c.must(c.WriteData(13, true, make([]byte, 1096)))
 	if got := c.frames(); got[len(got)-1] != "HEADERS 13 grpc-status=0 END" {
 		t.Errorf("a request that fits the first window gets %q", got)
@@ -140,7 +140,7 @@ func TestLargeRequestsNeedSlots(t *testing.T) {
 
 // TestPaddingTakesNoWindow has a small request whose padding would use up the window.
 func TestPaddingTakesNoWindow(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.headers(1, false, request(echoPath)...)
 	message := grpcMessage(strings.Repeat("x", 2000))
 	for i, b := range message {
@@ -159,7 +159,7 @@ func TestPaddingTakesNoWindow(t *testing.T) {
 
 // TestWindowViolations has clients that do not.
 func TestWindowViolations(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.headers(1, false, request(echoPath)...)
 	c.must(c.WriteData(1, false, make([]byte, streamWindow)[:3]))
 	c.feed()
@@ -171,14 +171,14 @@ func TestWindowViolations(t *testing.T) {
 	c.must(c.WriteSettings())
 	c.want("SETTINGS", "WINDOW_UPDATE 0 983041", "SETTINGS ACK")
 	for id := uint32(1); id <= 31; id += 2 {
-		c.large(id, 50_000, 4095)
+		c.startLarge(id, 50_000, 4095)
 	}
 	got := c.frames()
 	if c.err != nil || len(got) != 0 || c.conn.Buffered() < 16*4095 {
 		t.Errorf("%q, %v; %d bytes are parked", got, c.err, c.conn.Buffered())
 	}
 	for id := uint32(33); id <= 65 && c.err == nil; id += 2 {
-		c.large(id, 50_000, 4095)
+		c.startLarge(id, 50_000, 4095)
 		c.feed()
 	}
 	c.wantError(CodeFlowControl)
@@ -192,7 +192,7 @@ func TestWindowsFollowOurSettings(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
 	c.want("SETTINGS", "WINDOW_UPDATE 0 983041", "SETTINGS ACK")
-	c.large(1, 50_000, 10_000)
+	c.startLarge(1, 50_000, 10_000)
 	c.headers(3, false, request(echoPath)...)
 	c.want()
 	c.must(c.WriteSettingsAck())
@@ -210,7 +210,7 @@ func TestWindowsFollowOurSettings(t *testing.T) {
 
 // TestConnectionWindowIsRestored has more data than it holds, even of streams that have ended.
 func TestConnectionWindowIsRestored(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.headers(1, false, request("/unknown")...)
 	for range 3 * connWindow / maxFrameBytes {
 		c.must(c.WriteData(1, false, make([]byte, maxFrameBytes)))
@@ -229,7 +229,7 @@ func TestConnectionWindowIsRestored(t *testing.T) {
 
 // TestIncompleteRequests ends them after five seconds or with their deadline.
 func TestIncompleteRequests(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.headers(1, false, request(echoPath, "grpc-timeout", "1S")...)
 	c.headers(3, false, request(echoPath, "grpc-timeout", "1H")...)
 	c.headers(5, false, request(echoPath)...)
@@ -294,7 +294,7 @@ func TestKeptHeadersAreNotData(t *testing.T) {
 
 // TestLastInitialWindowCounts has one frame set the initial window twice. A reply gets the window of the last one.
 func TestLastInitialWindowCounts(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.want("SETTINGS ACK")
 	c.call(1, "hello")

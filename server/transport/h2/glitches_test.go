@@ -46,7 +46,7 @@ func TestOrdinaryClientsStayWithinBudget(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := begun(t, func(o *Options) { o.Limits.MaxStreams = 10_000 })
+			c := newReadyClient(t, func(o *Options) { o.Limits.MaxStreams = 10_000 })
 			for i := range uint32(5000) {
 				call(c, 1+2*i)
 				c.feed()
@@ -130,7 +130,7 @@ func TestFloods(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			n := uint32(0)
 			for ; n < 5000 && c.err == nil; n++ {
 				c.must(frame(c, n))
@@ -147,7 +147,7 @@ func TestFloods(t *testing.T) {
 
 // TestHeaderBlockTooLarge has a header block that does not.
 func TestHeaderBlockTooLarge(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}}))
 	n := 0
 	for ; c.err == nil && n < 4*maxBlockBytes; n += maxFrameBytes {
@@ -161,7 +161,7 @@ func TestHeaderBlockTooLarge(t *testing.T) {
 }
 
 func TestTimeRefillsBudget(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	for range 3 * maxGlitches {
 		c.must(c.WriteWindowUpdate(0, 1))
 		c.now += time.Second / glitchesPerSecond * 101 / 100
@@ -216,7 +216,7 @@ func TestFreeRefusals(t *testing.T) {
 }
 
 func TestTooManyPings(t *testing.T) {
-	c := begun(t, func(o *Options) { o.Limits.PingInterval = 10 * time.Second })
+	c := newReadyClient(t, func(o *Options) { o.Limits.PingInterval = 10 * time.Second })
 	ping := func(n int) {
 		for range n {
 			c.must(c.WritePing(false, [8]byte{7}))
@@ -260,7 +260,7 @@ func TestCostOfSettings(t *testing.T) {
 		{"as many as there may be, many streams", 1000, many, maxGlitches / (maxSettings + 10)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := begun(t, func(o *Options) { o.Limits.MaxStreams = 1024 })
+			c := newReadyClient(t, func(o *Options) { o.Limits.MaxStreams = 1024 })
 			for i := range tt.streams {
 				c.call(1+2*i, "later")
 			}

@@ -43,7 +43,7 @@ func TestLastBlock(t *testing.T) {
 	}
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 5))
-		same, decodes := begun(t), begun(t)
+		same, decodes := newReadyClient(t), newReadyClient(t)
 		recalled := 0
 		last := 0
 		for id := uint32(1); id < 300 && same.err == nil; id += 2 {

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 )
 
-// modelPieces is a handler of a conversation whose messages come in pieces, and which is marked.
-type modelPieces struct {
-	*modelTalk
+// modelChunkedCall is a handler of a conversation whose messages come in pieces, and which is marked.
+type modelChunkedCall struct {
+	*modelStreamingCall
 
 	message []byte // what has come of one that is not whole
 	newest  uint32 // mark
@@ -19,13 +19,13 @@ type modelPieces struct {
 }
 
 // Receive is never called.
-func (p *modelPieces) Receive(message []byte, _ bool) {
+func (p *modelChunkedCall) Receive(message []byte, _ bool) {
 	p.m.t.Fatalf("stream %d: a message of %d bytes comes at once", p.id, len(message))
 }
 
-func (p *modelPieces) ReceiveChunk(b []byte, follow int) {
+func (p *modelChunkedCall) ReceiveChunk(b []byte, follow int) {
 	if p.heard || p.finished || follow < 0 {
-		p.m.t.Fatalf("stream %d: a piece that nobody wants, before %d bytes: %+v", p.id, follow, p.modelTalk)
+		p.m.t.Fatalf("stream %d: a piece that nobody wants, before %d bytes: %+v", p.id, follow, p.modelStreamingCall)
 	}
 	p.message = append(p.message, b...)
 	if !p.m.changed && (p.received == len(p.s.messages) || len(p.message)+follow != len(p.s.messages[p.received]) ||
@@ -38,15 +38,15 @@ func (p *modelPieces) ReceiveChunk(b []byte, follow int) {
 	}
 }
 
-func (p *modelPieces) RequestEnded(s Status) {
+func (p *modelChunkedCall) RequestEnded(s Status) {
 	if !p.m.changed && len(p.message) > 0 {
 		p.m.t.Fatalf("stream %d ends within a message", p.id)
 	}
-	p.modelTalk.RequestEnded(s)
+	p.modelStreamingCall.RequestEnded(s)
 }
 
 // MarkAcknowledged takes in what the connection says of an acknowledgement.
-func (p *modelPieces) MarkAcknowledged(mark uint32) {
+func (p *modelChunkedCall) MarkAcknowledged(mark uint32) {
 	if !p.m.changed && (!p.acking || mark != p.acked) || p.finished {
 		p.m.t.Fatalf("stream %d: mark %d is told as acknowledged, want %d: %v", p.id, mark, p.acked, p.acking)
 	}
@@ -54,23 +54,23 @@ func (p *modelPieces) MarkAcknowledged(mark uint32) {
 }
 
 // mark has the connection mark what was sent so far.
-func (p *modelPieces) mark() {
+func (p *modelChunkedCall) mark() {
 	p.newest++
 	p.waits = true
 	id, mark := p.id, p.newest
-	p.m.do(func(c *client) { c.out = c.conn.Mark(c.out, id, mark) })
+	p.m.perform(func(c *client) { c.out = c.conn.Mark(c.out, id, mark) })
 }
 
-// pinged takes in a PING of the server.
-func (m *model) pinged(f *frame) {
+// receivePing takes in a PING of the server.
+func (m *model) receivePing(f *frame) {
 	if f.has(flagAck) || f.payload[0] != markPing {
 		return
 	}
 	s := m.streams[binary.BigEndian.Uint32(f.payload[4:])]
-	if s == nil || s.talk == nil || s.talk.pieces == nil {
+	if s == nil || s.streaming == nil || s.streaming.pieces == nil {
 		m.t.Fatalf("a mark of nothing: %q", f.payload)
 	}
-	p := s.talk.pieces
+	p := s.streaming.pieces
 	if mark := binary.BigEndian.Uint32(f.payload) & (1<<24 - 1); !p.waits || mark != p.newest || p.left != p.sent || s.answered+s.resets > 0 {
 		m.t.Fatalf("stream %d: mark %d is out behind %d of %d bytes; the newest is %d, which waits: %v", p.id, mark, p.left, p.sent, p.newest, p.waits)
 	}
@@ -80,10 +80,10 @@ func (m *model) pinged(f *frame) {
 
 // acknowledge has the client acknowledge a mark, of a conversation that may be over.
 func (m *model) acknowledge() {
-	var all []*modelPieces
+	var all []*modelChunkedCall
 	for id := uint32(1); id <= m.last; id += 2 {
-		if s := m.streams[id]; s != nil && s.talk != nil && s.talk.pieces != nil && len(s.talk.pieces.out) > 0 {
-			all = append(all, s.talk.pieces)
+		if s := m.streams[id]; s != nil && s.streaming != nil && s.streaming.pieces != nil && len(s.streaming.pieces.out) > 0 {
+			all = append(all, s.streaming.pieces)
 		}
 	}
 	if len(all) == 0 {

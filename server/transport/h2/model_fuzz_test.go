@@ -107,12 +107,12 @@ type modelStream struct {
 	resets     int // of the server
 	cancels    int
 
-	messages [][]byte   // of a conversation
-	talk     *modelTalk // once it has begun
+	messages  [][]byte            // of a conversation
+	streaming *modelStreamingCall // once it has begun
 }
 
-// modelTalk is a conversation's handler.
-type modelTalk struct {
+// modelStreamingCall is a conversation's handler.
+type modelStreamingCall struct {
 	m          *model
 	s          *modelStream
 	id         uint32
@@ -121,10 +121,10 @@ type modelTalk struct {
 	received   int // messages
 	sent, left int // bytes of replies
 	finished   bool
-	pieces     *modelPieces // itself, if its messages come in pieces
+	pieces     *modelChunkedCall // itself, if its messages come in pieces
 }
 
-func (k *modelTalk) Receive(message []byte, _ bool) {
+func (k *modelStreamingCall) Receive(message []byte, _ bool) {
 	if !k.wants || k.heard || k.finished {
 		k.m.t.Fatalf("stream %d: a message that nobody wants: %+v", k.id, k)
 	}
@@ -135,27 +135,27 @@ func (k *modelTalk) Receive(message []byte, _ bool) {
 	k.received++
 }
 
-func (k *modelTalk) RequestEnded(s Status) {
+func (k *modelStreamingCall) RequestEnded(s Status) {
 	if k.heard || !k.m.changed && (s.Code != statusOK || !k.s.ended || k.received != len(k.s.messages)) {
 		k.m.t.Fatalf("stream %d ends with %v after %d of %d messages: %+v", k.id, s, k.received, len(k.s.messages), k)
 	}
 	k.heard = true
 }
 
-func (k *modelTalk) Sent(n int) {
+func (k *modelStreamingCall) Sent(n int) {
 	if k.left += n; k.left > k.sent || n <= 0 {
 		k.m.t.Fatalf("stream %d: %d bytes have left, of %d", k.id, k.left, k.sent)
 	}
 }
 
-func (k *modelTalk) Cancel() {
+func (k *modelStreamingCall) Cancel() {
 	if k.s.cancels++; k.finished || k.s.cancels > 1 {
 		k.m.t.Errorf("stream %d is cancelled for time %d, though it has finished: %v", k.id, k.s.cancels, k.finished)
 	}
 }
 
 // open reports whether the conversation goes on.
-func (k *modelTalk) open() bool {
+func (k *modelStreamingCall) open() bool {
 	return k != nil && !k.finished && k.s.cancels == 0 && k.s.answered+k.s.resets == 0
 }
 
@@ -171,14 +171,14 @@ func (m *model) Call(c *Call) ([]byte, Status, PendingCall) {
 	if !m.changed && !bytes.Equal(c.Message, s.body[prefixBytes:]) {
 		m.t.Errorf("stream %d: the message is %q, want %q", c.Stream, c.Message, s.body[prefixBytes:])
 	}
-	return answerOfModel(c, func() PendingCall {
+	return modelAnswer(c, func() PendingCall {
 		s.later = true
 		m.pending = append(m.pending, c.Stream)
-		return modelLater{m, c.Stream}
+		return modelPending{m, c.Stream}
 	})
 }
 
-func answerOfModel(c *Call, later func() PendingCall) ([]byte, Status, PendingCall) {
+func modelAnswer(c *Call, later func() PendingCall) ([]byte, Status, PendingCall) {
 	switch {
 	case len(c.Message) == 0:
 		return nil, Status{}, nil
@@ -187,18 +187,18 @@ func answerOfModel(c *Call, later func() PendingCall) ([]byte, Status, PendingCa
 	case c.Message[0]%4 == 1:
 		return nil, Status{Code: 3, Message: "no\xff"}, nil
 	}
-	return replyOfModel(int(c.Message[0])), Status{}, nil
+	return modelReply(int(c.Message[0])), Status{}, nil
 }
 
-// replyOfModel is of some bytes, or of more than two frames.
-func replyOfModel(n int) []byte { return make([]byte, n*n/2) }
+// modelReply is of some bytes, or of more than two frames.
+func modelReply(n int) []byte { return make([]byte, n*n/2) }
 
-type modelLater struct {
+type modelPending struct {
 	m  *model
 	id uint32
 }
 
-func (l modelLater) Cancel() {
+func (l modelPending) Cancel() {
 	s := l.m.streams[l.id]
 	if s.cancels++; !s.later || s.cancels > 1 {
 		l.m.t.Errorf("stream %d is cancelled for time %d, though it waits: %v", l.id, s.cancels, s.later)
@@ -206,11 +206,11 @@ func (l modelLater) Cancel() {
 	l.m.pending = slices.DeleteFunc(l.m.pending, func(id uint32) bool { return id == l.id })
 }
 
-// asInPieces answers in the same way without a model.
-type asInPieces struct{ *echo }
+// plainHandler answers in the same way without a model.
+type plainHandler struct{ *echo }
 
-func (a asInPieces) Call(c *Call) ([]byte, Status, PendingCall) {
-	return answerOfModel(c, func() PendingCall { return a.echo })
+func (a plainHandler) Call(c *Call) ([]byte, Status, PendingCall) {
+	return modelAnswer(c, func() PendingCall { return a.echo })
 }
 
 func (m *model) Open(c *Call) (StreamingCall, Status) {
@@ -225,12 +225,12 @@ func (m *model) Open(c *Call) (StreamingCall, Status) {
 	if s.asked++; s.reset || s.asked > 1 {
 		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.asked, s.reset)
 	}
-	s.talk = &modelTalk{m: m, s: s, id: c.Stream, wants: true}
+	s.streaming = &modelStreamingCall{m: m, s: s, id: c.Stream, wants: true}
 	if slices.Contains(c.Fields, Field{"x-pieces", "yes"}) {
-		s.talk.pieces = &modelPieces{modelTalk: s.talk}
-		return s.talk.pieces, Status{}
+		s.streaming.pieces = &modelChunkedCall{modelStreamingCall: s.streaming}
+		return s.streaming.pieces, Status{}
 	}
-	return s.talk, Status{}
+	return s.streaming, Status{}
 }
 
 func (m *model) UnknownMethod(path string) Status { return m.handler.UnknownMethod(path) }
@@ -255,17 +255,17 @@ func playModel(t *testing.T, next func(n int) int) {
 		if act < 0 {
 			break
 		}
-		m.act(act)
+		m.clientStep(act)
 	}
-	m.end()
-	m.again(piece)
+	m.closeAndCheck()
+	m.replay(piece)
 }
 
 // pick is a number below n.
 func (m *model) pick(n int) int { return max(0, m.next(n)) }
 
-// one is a stream that has begun and not ended on the client's side, or 0.
-func (m *model) one() uint32 {
+// pickStream is a stream that has begun and not ended on the client's side, or 0.
+func (m *model) pickStream() uint32 {
 	var open []uint32
 	for id, s := range m.streams {
 		if !s.ended && !s.reset && s.answered+s.resets == 0 {
@@ -279,27 +279,27 @@ func (m *model) one() uint32 {
 	return open[m.pick(len(open))]
 }
 
-// any is a stream that has begun.
-func (m *model) any() uint32 { return max(1, m.last-min(m.last-1, uint32(2*m.pick(6)))) }
+// pickAnyStream is a stream that has begun.
+func (m *model) pickAnyStream() uint32 { return max(1, m.last-min(m.last-1, uint32(2*m.pick(6)))) }
 
-func (m *model) act(act int) {
-	switch act {
+func (m *model) clientStep(clientStep int) {
+	switch clientStep {
 	case 0, 1, 2, 3, 4, 5, 6:
-		m.begin()
+		m.startRequest()
 		m.send(m.last, 1<<20, true)
 	case 7, 8, 9:
-		m.begin()
+		m.startRequest()
 	case 10, 11, 12, 13:
-		if id := m.one(); id != 0 {
+		if id := m.pickStream(); id != 0 {
 			m.send(id, 1+m.pick(3000), m.pick(3) > 0)
 		}
 	case 14, 15:
-		if id := m.one(); id != 0 {
+		if id := m.pickStream(); id != 0 {
 			m.send(id, 1<<20, true)
 		}
 	case 16, 17:
 		if len(m.streams) > 0 {
-			m.must(m.WriteRSTStream(m.any(), http2.ErrCodeCancel))
+			m.must(m.WriteRSTStream(m.pickAnyStream(), http2.ErrCodeCancel))
 			m.frame()
 		}
 	case 18, 19:
@@ -310,8 +310,8 @@ func (m *model) act(act int) {
 		}
 	case 20, 21:
 		n := uint32(1 + m.pick(250)*m.pick(250))
-		if s := m.streams[m.any()]; s != nil && s.window+int64(n) <= maxWindow {
-			m.must(m.WriteWindowUpdate(m.any(), n))
+		if s := m.streams[m.pickAnyStream()]; s != nil && s.window+int64(n) <= maxWindow {
+			m.must(m.WriteWindowUpdate(m.pickAnyStream(), n))
 			m.frame()
 		}
 	case 22, 23:
@@ -325,47 +325,47 @@ func (m *model) act(act int) {
 		m.must(m.WriteSettingsAck())
 		m.frame()
 	case 25, 26, 27:
-		m.serverActs(0)
+		m.serverStep(0)
 	case 28:
-		m.must(m.WritePriority(m.any(), http2.PriorityParam{StreamDep: 0}))
+		m.must(m.WritePriority(m.pickAnyStream(), http2.PriorityParam{StreamDep: 0}))
 		m.frame()
 	case 29: // a table of another size, which the next block tells
 		m.encoder.SetMaxDynamicTableSize(uint32(17 * m.pick(240)))
 	case 30:
-		m.serverActs(1)
+		m.serverStep(1)
 	case 31:
-		m.serverActs(2)
+		m.serverStep(2)
 	case 32, 33, 34, 35:
-		m.serverActs(3)
+		m.serverStep(3)
 	}
 }
 
-// serverActs has the server do something by itself.
-func (m *model) serverActs(act int) {
+// serverStep has the server do something by itself.
+func (m *model) serverStep(act int) {
 	switch act {
 	case 0:
-		m.complete(m.pick(2) == 0)
+		m.answerPending(m.pick(2) == 0)
 	case 1:
 		by := time.Duration(m.pick(60)) * 100 * time.Millisecond
-		m.do(func(c *client) {
+		m.perform(func(c *client) {
 			c.now += by
 			c.out = c.conn.ResetOverdue(c.out, c.now)
 		})
 	case 2:
 		if m.pick(20) == 0 {
 			m.drained = true
-			m.do(func(c *client) { c.out = c.conn.Drain(c.out, c.now, "max_age") })
+			m.perform(func(c *client) { c.out = c.conn.Drain(c.out, c.now, "max_age") })
 		}
 	default:
-		m.talks()
+		m.streamingStep()
 	}
 }
 
-// talks has a conversation's handler do something.
-func (m *model) talks() {
+// streamingStep has a conversation's handler do something.
+func (m *model) streamingStep() {
 	var open []uint32
 	for id, s := range m.streams {
-		if s.talk.open() {
+		if s.streaming.open() {
 			open = append(open, id)
 		}
 	}
@@ -374,7 +374,7 @@ func (m *model) talks() {
 	}
 	slices.Sort(open)
 	id := open[m.pick(len(open))]
-	k := m.streams[id].talk
+	k := m.streams[id].streaming
 	switch m.pick(6) {
 	case 0, 1, 2:
 		if k.pieces != nil {
@@ -382,27 +382,27 @@ func (m *model) talks() {
 			break
 		}
 		k.wants = !k.heard
-		m.do(func(c *client) { c.out = c.conn.RequestMessage(c.out, id) })
+		m.perform(func(c *client) { c.out = c.conn.RequestMessage(c.out, id) })
 	case 3:
-		m.do(func(c *client) { c.out = c.conn.SendHeader(c.out, id, []Field{{"x", "y"}}) })
+		m.perform(func(c *client) { c.out = c.conn.SendHeader(c.out, id, []Field{{"x", "y"}}) })
 	case 4:
-		message := replyOfModel(m.pick(120))
+		message := modelReply(m.pick(120))
 		k.sent += prefixBytes + len(message)
-		m.do(func(c *client) { c.out = c.conn.Send(c.out, id, message) })
+		m.perform(func(c *client) { c.out = c.conn.Send(c.out, id, message) })
 	case 5:
-		m.finishTalk(k)
+		m.finishStreaming(k)
 	}
 }
 
-func (m *model) finishTalk(k *modelTalk) {
+func (m *model) finishStreaming(k *modelStreamingCall) {
 	k.finished = true
-	m.do(func(c *client) {
+	m.perform(func(c *client) {
 		c.out = c.conn.Finish(c.out, k.id, Status{Code: 5, Message: "bye"}, []Field{{"x", "y"}})
 	})
 }
 
-// begin begins a stream whose message has any size.
-func (m *model) begin() {
+// startRequest begins a stream whose message has any size.
+func (m *model) startRequest() {
 	if m.last > 0 {
 		m.last += 2
 	} else {
@@ -505,7 +505,7 @@ func (m *model) trailers(id uint32) {
 	m.must(m.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndStream: true, BlockFragment: block[:1]}))
 	m.frame()
 	for range m.pick(3) {
-		m.serverActs(m.pick(6))
+		m.serverStep(m.pick(6))
 	}
 	m.must(m.WriteContinuation(id, true, block[1:]))
 	m.frame()
@@ -541,15 +541,15 @@ func (m *model) frame() {
 	all = slices.Concat(held, in)
 	m.in.Reset()
 	m.in.Write(all)
-	m.sees(all)
+	m.handleInput(all)
 	m.played = append(m.played, modelStep{bytes: in})
 	m.feed()
 	m.held = m.in.Len()
 	m.check()
 }
 
-// do does something else with the connection.
-func (m *model) do(does func(c *client)) {
+// perform does something else with the connection.
+func (m *model) perform(does func(c *client)) {
 	if m.err != nil {
 		return
 	}
@@ -558,8 +558,8 @@ func (m *model) do(does func(c *client)) {
 	m.check()
 }
 
-// sees takes in what the client sends.
-func (m *model) sees(in []byte) {
+// handleInput takes in what the client sends.
+func (m *model) handleInput(in []byte) {
 	in = bytes.TrimPrefix(in, []byte(Preface))
 	for len(in) >= frameHeaderBytes && len(in) >= frameHeaderBytes+frameBytes(in) {
 		f := parseFrame(in[:frameHeaderBytes+frameBytes(in)])
@@ -634,10 +634,10 @@ func (m *model) check() {
 			if m.window < 0 || s.window < 0 || len(f.payload) == 0 {
 				m.t.Fatalf("%d bytes of DATA leave a window of %d, and of %d of the connection", len(f.payload), s.window, m.window)
 			}
-			m.alive(f.stream, s)
+			m.checkAlive(f.stream, s)
 		case frameHeaders:
 			if s != nil {
-				m.alive(f.stream, s)
+				m.checkAlive(f.stream, s)
 				if s.headed && !f.has(flagEndStream) {
 					m.t.Fatalf("stream %d gets the headers of a second reply", f.stream)
 				}
@@ -653,7 +653,7 @@ func (m *model) check() {
 				m.t.Fatalf("stream %d is reset for time %d, with code %d", f.stream, s.resets, code)
 			}
 		case framePing:
-			m.pinged(&f)
+			m.receivePing(&f)
 		case frameWindowUpdate:
 			n := int64(binary.BigEndian.Uint32(f.payload))
 			if f.stream == 0 {
@@ -678,7 +678,7 @@ func (m *model) check() {
 		}
 	}
 	for id, s := range m.streams {
-		if k := s.talk; k.open() && k.pieces != nil && k.pieces.waits && k.left == k.sent && m.err == nil {
+		if k := s.streaming; k.open() && k.pieces != nil && k.pieces.waits && k.left == k.sent && m.err == nil {
 			m.t.Fatalf("stream %d: mark %d is not out, though all before it is", id, k.pieces.newest)
 		}
 	}
@@ -686,12 +686,12 @@ func (m *model) check() {
 		c.checkCounts(m.t.(*testing.T))
 	}
 	checkTable(m.t.(*testing.T), &c.decoder.table)
-	replies := prefixBytes + len(replyOfModel(255))
+	replies := prefixBytes + len(modelReply(255))
 	for _, s := range m.streams {
 		if s.answered+s.resets == 0 && !s.reset {
 			replies += s.laterBytes
-			if s.talk != nil {
-				replies += s.talk.sent + 100 // its trailers
+			if s.streaming != nil {
+				replies += s.streaming.sent + 100 // its trailers
 			}
 		}
 	}
@@ -706,16 +706,16 @@ func (m *model) check() {
 	}
 }
 
-// alive fails the test if a stream has ended.
-func (m *model) alive(id uint32, s *modelStream) {
+// checkAlive fails the test if a stream has ended.
+func (m *model) checkAlive(id uint32, s *modelStream) {
 	m.t.Helper()
 	if s.answered+s.resets > 0 || s.reset {
 		m.t.Fatalf("an answer of stream %d, which has ended: %+v", id, s)
 	}
 }
 
-// complete answers one of the calls that were to be answered later.
-func (m *model) complete(well bool) {
+// answerPending answers one of the calls that were to be answered later.
+func (m *model) answerPending(well bool) {
 	if len(m.pending) == 0 {
 		return
 	}
@@ -723,9 +723,9 @@ func (m *model) complete(well bool) {
 	id := m.pending[at]
 	m.pending = slices.Delete(m.pending, at, at+1)
 	m.streams[id].later = false
-	message := replyOfModel(m.pick(250))
+	message := modelReply(m.pick(250))
 	m.streams[id].laterBytes = prefixBytes + len(message)
-	m.do(func(c *client) {
+	m.perform(func(c *client) {
 		if well {
 			c.out = c.conn.Reply(c.out, id, message)
 		} else {
@@ -734,12 +734,12 @@ func (m *model) complete(well bool) {
 	})
 }
 
-// end has all that waits come to its end, and looks whether each stream has.
-func (m *model) end() {
+// closeAndCheck has all that waits come to its end, and looks whether each stream has.
+func (m *model) closeAndCheck() {
 	if m.err == nil && m.conn.block.stream == 0 {
 		m.next = func(int) int { return -1 } // nothing is changed any more
 		for len(m.pending) > 0 {
-			m.complete(true)
+			m.answerPending(true)
 		}
 		if m.window < maxWindow {
 			m.must(m.WriteWindowUpdate(0, uint32(maxWindow-max(0, m.window))))
@@ -753,11 +753,11 @@ func (m *model) end() {
 			}
 		}
 		for _, id := range begun {
-			if k := m.streams[id].talk; k.open() && m.err == nil {
-				m.finishTalk(k)
+			if k := m.streams[id].streaming; k.open() && m.err == nil {
+				m.finishStreaming(k)
 			}
 		}
-		m.do(func(c *client) {
+		m.perform(func(c *client) {
 			c.now += time.Hour
 			c.out = c.conn.ResetOverdue(c.out, c.now)
 		})
@@ -777,11 +777,11 @@ func (m *model) end() {
 	}
 }
 
-// again does the same with pieces of a size.
-func (m *model) again(piece int) {
+// replay does the same with pieces of a size.
+func (m *model) replay(piece int) {
 	c := newClient(m.t)
 	c.in.Reset()
-	c.conn.handler = asInPieces{c.handler}
+	c.conn.handler = plainHandler{c.handler}
 	for _, step := range m.played {
 		if step.does != nil {
 			step.does(c)

@@ -92,7 +92,7 @@ func TestConnectionErrors(t *testing.T) {
 		{"a connection's window too large", func(c *client) { c.must(c.WriteWindowUpdate(0, maxWindow)) }, CodeFlowControl},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			tt.write(c)
 			c.wantError(tt.want)
 		})
@@ -173,7 +173,7 @@ func TestStreamErrors(t *testing.T) {
 		}, CodeFrameSize},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			tt.write(c)
 			c.want("RST_STREAM 1 " + http2.ErrCode(tt.want).String())
 			c.call(3, "hello")
@@ -193,7 +193,7 @@ func TestStreamErrors(t *testing.T) {
 func TestTrailersAfterEarlyAnswers(t *testing.T) {
 	const n = 90
 	for _, trailers := range []bool{true, false} {
-		c := begun(t)
+		c := newReadyClient(t)
 		for i := range uint32(n) {
 			c.headers(1+2*i, false, request("/unknown")...)
 		}
@@ -246,7 +246,7 @@ func TestIgnoredFrames(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			write(c)
 			c.want()
 			c.call(101, "hello")
@@ -332,7 +332,7 @@ func TestErrors(t *testing.T) {
 		}, []string{"HEADERS 1 grpc-status=8 grpc-message=bound 1: 65537 bytes END", "RST_STREAM 1 NO_ERROR"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := begun(t)
+			c := newReadyClient(t)
 			tt.write(c)
 			c.want(tt.want...)
 			c.call(3, "hello")

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-func keepsX(name []byte, size int) bool { return name[0] == 'x' && size < 100 }
+func keepX(name []byte, size int) bool { return name[0] == 'x' && size < 100 }
 
 // Open implements [Handler].
 func (e *echo) Open(c *Call) (StreamingCall, Status) {
@@ -19,24 +19,24 @@ func (e *echo) Open(c *Call) (StreamingCall, Status) {
 		return nil, Status{Code: 8, Message: "refused"}
 	}
 	e.calls = append(e.calls, *c)
-	e.talks = append(e.talks, &said{echo: e, stream: c.Stream})
+	e.talks = append(e.talks, &recordedCall{echo: e, stream: c.Stream})
 	newest := e.talks[len(e.talks)-1]
 	if slices.Contains(c.Fields, Field{"x-pieces", "yes"}) {
-		e.piecewise = append(e.piecewise, &piecewise{said: newest})
+		e.piecewise = append(e.piecewise, &chunkedCall{recordedCall: newest})
 		return e.piecewise[len(e.piecewise)-1], Status{}
 	}
 	return newest, Status{}
 }
 
-// said notes what a conversation is told.
-type said struct {
+// recordedCall notes what a conversation is told.
+type recordedCall struct {
 	*echo
 	stream uint32
 	heard  []string
 	sent   int
 }
 
-func (s *said) Receive(message []byte, compressed bool) {
+func (s *recordedCall) Receive(message []byte, compressed bool) {
 	line := string(message)
 	if len(line) > 100 {
 		line = fmt.Sprintf("%d bytes", len(line))
@@ -47,14 +47,14 @@ func (s *said) Receive(message []byte, compressed bool) {
 	s.heard = append(s.heard, line)
 }
 
-func (s *said) RequestEnded(status Status) {
+func (s *recordedCall) RequestEnded(status Status) {
 	s.heard = append(s.heard, strings.TrimRight(fmt.Sprintf("end %d %s", status.Code, status.Message), " "))
 }
 
-func (s *said) Sent(n int) { s.sent += n }
+func (s *recordedCall) Sent(n int) { s.sent += n }
 
-// wantHeard fails the test if the newest conversation was not told this since it was last asked.
-func (c *client) wantHeard(lines ...string) {
+// wantReceived fails the test if the newest conversation was not told this since it was last asked.
+func (c *client) wantReceived(lines ...string) {
 	c.t.Helper()
 	c.feed()
 	s := c.handler.talks[len(c.handler.talks)-1]
@@ -64,8 +64,8 @@ func (c *client) wantHeard(lines ...string) {
 	s.heard = nil
 }
 
-// talk begins a conversation.
-func (c *client) talk(stream uint32, more ...string) {
+// openStreaming begins a conversation.
+func (c *client) openStreaming(stream uint32, more ...string) {
 	c.t.Helper()
 	c.headers(stream, false, request(talkPath, more...)...)
 }
@@ -73,8 +73,8 @@ func (c *client) talk(stream uint32, more ...string) {
 // TestKeptHeaderLimit has a call with more headers than it may keep: of those that do not fit, none is
 // kept, and of others all.
 func TestKeptHeaderLimit(t *testing.T) {
-	c := begun(t, func(o *Options) { o.Methods[2].MaxKeptBytes = 230 })
-	c.talk(1, "x-a", strings.Repeat("a", 60), "x-b", strings.Repeat("b", 60), "x-c", strings.Repeat("c", 60), "y", "2", "x-d", "")
+	c := newReadyClient(t, func(o *Options) { o.Methods[2].MaxKeptBytes = 230 })
+	c.openStreaming(1, "x-a", strings.Repeat("a", 60), "x-b", strings.Repeat("b", 60), "x-c", strings.Repeat("c", 60), "y", "2", "x-d", "")
 	c.want()
 	if got := c.handler.calls[0].Fields; len(got) != 3 || got[0].Name != "x-a" || got[1].Name != "x-b" || got[2].Name != "x-d" {
 		t.Errorf("the call keeps %v, want x-a, x-b and x-d", got)
@@ -82,33 +82,33 @@ func TestKeptHeaderLimit(t *testing.T) {
 }
 
 func TestStreamingCall(t *testing.T) {
-	c := begun(t)
-	c.talk(1, "x-a", "1", "grpc-timeout", "3S", "x-b", strings.Repeat("b", 80), "y", "2", "x-c", "3", "grpc-encoding", "gzip")
+	c := newReadyClient(t)
+	c.openStreaming(1, "x-a", "1", "grpc-timeout", "3S", "x-b", strings.Repeat("b", 80), "y", "2", "x-c", "3", "grpc-encoding", "gzip")
 	c.want()
 	if got := c.handler.calls[0]; got.Method != 2 || got.Timeout != 3*time.Second || got.Encoding != "gzip" ||
 		!slices.Equal(got.Fields, []Field{{"x-a", "1"}, {"x-c", "3"}}) {
 		t.Errorf("the handler gets %+v", got)
 	}
-	c.wantHeard()
+	c.wantReceived()
 	c.must(c.WriteData(1, false, append(grpcMessage("one"), grpcMessage("two")[:6]...)))
-	c.wantHeard("one")
+	c.wantReceived("one")
 	c.must(c.WriteData(1, false, append(grpcMessage("two")[6:], grpcMessage("")...)))
-	c.wantHeard() // it was not asked for
+	c.wantReceived() // it was not asked for
 	c.out = c.conn.RequestMessage(c.out, 1)
-	c.wantHeard("two")
+	c.wantReceived("two")
 	c.out = c.conn.SendHeader(c.out, 1, []Field{{"x-d", "4"}})
 	c.out = c.conn.SendHeader(c.out, 1, []Field{{"x-e", "5"}})
 	c.out = c.conn.Send(c.out, 1, []byte("three"))
 	c.want("HEADERS 1 x-d=4", fmt.Sprintf("DATA 1 %q", grpcMessage("three")))
 	c.out = c.conn.RequestMessage(c.out, 1)
-	c.wantHeard("")
+	c.wantReceived("")
 	compressed := grpcMessage("four")
 	compressed[0] = 1
 	c.must(c.WriteData(1, true, compressed))
 	c.out = c.conn.RequestMessage(c.out, 1)
-	c.wantHeard("four, compressed", "end 0")
+	c.wantReceived("four, compressed", "end 0")
 	c.out = c.conn.RequestMessage(c.out, 1)
-	c.wantHeard()
+	c.wantReceived()
 	c.out = c.conn.Send(c.out, 1, nil)
 	c.out = c.conn.Finish(c.out, 1, Status{Code: 3, Message: "é"}, []Field{{"x-f", strings.Repeat("f", 300)}})
 	c.want(fmt.Sprintf("DATA 1 %q", grpcMessage("")), "HEADERS 1 grpc-status=3 grpc-message=%C3%A9 x-f="+strings.Repeat("f", 300)+" END")
@@ -123,18 +123,18 @@ func TestStreamingCall(t *testing.T) {
 
 // TestStreamingCallEnds has conversations end in all ways.
 func TestStreamingCallEnds(t *testing.T) {
-	c := begun(t)
-	c.talk(1, "x-refuse", "yes")
+	c := newReadyClient(t)
+	c.openStreaming(1, "x-refuse", "yes")
 	c.want("HEADERS 1 grpc-status=8 grpc-message=refused END", "RST_STREAM 1 NO_ERROR")
-	c.talk(3)
+	c.openStreaming(3)
 	c.want()
 	c.out = c.conn.Finish(c.out, 3, Status{}, nil) // the client has not ended it
 	c.want("HEADERS 3 grpc-status=0 END", "RST_STREAM 3 NO_ERROR")
 	c.must(c.WriteData(3, true, grpcMessage("late")))
 	c.want()
-	c.wantHeard()
+	c.wantReceived()
 	c.headers(5, true, request(talkPath)...)
-	c.wantHeard("end 0")
+	c.wantReceived("end 0")
 	for i, test := range []struct{ body, want string }{
 		{"\x00\x00\x00\x00\x05hell", "end 13 " + errTruncated.Message},
 		{"\x02\x00\x00\x00\x01x", "end 13 grpc: received unexpected payload format 2"},
@@ -142,9 +142,9 @@ func TestStreamingCallEnds(t *testing.T) {
 		{"\x00\x7f\x00\x00\x00x", "end 8 bound 1: 2130706432 bytes"},
 	} {
 		id := uint32(7 + 2*i)
-		c.talk(id)
+		c.openStreaming(id)
 		c.must(c.WriteData(id, true, []byte(test.body)))
-		c.wantHeard(test.want)
+		c.wantReceived(test.want)
 	}
 	c.handler.cancelled = 0
 	c.must(c.WriteRSTStream(5, http2.ErrCodeCancel))
@@ -158,15 +158,15 @@ func TestStreamingCallEnds(t *testing.T) {
 // TestStreamingCallWindows has a client send as much as it may: what is held is the message that is
 // awaited and the first window after it.
 func TestStreamingCallWindows(t *testing.T) {
-	c := begun(t)
-	c.talk(1)
+	c := newReadyClient(t)
+	c.openStreaming(1)
 	c.want()
 	c.must(c.WriteData(1, false, bytes.Repeat(grpcMessage("0123456789"), 4096/15)))
-	c.wantHeard("0123456789")
+	c.wantReceived("0123456789")
 	c.want()
 	for range 4096/15 - 1 {
 		c.out = c.conn.RequestMessage(c.out, 1)
-		c.wantHeard("0123456789")
+		c.wantReceived("0123456789")
 	}
 	c.want() // a client needs no window as long as nobody listens
 	c.out = c.conn.RequestMessage(c.out, 1)
@@ -180,7 +180,7 @@ func TestStreamingCallWindows(t *testing.T) {
 		rest = rest[n:]
 	}
 	c.want()
-	c.wantHeard("60000 bytes")
+	c.wantReceived("60000 bytes")
 	if n := c.conn.Buffered(); n != 0 {
 		t.Errorf("%d bytes are parked, want none", n)
 	}
@@ -197,7 +197,7 @@ func TestStreamingCallWindows(t *testing.T) {
 
 // TestStreamingCallBackpressure has a client close its window: what waits is held until there is one.
 func TestStreamingCallBackpressure(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 8}))
 	c.call(1, "talk")
 	c.want("SETTINGS ACK")
@@ -235,7 +235,7 @@ func TestStreamingCallBackpressure(t *testing.T) {
 
 // TestStreamingCallAbort has a conversation end while a message waits for a window.
 func TestStreamingCallAbort(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	c.call(1, "talk")
 	c.want("SETTINGS ACK")
@@ -252,23 +252,23 @@ func TestStreamingCallAbort(t *testing.T) {
 
 // TestStreamingCallReleasesSlot has more conversations bring large messages than there are turns.
 func TestStreamingCallReleasesSlot(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	message := grpcMessage(strings.Repeat("x", 10_000))
 	for i := range maxSlots + 1 {
 		id := uint32(1 + 2*i)
-		c.talk(id)
+		c.openStreaming(id)
 		c.must(c.WriteData(id, false, message[:streamWindow]))
 		c.want(fmt.Sprintf("WINDOW_UPDATE %d %d", id, len(message)-streamWindow+maxPadding))
 		c.must(c.WriteData(id, false, message[streamWindow:]))
-		c.wantHeard("10000 bytes")
+		c.wantReceived("10000 bytes")
 	}
 }
 
 // TestStreamingCallDeadline has a call last longer than its client waits.
 func TestStreamingCallDeadline(t *testing.T) {
-	c := begun(t)
-	c.talk(1, "grpc-timeout", "3S")
-	c.talk(3, "grpc-timeout", "0S")
+	c := newReadyClient(t)
+	c.openStreaming(1, "grpc-timeout", "3S")
+	c.openStreaming(3, "grpc-timeout", "0S")
 	c.want("HEADERS 3 grpc-status=4 grpc-message=context deadline exceeded END", "RST_STREAM 3 NO_ERROR")
 	c.out = c.conn.ResetOverdue(c.out, c.now+3*time.Second)
 	c.want("RST_STREAM 1 CANCEL")
@@ -279,7 +279,7 @@ func TestStreamingCallDeadline(t *testing.T) {
 
 // TestLongBlock has the headers of a reply take several frames.
 func TestLongBlock(t *testing.T) {
-	c := begun(t)
+	c := newReadyClient(t)
 	c.call(1, "talk")
 	c.want()
 	c.out = c.conn.SendHeader(c.out, 1, []Field{{"x", strings.Repeat("x", 40_000)}})
@@ -296,11 +296,11 @@ func TestLongBlock(t *testing.T) {
 // TestStreamingCallEarnsBudget has a client do with each message what gRPC's clients do, many times: send
 // it in a small frame, open windows, and ping to measure the bandwidth.
 func TestStreamingCallEarnsBudget(t *testing.T) {
-	c := begun(t, func(o *Options) { o.Limits.PingInterval = time.Minute })
-	c.talk(1)
+	c := newReadyClient(t, func(o *Options) { o.Limits.PingInterval = time.Minute })
+	c.openStreaming(1)
 	for range 2 * maxGlitches {
 		c.must(c.WriteData(1, false, grpcMessage("x")))
-		c.wantHeard("x")
+		c.wantReceived("x")
 		c.out = c.conn.RequestMessage(c.out, 1)
 		c.out = c.conn.Send(c.out, 1, []byte("y"))
 		for range 2 {
