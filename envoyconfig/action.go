@@ -27,9 +27,9 @@ type shape struct {
 // outcome is what an action made of a request.
 type outcome struct {
 	value string
-	// has says that there is an entry; an action may add none, and the descriptor is sent
+	// present says that there is an entry; an action may add none, and the descriptor is sent
 	// all the same.
-	has bool
+	present bool
 	// absent says why there is no descriptor, where there is none.
 	absent string
 	// unknown says why it cannot be known what the action makes.
@@ -43,8 +43,8 @@ func (a *action) entry(x *exchange) outcome {
 		return outcome{unknown: a.label + ": " + made.unknown}
 	case made.unknown != "":
 		return outcome{unknown: made.unknown}
-	case made.has:
-		return outcome{value: made.value, has: true}
+	case made.present:
+		return outcome{value: made.value, present: true}
 	case a.shape.optional:
 		return outcome{}
 	default:

@@ -12,9 +12,9 @@ import (
 // strings. It is off unless set.
 const formatterFeature = "envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value"
 
-// fixed makes an action's entry its descriptor_value, for requests that match; all do if that is
+// setFixedValue makes an action's entry its descriptor_value, for requests that match; all do if that is
 // nil. Formatted says that the value is a format string whatever the runtime says.
-func fixed(a *action, formatted bool, matches func(x *exchange) (verdict, string)) {
+func setFixedValue(a *action, formatted bool, matches func(x *exchange) (verdict, string)) {
 	at := a.node.Field("descriptor_value")
 	isFormat := func(runtime bool) bool { return (formatted || runtime) && strings.Contains(at.Text, "%") }
 	a.shape.value, a.shape.anyValue = at.Text, isFormat(true)
@@ -24,36 +24,38 @@ func fixed(a *action, formatted bool, matches func(x *exchange) (verdict, string
 				return outcome{unknown: v.unknown, absent: why}
 			}
 		}
-		if isFormat(x.formatted) {
-			return outcome{unknown: "the value " + at.Shown() + " is a format string"}
+		if isFormat(x.valuesAreFormats) {
+			return outcome{unknown: "the value " + at.Describe() + " is a format string"}
 		}
-		return outcome{value: at.Text, has: true}
+		return outcome{value: at.Text, present: true}
 	}
 }
 
-func genericKey(a *action) { fixed(a, false, nil) }
+func genericKey(a *action) { setFixedValue(a, false, nil) }
 
-func remoteAddressMatch(a *action) { fixed(a, true, addressMatcher(a.node.Field("address_matcher"))) }
+func remoteAddressMatch(a *action) {
+	setFixedValue(a, true, addressMatcher(a.node.Field("address_matcher")))
+}
 
 func headerValueMatch(a *action) {
 	matchers := newHeaderMatchers(a.node.Field("headers"))
-	expect(a, "headers", matchers.match)
+	setMatchValue(a, "headers", matchers.match)
 }
 
 func queryParameterValueMatch(a *action) {
 	matchers := newQueryMatchers(a.node.Field("query_parameters"))
-	expect(a, "query parameters", func(x *exchange) verdict { return matchers.match(x.decodedQuery()) })
+	setMatchValue(a, "query parameters", func(x *exchange) verdict { return matchers.match(x.decodedQuery()) })
 }
 
-// expect makes an action's entry its descriptor_value, where parts of a request match as
+// setMatchValue makes an action's entry its descriptor_value, where parts of a request match as
 // expect_match says.
-func expect(a *action, parts string, match func(x *exchange) verdict) {
-	expected, not := a.node.Field("expect_match").Yes(true), ""
+func setMatchValue(a *action, parts string, match func(x *exchange) verdict) {
+	expected, not := a.node.Field("expect_match").Bool(true), ""
 	if expected {
 		not = "not "
 	}
-	fixed(a, false, func(x *exchange) (verdict, string) {
-		return match(x).is(expected), "the " + parts + " do " + not + "match"
+	setFixedValue(a, false, func(x *exchange) (verdict, string) {
+		return match(x).equals(expected), "the " + parts + " do " + not + "match"
 	})
 }
 
@@ -73,7 +75,7 @@ func addressMatcher(n *tree.Node) func(x *exchange) (verdict, string) {
 		}
 		ranges = append(ranges, network)
 	}
-	invert := n.Field("invert_match").Yes(false)
+	invert := n.Field("invert_match").Bool(false)
 	return func(x *exchange) (verdict, string) {
 		remote, unknown := x.remote()
 		if wrong != "" {

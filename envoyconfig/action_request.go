@@ -20,7 +20,7 @@ func requestHeaders(a *action) {
 			// Envoy keeps some headers of its own as one, joined, and others apart.
 			return outcome{unknown: "it is there twice"}
 		case len(values) > 0:
-			return outcome{value: values[0], has: true}
+			return outcome{value: values[0], present: true}
 		default:
 			return outcome{absent: fmt.Sprintf("no header %q", header)}
 		}
@@ -37,7 +37,7 @@ func queryParameters(a *action) {
 	a.value = func(x *exchange) outcome {
 		query := x.decodedQuery()
 		value, ok := query.first(parameter)
-		return outcome{value: value, has: ok, absent: fmt.Sprintf("no query parameter %q", parameter), unknown: query.unknown}
+		return outcome{value: value, present: ok, absent: fmt.Sprintf("no query parameter %q", parameter), unknown: query.unknown}
 	}
 }
 
@@ -45,7 +45,7 @@ func queryParameters(a *action) {
 func remoteAddress(a *action) {
 	a.value = func(x *exchange) outcome {
 		remote, unknown := x.remote()
-		return outcome{value: remote.String(), has: true, unknown: unknown}
+		return outcome{value: remote.String(), present: true, unknown: unknown}
 	}
 }
 
@@ -65,17 +65,17 @@ func maskedRemoteAddress(a *action) {
 		if err != nil {
 			return outcome{unknown: err.Error()}
 		}
-		return outcome{value: network.String(), has: true}
+		return outcome{value: network.String(), present: true}
 	}
 }
 
 // sourceCluster is Envoy's own name for the service that it belongs to.
 func sourceCluster(a *action) {
 	a.value = func(x *exchange) outcome {
-		if !x.nodeCluster.There() {
+		if !x.nodeCluster.Exists() {
 			return outcome{unknown: "there is no node.cluster, so that --service-cluster may say it"}
 		}
-		return outcome{value: x.nodeCluster.Text, has: true}
+		return outcome{value: x.nodeCluster.Text, present: true}
 	}
 }
 
@@ -83,7 +83,7 @@ func sourceCluster(a *action) {
 func destinationCluster(a *action) {
 	a.value = func(x *exchange) outcome {
 		name, unknown := x.cluster()
-		return outcome{value: name, has: true, unknown: unknown}
+		return outcome{value: name, present: true, unknown: unknown}
 	}
 }
 
@@ -104,7 +104,7 @@ func metadata(a *action) {
 		case source == "ROUTE_ENTRY":
 			value = routeMetadata(x.route, at)
 		case !given:
-			by, none := x.setter(at)
+			by, none := x.metadataSetter(at)
 			if none == "" {
 				return outcome{unknown: by + "; --metadata " + name + "=VALUE gives its value"}
 			}
@@ -113,7 +113,7 @@ func metadata(a *action) {
 		if value == "" {
 			value = a.node.Field("default_value").Text
 		}
-		return outcome{value: value, has: value != "", absent: absent}
+		return outcome{value: value, present: value != "", absent: absent}
 	}
 }
 
@@ -123,7 +123,7 @@ func metadataSource(n *tree.Node) string {
 }
 
 func metadataPath(at *tree.Node) []string {
-	return tree.All(at.Field("path"), func(segment *tree.Node) string { return segment.Field("key").Text })
+	return tree.Map(at.Field("path"), func(segment *tree.Node) string { return segment.Field("key").Text })
 }
 
 // metadataName is a metadata key as --metadata names it: namespace:path, with dots.

@@ -145,7 +145,7 @@ func TestCallsOfConnections(t *testing.T) {
 			got = err.Error()
 		} else if len(calls.ByConnection) == 1 {
 			call := &calls.ByConnection[0]
-			got = fmt.Sprintf("%s %s %s asked %d %s", call.Domain, &call.Descriptors[0], &call.Descriptors[1], len(calls.ByFilter), calls.None)
+			got = fmt.Sprintf("%s %s %s asked %d %s", call.Domain, &call.Descriptors[0], &call.Descriptors[1], len(calls.ByFilter), calls.NotCalled)
 		}
 		if got != tt.want {
 			t.Errorf("%s: %s\nwant %s", name, got, tt.want)

@@ -17,14 +17,14 @@ var (
 	pathRewrites = []string{"prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "path_rewrite"}
 )
 
-// changed holds that what the descriptors for the end of a stream are made of is not changed by the route before.
-func (k *checker) changed(p candidate, t *table, h *virtualHost, r *route) {
-	if !p.late {
+// checkChangedHeaders holds that what the descriptors for the end of a stream are made of is not changed by the route before.
+func (k *checker) checkChangedHeaders(p candidate, t *table, h *virtualHost, r *route) {
+	if !p.streamDone {
 		return
 	}
 	for _, a := range p.actions {
 		for _, header := range a.headers() {
-			if by := changesHeader(header, t, h, r); by.There() {
+			if by := headerChange(header, t, h, r); by.Exists() {
 				k.report(Changed, rules.Error, a.node.Pos(), "the route changes %s, at %v, before the stream ends, so that this descriptor is another by then, or none: "+
 					"make the entry from a header that stays, such as one that a filter before this one copies it to", header, by.Pos())
 			}
@@ -38,17 +38,17 @@ func (a *action) headers() []string {
 	case "request_headers":
 		return []string{a.header()}
 	case "header_value_match":
-		return tree.All(a.node.Field("headers"), func(n *tree.Node) string { return strings.ToLower(n.Field("name").Text) })
+		return tree.Map(a.node.Field("headers"), func(n *tree.Node) string { return strings.ToLower(n.Field("name").Text) })
 	default:
 		return nil
 	}
 }
 
-// changesHeader returns the field that changes a header on a route, or a missing one.
-func changesHeader(header string, t *table, h *virtualHost, r *route) *tree.Node {
+// headerChange returns the field that changes a header on a route, or a missing one.
+func headerChange(header string, t *table, h *virtualHost, r *route) *tree.Node {
 	fields := map[string][]string{":path": pathRewrites, ":authority": hostRewrites, "host": hostRewrites}[header]
 	for _, name := range fields {
-		if by := r.action.Field(name); by.There() && by.Text != "false" {
+		if by := r.action.Field(name); by.Exists() && by.Text != "false" {
 			return by
 		}
 	}

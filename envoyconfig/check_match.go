@@ -10,31 +10,31 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// policy holds that a rule can match what an element of rate_limits makes, and returns the
+// checkPolicy holds that a rule can match what an element of rate_limits makes, and returns the
 // rules that can.
-func (k *checker) policy(domain string, m *manager, p *policy) *descriptors.Reach {
+func (k *checker) checkPolicy(domain string, m *manager, p *policy) *descriptors.Reach {
 	if !slices.Contains(k.set.Domains(), domain) {
 		return &descriptors.Reach{}
 	}
 	forms, known := p.forms()
 	reach := k.set.Reach(domain, forms)
 	for _, r := range reach.Rules {
-		k.reached[r] = true
-		if known && k.asked[r].at == nil {
-			k.asked[r] = asking{p.node, slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return r.Divided() == nil })}
+		k.reachedRules[r] = true
+		if known && k.calledFor[r].at == nil {
+			k.calledFor[r] = ruleCall{p.node, slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return r.Divided() == nil })}
 		}
 	}
 	// A limit that comes with the descriptor needs no rule.
-	needs := known && !p.node.Field("limit").There()
+	needs := known && !p.node.Field("limit").Exists()
 	switch {
 	case needs && reach.Reason != "":
 		severity, more := rules.Error, k.hint(domain, p, forms)
 		if m.hasLocal(p) {
 			severity, more = rules.Note, more+"; the local rate limit filter has it too"
 		}
-		k.lost = append(k.lost, lost{p.node, severity, fmt.Sprintf("no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)})
+		k.unmatchedPolicies = append(k.unmatchedPolicies, unmatchedPolicy{p.node, severity, fmt.Sprintf("no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)})
 	case needs:
-		k.skipped(domain, p, forms)
+		k.checkSkipIfAbsent(domain, p, forms)
 	}
 	if reach.Reason == "" {
 		k.matched[p.node] = true
@@ -42,17 +42,17 @@ func (k *checker) policy(domain string, m *manager, p *policy) *descriptors.Reac
 	return &reach
 }
 
-// lost is a descriptor that no rule of a domain can match.
-type lost struct {
+// unmatchedPolicy is a descriptor that no rule of a domain can match.
+type unmatchedPolicy struct {
 	at       *tree.Node
 	severity rules.Severity
 	message  string
 }
 
-// unmatched reports the descriptors that no rule can match. Two filters of one stage both send what is for one of them:
+// reportUnmatched reports the descriptors that no rule can match. Two filters of one stage both send what is for one of them:
 // what matches in another domain is not lost.
-func (k *checker) unmatched() {
-	for _, l := range k.lost {
+func (k *checker) reportUnmatched() {
+	for _, l := range k.unmatchedPolicies {
 		if k.matched[l.at] {
 			l.severity, l.message = rules.Note, l.message+"; one of another domain can, of which a filter asks, too"
 		}
@@ -71,8 +71,8 @@ func (p *policy) forms() (forms []descriptors.Form, known bool) {
 	return forms, known
 }
 
-// skipped holds that a rule can match what is left of a descriptor of which an entry is absent.
-func (k *checker) skipped(domain string, p *policy, forms []descriptors.Form) {
+// checkSkipIfAbsent holds that a rule can match what is left of a descriptor of which an entry is absent.
+func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptors.Form) {
 	for i, f := range forms {
 		rest := slices.Delete(slices.Clone(forms), i, i+1)
 		if !f.Optional || len(rest) == 0 { // Envoy sends no empty descriptor
@@ -105,12 +105,12 @@ func formsText(forms []descriptors.Form) string {
 	return b.String()
 }
 
-// unsent holds that each rule can be matched by something that a route sends.
-func (k *checker) unsent() {
+// reportUnsentRules holds that each rule can be matched by something that a route sends.
+func (k *checker) reportUnsentRules() {
 	for _, l := range k.set.Limits {
-		if r := l.Rule; !k.reached[r] && r.Divided() == nil && k.lit[r.Domain()] && !k.dark[r.Domain()] {
+		if r := l.Rule; !k.reachedRules[r] && r.Divided() == nil && k.sentSome[r.Domain()] && !k.sentUnknown[r.Domain()] {
 			message := "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host"
-			if k.connected[r.Domain()] {
+			if k.networkDomains[r.Domain()] {
 				message = "no filter sends a descriptor that %s can match: add it to the descriptors of a network filter"
 			}
 			k.report(Unsent, rules.Warning, r.Pos(), message, r.Path())

@@ -10,21 +10,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// unlimited says why there is no filter to look at. That is wrong only where nothing is missing in these files.
-func (k *checker) unlimited() {
+// reportNoFilter says why there is no filter to look at. That is wrong only where nothing is missing in these files.
+func (k *checker) reportNoFilter() {
 	c := k.config
 	switch {
-	case k.later() != nil:
-		k.report(Unknown, rules.Note, k.later().node.Pos(), "the configuration of this rate limit filter comes by config_discovery: give its resource, or the answer of /config_dump, too")
-	case len(c.foreign) > 0:
-		k.report(Unknown, rules.Note, c.foreign[0].Pos(), "this filter is not looked at, and there is no other: only those in http_filters of a connection manager are")
-	case len(c.local) > 0:
-		k.report(Unknown, rules.Note, c.local[0].Pos(), "only local rate limits are here, which Envoy decides itself: no filter asks a service")
+	case k.discoveredFilter() != nil:
+		k.report(Unknown, rules.Note, k.discoveredFilter().node.Pos(), "the configuration of this rate limit filter comes by config_discovery: give its resource, or the answer of /config_dump, too")
+	case len(c.foreignFilters) > 0:
+		k.report(Unknown, rules.Note, c.foreignFilters[0].Pos(), "this filter is not looked at, and there is no other: only those in http_filters of a connection manager are")
+	case len(c.localFilters) > 0:
+		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "only local rate limits are here, which Envoy decides itself: no filter asks a service")
 	case c.fragments != nil:
-		k.supposed()
-	case !c.allListeners && (len(c.managers) == 0 || c.fromElsewhere.There()):
-		at := c.fromElsewhere
-		if !at.There() {
+		k.checkWithoutFilter()
+	case !c.allListeners && (len(c.managers) == 0 || c.listenerSource.Exists()):
+		at := c.listenerSource
+		if !at.Exists() {
 			at = c.roots[0]
 		}
 		k.report(Unknown, rules.Note, at.Pos(), "no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump")
@@ -33,23 +33,23 @@ func (k *checker) unlimited() {
 	}
 }
 
-// later returns a rate limit filter whose configuration is not here; nil if there is none.
-func (k *checker) later() *filter {
+// discoveredFilter returns a rate limit filter whose configuration is not here; nil if there is none.
+func (k *checker) discoveredFilter() *filter {
 	for _, m := range k.config.managers {
-		if i := slices.IndexFunc(m.filters, (*filter).comesLater); i >= 0 {
+		if i := slices.IndexFunc(m.filters, (*filter).isDiscovered); i >= 0 {
 			return m.filters[i]
 		}
 	}
 	return nil
 }
 
-// supposed looks at rate_limits whose filter is in none of the files, as if one asked about each domain of the rules.
-func (k *checker) supposed() {
+// checkWithoutFilter looks at rate_limits whose filter is in none of the files, as if one asked about each domain of the rules.
+func (k *checker) checkWithoutFilter() {
 	sent := false
 	look := func(m *manager, domains []string, policies []*policy) {
 		for _, p := range policies {
 			sent = true
-			k.suppose(m, domains, p)
+			k.checkPolicyWithoutFilter(m, domains, p)
 		}
 	}
 	perRoute := func(m *manager, n *tree.Node) {
@@ -63,7 +63,7 @@ func (k *checker) supposed() {
 			}
 			domains := k.set.Domains()
 			if at := config.Field("domain"); at.Text != "" {
-				k.domain(at.Text, at)
+				k.checkDomain(at.Text, at)
 				domains = []string{at.Text}
 			}
 			look(m, domains, newPolicies(config.Field("rate_limits")))
@@ -93,11 +93,11 @@ func (k *checker) supposed() {
 	}
 }
 
-// suppose holds that a rule of one of the domains can match what an element of rate_limits makes.
-func (k *checker) suppose(m *manager, domains []string, p *policy) {
-	k.actions(m, nil, candidate{policy: p, own: true})
+// checkPolicyWithoutFilter holds that a rule of one of the domains can match what an element of rate_limits makes.
+func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *policy) {
+	k.checkActions(m, nil, candidate{policy: p, own: true})
 	forms, known := p.forms()
-	if !known || p.node.Field("limit").There() || len(domains) == 0 || len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
+	if !known || p.node.Field("limit").Exists() || len(domains) == 0 || len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
 		return
 	}
 	reason := ""

@@ -29,27 +29,27 @@ var (
 	}
 )
 
-// newer warns of fields below n that the Envoy which wrote the dump does not have yet.
-func (k *checker) newer(n *tree.Node, all []newField) {
+// checkNewFields warns of fields below n that the Envoy which wrote the dump does not have yet.
+func (k *checker) checkNewFields(n *tree.Node, all []newField) {
 	if k.config.release == 0 {
 		return
 	}
 	for _, f := range all {
 		at := n.At(f.path...)
 		if f.path[0] == "actions" {
-			at = inActions(n, f.path[1])
+			at = firstAction(n, f.path[1])
 		}
-		if at.There() && f.since > k.config.release {
+		if at.Exists() && f.since > k.config.release {
 			k.report(Version, rules.Warning, at.Pos(), "%s came with Envoy %v, but the dump is of %v, which rejects it or, from a management server, ignores it: upgrade, or leave it out",
 				strings.Join(f.path, "."), f.since, k.config.release)
 		}
 	}
 }
 
-// inActions returns the first action of a kind.
-func inActions(n *tree.Node, name string) *tree.Node {
+// firstAction returns the first action of a kind.
+func firstAction(n *tree.Node, name string) *tree.Node {
 	for action := range n.Field("actions").Elements() {
-		if at := action.Field(name); at.There() {
+		if at := action.Field(name); at.Exists() {
 			return at
 		}
 	}

@@ -13,53 +13,53 @@ type checker struct {
 	config *Config
 	set    *descriptors.Set
 	found  []Finding
-	// once are findings that come once for a file, by their kind and file, in the order of coming.
-	once   []*repeated
-	onceAt map[repeatedKey]*repeated
+	// perFile are findings that come once for a file, by their kind and file, in the order of coming.
+	perFile      []*perFileFinding
+	perFileByKey map[perFileKey]*perFileFinding
 	// reported are findings that are there already: many routes lead to the same one.
-	reported map[place]bool
-	// seen are the descriptors that have been looked at: a virtual host's are sent by many
+	reported map[findingKey]bool
+	// reachOf are the descriptors that have been looked at: a virtual host's are sent by many
 	// routes.
-	seen map[sent]*descriptors.Reach
+	reachOf map[sentPolicy]*descriptors.Reach
 	// domains are those of filters, with the place of the first. For those in dark it is
 	// not known what is sent, and for those in lit something is.
-	domains   map[string]rules.Pos
-	dark, lit map[string]bool
-	// partial are the domains of filters that are parts, whose routes may be elsewhere.
-	partial map[string]bool
-	// lost are descriptors that no rule of a domain can match, and matched elements of rate_limits that one of some domain can.
-	lost    []lost
-	matched map[*tree.Node]bool
-	// reached are the rules that something sent can match.
-	reached map[*descriptors.Rule]bool
-	tallies map[*tree.Node]*tally
+	domains               map[string]rules.Pos
+	sentUnknown, sentSome map[string]bool
+	// fragmentDomains are the domains of filters that are parts, whose routes may be elsewhere.
+	fragmentDomains map[string]bool
+	// unmatchedPolicies are descriptors that no rule of a domain can match, and matched elements of rate_limits that one of some domain can.
+	unmatchedPolicies []unmatchedPolicy
+	matched           map[*tree.Node]bool
+	// reachedRules are the rules that something sent can match.
+	reachedRules map[*descriptors.Rule]bool
+	tallies      map[*tree.Node]*tally
 	// routeDomains are the domains that a RateLimitPerRoute sets, with the routes for which the filter asks.
 	routeDomains map[*tree.Node]*tally
 	// buckets has the id of a bucket of a quota filter for each rule that one can match, and asked what calls for it.
 	buckets map[*descriptors.Rule]*tree.Node
-	// connected are the domains about which only network filters ask.
-	connected map[string]bool
-	// bucketed are the domains of quota filters.
-	bucketed map[string]bool
-	asked    map[*descriptors.Rule]asking
-	// leasing says that some limit gives leases.
-	leasing bool
+	// networkDomains are the domains about which only network filters ask.
+	networkDomains map[string]bool
+	// quotaDomains are the domains of quota filters.
+	quotaDomains map[string]bool
+	calledFor    map[*descriptors.Rule]ruleCall
+	// hasLeases says that some limit gives leases.
+	hasLeases bool
 }
 
-// sent is an element of rate_limits, sent to a domain.
-type sent struct {
+// sentPolicy is an element of rate_limits, sent to a domain.
+type sentPolicy struct {
 	domain string
 	at     *tree.Node
 }
 
-// place is of a finding.
-type place struct {
+// findingKey is of a finding.
+type findingKey struct {
 	code Code
 	pos  rules.Pos
 }
 
 func (k *checker) report(code Code, severity rules.Severity, pos rules.Pos, format string, args ...any) {
-	if p := (place{code, pos}); !k.reported[p] {
+	if p := (findingKey{code, pos}); !k.reported[p] {
 		k.reported[p] = pos != rules.Pos{}
 		if severity == rules.Warning && (k.config.allowances.Allow(rules.Code(code), pos) || k.set.Allows(rules.Code(code), pos)) {
 			return
@@ -70,55 +70,55 @@ func (k *checker) report(code Code, severity rules.Severity, pos rules.Pos, form
 
 // tally counts the routes that send an element of rate_limits, and those that do not.
 type tally struct {
-	sent, not int
+	sending, notSending int
 	// hidden are the rate_limits of those that do not since they have their own.
 	hidden []*tree.Node
-	// staged says that a filter that sends it may be in another part.
-	staged bool
+	// filterElsewhere says that a filter that sends it may be in another part.
+	filterElsewhere bool
 	// why is the reason of the first that does not, and at its place.
 	why string
 	at  rules.Pos
 }
 
-// repeatedKey is a kind of findings in a file.
-type repeatedKey struct{ kind, file string }
+// perFileKey is a kind of findings in a file.
+type perFileKey struct{ kind, file string }
 
-// repeated is a finding that much of a file earns.
-type repeated struct {
+// perFileFinding is a finding that much of a file earns.
+type perFileFinding struct {
 	code    Code
 	pos     rules.Pos
 	message string
-	// what the others are, and the places of those that nothing acknowledges.
-	what string
-	more []rules.Pos
+	// noun the others are, and the places of those that nothing acknowledges.
+	noun   string
+	others []rules.Pos
 }
 
-// reportOnce is report for a warning that comes once for a file: the places of others, which are called what, follow
+// reportPerFile is report for a warning that comes once for a file: the places of others, which are called what, follow
 // the first one's message.
-func (k *checker) reportOnce(code Code, kind, what string, pos rules.Pos, format string, args ...any) {
-	if p := (place{code, pos}); k.reported[p] || k.config.allowances.Allow(rules.Code(code), pos) {
+func (k *checker) reportPerFile(code Code, kind, what string, pos rules.Pos, format string, args ...any) {
+	if p := (findingKey{code, pos}); k.reported[p] || k.config.allowances.Allow(rules.Code(code), pos) {
 		k.reported[p] = true
 		return
 	}
-	k.reported[place{code, pos}] = true
-	key := repeatedKey{kind, pos.File}
-	if r := k.onceAt[key]; r != nil {
-		r.more = append(r.more, pos)
+	k.reported[findingKey{code, pos}] = true
+	key := perFileKey{kind, pos.File}
+	if r := k.perFileByKey[key]; r != nil {
+		r.others = append(r.others, pos)
 		return
 	}
-	r := &repeated{code: code, pos: pos, message: fmt.Sprintf(format, args...), what: what}
-	k.once, k.onceAt[key] = append(k.once, r), r
+	r := &perFileFinding{code: code, pos: pos, message: fmt.Sprintf(format, args...), noun: what}
+	k.perFile, k.perFileByKey[key] = append(k.perFile, r), r
 }
 
-// flush reports what comes once for a file.
-func (k *checker) flush() {
-	for _, r := range k.once {
-		switch n := len(r.more); n {
+// addPerFile reports what comes once for a file.
+func (k *checker) addPerFile() {
+	for _, r := range k.perFile {
+		switch n := len(r.others); n {
 		case 0:
 		case 1:
-			r.message += fmt.Sprintf("; so it is with another %s of this file, at line %d", r.what, r.more[0].Line)
+			r.message += fmt.Sprintf("; so it is with another %s of this file, at line %d", r.noun, r.others[0].Line)
 		default:
-			r.message += fmt.Sprintf("; so it is with %d other %ss of this file, the next at line %d", n, r.what, r.more[0].Line)
+			r.message += fmt.Sprintf("; so it is with %d other %ss of this file, the next at line %d", n, r.noun, r.others[0].Line)
 		}
 		k.found = append(k.found, Finding{r.code, rules.Warning, r.pos, r.message})
 	}

@@ -26,29 +26,29 @@ type Config struct {
 	roots   []*tree.Node
 	sources map[string][]byte
 	// local are filters that limit without a service, and foreign those that ask and are not looked at.
-	local, foreign []*tree.Node
-	// connections are the filters that ask when a connection begins.
-	connections []*filter
+	localFilters, foreignFilters []*tree.Node
+	// networkFilters are the filters that ask when a connection begins.
+	networkFilters []*filter
 	// overrides are configurations of quota filters for routes.
 	overrides []*tree.Node
 	// allListeners and allClusters say that none comes from elsewhere; fromElsewhere is what says that listeners do.
 	allListeners, allClusters bool
-	fromElsewhere             *tree.Node
+	listenerSource            *tree.Node
 	// allowances are the warnings that comments acknowledge.
 	allowances rules.Allowances
-	// dumps says that some of the files are dumps of a running Envoy.
-	dumps bool
+	// hasDump says that some of the files are dumps of a running Envoy.
+	hasDump bool
 	// release is that of the Envoy which wrote a dump; 0 where no file is one.
 	release api.Release
-	// open are the places of what a snippet leaves open.
-	open []rules.Pos
+	// unfilled are the places of what a snippet leaves open.
+	unfilled []rules.Pos
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// formatted says that the runtime has Envoy take some descriptor values for format
+	// valuesAreFormats says that the runtime has Envoy take some descriptor values for format
 	// strings; see [formatterFeature].
-	formatted bool
-	// judge has what is not as Envoy's API has it: nothing, of a Config that is returned.
-	judge            api.Judge
+	valuesAreFormats bool
+	// validator has what is not as Envoy's API has it: nothing, of a Config that is returned.
+	validator        api.Validator
 	allowsDeprecated bool
 }

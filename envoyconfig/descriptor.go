@@ -61,7 +61,7 @@ func (d *Descriptor) String() string {
 // descriptor makes the descriptor of a request. Own says that the policy is the filter's
 // own, or of its configuration for the route: only there does Envoy send hits.
 func (p *policy) descriptor(x *exchange, own bool) Descriptor {
-	d := Descriptor{Pos: p.node.Pos(), StreamDone: p.late, Lease: p.late && isLease(p)}
+	d := Descriptor{Pos: p.node.Pos(), StreamDone: p.streamDone, Lease: p.streamDone && isLease(p)}
 	for _, a := range p.actions {
 		d.keys = append(d.keys, a.shape.key)
 	}
@@ -73,7 +73,7 @@ func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 			d.Unknown = strings.TrimPrefix(why, Unknowable)
 		}
 	}
-	x.late = p.late
+	x.streamDone = p.streamDone
 	for _, a := range p.actions {
 		made := a.entry(x)
 		switch {
@@ -84,17 +84,17 @@ func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 			d.NotSent, d.Unknown = made.absent, ""
 			d.Entries = nil
 			return d
-		case made.has && a.shape.key != "":
+		case made.present && a.shape.key != "":
 			d.Entries = append(d.Entries, Entry{a.shape.key, made.value})
 		}
 	}
 	d.Override, d.HasOverride, d.OverrideUnknown = p.override(x)
 	d.OverridePos = p.node.Field("limit").Pos()
-	if hits := p.node.Field("hits_addend"); own && hits.There() {
+	if hits := p.node.Field("hits_addend"); own && hits.Exists() {
 		d.HasHits, d.Hits = true, hits.Field("number").Uint(0)
-		d.Refund = hits.Field("is_negative_hits").Yes(false)
-		if format := hits.Field("format"); format.There() {
-			d.HitsUnknown = "hits_addend: the format " + format.Shown()
+		d.Refund = hits.Field("is_negative_hits").Bool(false)
+		if format := hits.Field("format"); format.Exists() {
+			d.HitsUnknown = "hits_addend: the format " + format.Describe()
 		}
 	}
 	return d

@@ -23,42 +23,42 @@ var dumpedResources = []struct {
 	{"EcdsConfigDump", "ecds_filters", []string{"ecds_filter"}},
 }
 
-// dump takes in the answer of /config_dump.
-func (c *Config) dump(n *tree.Node) (found bool) {
-	c.judge.Expect(n, api.Dump)
+// readDump takes in the answer of /config_dump.
+func (c *Config) readDump(n *tree.Node) (found bool) {
+	c.validator.Validate(n, api.Dump)
 	for part := range n.Field("configs").Elements() {
 		name, ok := strings.CutPrefix(part.TypeName(), api.DumpPart)
 		if !ok {
 			continue
 		}
 		found = true
-		c.judge.Expect(part, api.DumpPart+name)
+		c.validator.Validate(part, api.DumpPart+name)
 		switch name {
 		case "BootstrapConfigDump":
-			c.process(part.Field("bootstrap"))
+			c.readProcess(part.Field("bootstrap"))
 			c.release = api.ReleaseOf(part.At("bootstrap", "node"))
 		case "ListenersConfigDump":
 			c.allListeners = true
 		case "ClustersConfigDump":
 			c.allClusters = true
 		}
-		c.dumped(part, name)
+		c.readDumpPart(part, name)
 	}
 	return found
 }
 
-// dumped takes in the resources of a part of a dump, and reports whether it is one. Name is that of the part; without
+// readDumpPart takes in the resources of a part of a dump, and reports whether it is one. Name is that of the part; without
 // one its fields tell.
-func (c *Config) dumped(part *tree.Node, name string) (found bool) {
-	c.dumps = true
-	c.judge.Running = true
-	defer func() { c.judge.Running = false }()
+func (c *Config) readDumpPart(part *tree.Node, name string) (found bool) {
+	c.hasDump = true
+	c.validator.Running = true
+	defer func() { c.validator.Running = false }()
 	for _, d := range dumpedResources {
 		if name != "" && d.part != name {
 			continue
 		}
 		for n := range part.Field(d.list).Elements() {
-			found = c.resource(n.At(d.path...)) || found
+			found = c.readResource(n.At(d.path...)) || found
 		}
 	}
 	return found

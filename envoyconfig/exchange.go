@@ -21,21 +21,21 @@ type exchange struct {
 	// of is the connection manager, and limiter the rate limit filter in it that asks.
 	of      *manager
 	limiter *filter
-	// late says that the end of the stream has come.
-	late bool
-	// mutated says that headers may change before a route is chosen, and internalOnly are those that
+	// streamDone says that the end of the stream has come.
+	streamDone bool
+	// earlyMutation says that headers may change before a route is chosen, and internalOnly are those that
 	// only internal requests keep.
-	mutated      string
-	internalOnly []string
+	earlyMutation string
+	internalOnly  []string
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// formatted says that the runtime has Envoy take some descriptor values for format strings.
-	formatted bool
+	// valuesAreFormats says that the runtime has Envoy take some descriptor values for format strings.
+	valuesAreFormats bool
 }
 
-// given returns the values of a header as the client sends it.
-func (x *exchange) given(name string) []string {
+// clientValues returns the values of a header as the client sends it.
+func (x *exchange) clientValues(name string) []string {
 	var values []string
 	if x.Logged != nil {
 		if value, ok, _ := x.Logged(name); ok {
@@ -59,10 +59,10 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 		if name == "host" {
 			name = ":authority"
 		}
-		return x.given(name), x.unlogged(name)
+		return x.clientValues(name), x.unloggedReason(name)
 	}
-	if x.mutated != "" {
-		return nil, x.mutated
+	if x.earlyMutation != "" {
+		return nil, x.earlyMutation
 	}
 	switch name {
 	case ":method":
@@ -71,17 +71,17 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 		authority, unknown := x.authority()
 		return []string{authority}, unknown
 	case ":path":
-		return []string{x.Path}, x.pathUnknown()
+		return []string{x.Path}, x.unknownPathReason()
 	case ":scheme", "x-forwarded-proto":
-		if m.Field("scheme_header_transformation").There() {
+		if m.Field("scheme_header_transformation").Exists() {
 			return nil, "scheme_header_transformation may change it"
 		}
-		if len(x.given("x-forwarded-proto")) > 0 {
+		if len(x.clientValues("x-forwarded-proto")) > 0 {
 			return nil, "whether Envoy believes x-forwarded-proto depends on who sends it"
 		}
 		return []string{x.Scheme}, ""
 	}
-	if x.isSet(name) {
+	if x.isSetByEnvoy(name) {
 		return nil, "Envoy sets it"
 	}
 	action := m.At("common_http_protocol_options", "headers_with_underscores_action").Enum("ALLOW", "REJECT_REQUEST", "DROP_HEADER")
@@ -96,11 +96,11 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 			return nil, ""
 		}
 	}
-	return x.given(name), ""
+	return x.clientValues(name), ""
 }
 
-// mutatedEarly says that headers may change before a route is chosen; empty if they do not.
-func (x *exchange) mutatedEarly() string {
+// earlyMutationReason says that headers may change before a route is chosen; empty if they do not.
+func (x *exchange) earlyMutationReason() string {
 	if x.Logged == nil && len(x.manager.Field("early_header_mutation_extensions").Nodes) > 0 {
 		return "early_header_mutation_extensions may change it"
 	}
@@ -112,13 +112,13 @@ func (x *exchange) mutatedEarly() string {
 func (x *exchange) authority() (authority, unknown string) {
 	authority = x.Authority
 	if x.Logged != nil {
-		return authority, x.unlogged(":authority")
+		return authority, x.unloggedReason(":authority")
 	}
-	if x.mutated != "" {
-		return "", x.mutated
+	if x.earlyMutation != "" {
+		return "", x.earlyMutation
 	}
 	m := x.manager
-	if m.Field("strip_trailing_host_dot").Yes(false) {
+	if m.Field("strip_trailing_host_dot").Bool(false) {
 		host, port, hasPort := strings.Cut(authority, ".:")
 		switch {
 		case strings.HasSuffix(authority, "."):
@@ -135,35 +135,35 @@ func (x *exchange) authority() (authority, unknown string) {
 		return authority, ""
 	}
 	switch {
-	case m.Field("strip_any_host_port").Yes(false):
+	case m.Field("strip_any_host_port").Bool(false):
 		return authority[:i], ""
-	case m.Field("strip_matching_host_port").Yes(false):
+	case m.Field("strip_matching_host_port").Bool(false):
 		return "", "strip_matching_host_port strips the port if it is the listener's"
 	default:
 		return authority, ""
 	}
 }
 
-// isSet reports whether the connection manager may set a header itself.
-func (x *exchange) isSet(name string) bool {
+// isSetByEnvoy reports whether the connection manager may set a header itself.
+func (x *exchange) isSetByEnvoy(name string) bool {
 	m := x.manager
 	switch name {
 	case "x-forwarded-for":
-		return m.Field("use_remote_address").Yes(false) && !m.Field("skip_xff_append").Yes(false)
+		return m.Field("use_remote_address").Bool(false) && !m.Field("skip_xff_append").Bool(false)
 	case "x-request-id", "x-forwarded-client-cert", "connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "expect":
 		return true
 	case "x-forwarded-port", "via":
-		return m.Field("append_x_forwarded_port").Yes(false) || m.Field("via").There()
+		return m.Field("append_x_forwarded_port").Bool(false) || m.Field("via").Exists()
 	case "user-agent":
-		return m.Field("add_user_agent").Yes(false)
+		return m.Field("add_user_agent").Bool(false)
 	default:
 		return strings.HasPrefix(name, "x-envoy-")
 	}
 }
 
-// unlogged says why the log does not tell a header; empty if it does, and where the request
+// unloggedReason says why the log does not tell a header; empty if it does, and where the request
 // is not of a log.
-func (x *exchange) unlogged(name string) string {
+func (x *exchange) unloggedReason(name string) string {
 	if x.Logged == nil {
 		return ""
 	}
@@ -171,18 +171,18 @@ func (x *exchange) unlogged(name string) string {
 	return unknown
 }
 
-// pathUnknown says why the path that filters see is not known: the connection manager may
+// unknownPathReason says why the path that filters see is not known: the connection manager may
 // write it in another way. Paths that are in their normal form already stay as they are.
-func (x *exchange) pathUnknown() string {
+func (x *exchange) unknownPathReason() string {
 	m := x.manager
 	if x.Logged != nil {
-		return x.unlogged(":path")
+		return x.unloggedReason(":path")
 	}
-	if x.mutated != "" {
-		return x.mutated
+	if x.earlyMutation != "" {
+		return x.earlyMutation
 	}
 	path := x.pathOnly()
-	if m.Field("merge_slashes").Yes(false) && strings.Contains(path, "//") {
+	if m.Field("merge_slashes").Bool(false) && strings.Contains(path, "//") {
 		return "merge_slashes changes this path"
 	}
 	if action := m.Field("path_with_escaped_slashes_action").Enum("IMPLEMENTATION_SPECIFIC_DEFAULT", "KEEP_UNCHANGED"); action != "IMPLEMENTATION_SPECIFIC_DEFAULT" && action != "KEEP_UNCHANGED" {
@@ -192,10 +192,10 @@ func (x *exchange) pathUnknown() string {
 			}
 		}
 	}
-	if m.Field("path_normalization_options").There() {
+	if m.Field("path_normalization_options").Exists() {
 		return "path_normalization_options may change it"
 	}
-	if m.Field("normalize_path").Yes(false) && !isNormal(path) {
+	if m.Field("normalize_path").Bool(false) && !isNormal(path) {
 		return "normalize_path changes this path"
 	}
 	return ""
@@ -220,19 +220,19 @@ func (x *exchange) pathOnly() string {
 // remote returns the client's address as Envoy finds it.
 func (x *exchange) remote() (a netip.Addr, unknown string) {
 	m := x.manager
-	if m.Field("original_ip_detection_extensions").There() {
+	if m.Field("original_ip_detection_extensions").Exists() {
 		return a, "original_ip_detection_extensions find it"
 	}
 	if x.Client.IsValid() {
 		return x.Client, ""
 	}
-	if unknown = x.unlogged("x-forwarded-for"); unknown != "" {
+	if unknown = x.unloggedReason("x-forwarded-for"); unknown != "" {
 		return a, unknown
 	}
 	hops := m.Field("xff_num_trusted_hops").Uint(0)
 	trusted := true
 	forwarded, _ := x.forwardedFor()
-	if m.Field("use_remote_address").Yes(false) {
+	if m.Field("use_remote_address").Bool(false) {
 		// The nearest of the trusted proxies is the one that connects.
 		trusted = hops > 0
 		hops = max(hops, 1) - 1
@@ -243,7 +243,7 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 		}
 	}
 	if !x.Remote.IsValid() {
-		return a, x.remoteUnknown()
+		return a, x.unknownRemoteReason()
 	}
 	return x.Remote, ""
 }
@@ -264,7 +264,7 @@ func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 // cluster returns the name of the cluster that the request is to go to, "" if it has none.
 func (x *exchange) cluster() (name, unknown string) {
 	action := x.route.Field("route")
-	if cluster := action.Field("cluster"); cluster.There() {
+	if cluster := action.Field("cluster"); cluster.Exists() {
 		return cluster.Text, ""
 	}
 	if header := action.Field("cluster_header").Text; header != "" {
@@ -274,7 +274,7 @@ func (x *exchange) cluster() (name, unknown string) {
 		}
 		return values[0], ""
 	}
-	if of := tree.All(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(of) == 1 && of[0] != "" {
+	if of := tree.Map(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(of) == 1 && of[0] != "" {
 		return of[0], ""
 	}
 	return "", "the route has no single cluster"
@@ -297,7 +297,7 @@ func (q query) first(name string) (string, bool) {
 
 // rawQuery returns the query's parameters as they are sent.
 func (x *exchange) rawQuery() query {
-	q := query{unknown: x.unlogged(":path")}
+	q := query{unknown: x.unloggedReason(":path")}
 	_, text, ok := strings.Cut(x.Path, "?")
 	if !ok {
 		return q

@@ -24,7 +24,7 @@ type filter struct {
 }
 
 func newFilter(n *tree.Node) *filter {
-	f := &filter{node: n, name: n.Field("name").Text, disabled: n.Field("disabled").Yes(false)}
+	f := &filter{node: n, name: n.Field("name").Text, disabled: n.Field("disabled").Bool(false)}
 	f.configure(n.Field("typed_config"))
 	return f
 }
@@ -40,8 +40,8 @@ func (f *filter) domain() string { return f.config.Field("domain").Text }
 
 func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
 
-// comesLater reports whether the configuration of a rate limit filter is in no file, but comes by config_discovery.
-func (f *filter) comesLater() bool {
+// isDiscovered reports whether the configuration of a rate limit filter is in no file, but comes by config_discovery.
+func (f *filter) isDiscovered() bool {
 	for n := range f.node.At("config_discovery", "type_urls").Elements() {
 		if f.typeName == "" && strings.HasSuffix(n.Text, "/"+api.RateLimit) {
 			return true
@@ -66,11 +66,11 @@ func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node
 	for _, level := range levels(t, h, r) {
 		typeName, n := level.Field("typed_per_filter_config").Value(f.name).Typed()
 		if typeName == api.FilterConfig {
-			if !said && (n.Field("disabled").Yes(false) || n.Field("config").There()) {
-				said, disabled = true, n.Field("disabled").Yes(false)
+			if !said && (n.Field("disabled").Bool(false) || n.Field("config").Exists()) {
+				said, disabled = true, n.Field("disabled").Bool(false)
 			}
 			typeName, n = n.Field("config").Typed()
-		} else if n.There() && !said {
+		} else if n.Exists() && !said {
 			said, disabled = true, false
 		}
 		if typeName == api.RateLimitPerRoute {
@@ -86,8 +86,8 @@ type candidate struct {
 	// own says that it is the filter's, or of its configuration for the route. Only there
 	// does Envoy send hits.
 	own bool
-	// why says why the filter does not send it here; empty if it does.
-	why string
+	// notSent says why the filter does not send it here; empty if it does.
+	notSent string
 }
 
 // hiddenByRoute is why Envoy leaves out the rate_limits of a virtual host, where nobody says that it shall.
@@ -120,11 +120,11 @@ func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate
 	add(r.policies, false, hidden)
 	option := config.Field("vh_rate_limits").Enum("OVERRIDE", "INCLUDE", "IGNORE")
 	switch {
-	case r.action.Field("include_vh_rate_limits").Yes(false), option == "INCLUDE":
+	case r.action.Field("include_vh_rate_limits").Bool(false), option == "INCLUDE":
 	case hidden != "":
 	case option == "IGNORE":
 		hidden = "vh_rate_limits is IGNORE"
-	case len(r.policies) > 0 && config.Field("vh_rate_limits").There():
+	case len(r.policies) > 0 && config.Field("vh_rate_limits").Exists():
 		hidden = "the route has rate_limits of its own, and vh_rate_limits is OVERRIDE"
 	case len(r.policies) > 0:
 		hidden = hiddenByRoute
@@ -137,5 +137,5 @@ func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate
 func isAlways(fraction *tree.Node) bool {
 	value := fraction.Field("default_value")
 	all := map[string]uint64{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}[value.Field("denominator").Enum("HUNDRED", "TEN_THOUSAND", "MILLION")]
-	return !fraction.Field("runtime_key").There() && all > 0 && value.Field("numerator").Uint(0) >= all
+	return !fraction.Field("runtime_key").Exists() && all > 0 && value.Field("numerator").Uint(0) >= all
 }

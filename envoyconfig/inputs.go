@@ -32,7 +32,7 @@ func (c *Config) Inputs() []string {
 func (c *Config) MetadataInputs() []string {
 	names := map[string]bool{}
 	c.walk(func(n *tree.Node) {
-		if at := n.Field("metadata_key"); at.There() && metadataSource(n) == "DYNAMIC" {
+		if at := n.Field("metadata_key"); at.Exists() && metadataSource(n) == "DYNAMIC" {
 			names[metadataName(at)] = true
 		}
 	})

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// asksFor says why a filter with this request_type does not ask for the request; empty if it does. A
+// typeMismatchReason says why a filter with this request_type does not ask for the request; empty if it does. A
 // reason that begins with [Unknowable] says why that is not known.
-func (x *exchange) asksFor(requestType string) string {
+func (x *exchange) typeMismatchReason(requestType string) string {
 	if requestType != "internal" && requestType != "external" {
 		return ""
 	}
@@ -34,23 +34,23 @@ func (x *exchange) isInternal() (internal bool, unknown string) {
 	m := x.manager
 	ranges := m.Field("internal_address_config")
 	switch {
-	case !ranges.There():
+	case !ranges.Exists():
 		return false, ""
-	case m.Field("original_ip_detection_extensions").There():
+	case m.Field("original_ip_detection_extensions").Exists():
 		return false, "original_ip_detection_extensions find the client's address"
-	case len(x.given("x-envoy-internal")) > 0:
+	case len(x.clientValues("x-envoy-internal")) > 0:
 		return false, "the request has x-envoy-internal already"
 	}
-	if unknown := x.unlogged("x-forwarded-for"); unknown != "" {
+	if unknown := x.unloggedReason("x-forwarded-for"); unknown != "" {
 		return false, unknown
 	}
 	forwarded, there := x.forwardedFor()
-	if m.Field("use_remote_address").Yes(false) {
+	if m.Field("use_remote_address").Bool(false) {
 		switch {
 		case there:
 			return false, ""
 		case !x.Remote.IsValid():
-			return false, x.remoteUnknown()
+			return false, x.unknownRemoteReason()
 		default:
 			return isWithin(ranges, x.Remote), ""
 		}
@@ -80,9 +80,9 @@ func isWithin(ranges *tree.Node, address netip.Addr) bool {
 // forwardedFor returns x-forwarded-for as the client sent it, and whether it did. Logs have it with the
 // address that Envoy appended, which is the peer's.
 func (x *exchange) forwardedFor() (value string, there bool) {
-	given := x.given("x-forwarded-for")
+	given := x.clientValues("x-forwarded-for")
 	value = strings.Join(given, ",")
-	if m := x.manager; x.Logged == nil || !m.Field("use_remote_address").Yes(false) || m.Field("skip_xff_append").Yes(false) {
+	if m := x.manager; x.Logged == nil || !m.Field("use_remote_address").Bool(false) || m.Field("skip_xff_append").Bool(false) {
 		return value, len(given) > 0
 	}
 	i := strings.LastIndexByte(value, ',')
@@ -94,8 +94,8 @@ func (x *exchange) forwardedFor() (value string, there bool) {
 	return value[:max(0, i)], i >= 0
 }
 
-// remoteUnknown explains how to give the peer's address.
-func (x *exchange) remoteUnknown() string {
+// unknownRemoteReason explains how to give the peer's address.
+func (x *exchange) unknownRemoteReason() string {
 	if x.Logged != nil {
 		return "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
 	}

@@ -12,16 +12,16 @@ import (
 func newPatchedTable(chain istio.Chain) *table {
 	t := &table{node: &tree.Missing}
 	var keys []istio.HostMatch
-	hosts := index[istio.HostMatch]{}
+	hosts := positions[istio.HostMatch]{}
 	for i, p := range chain {
 		switch {
-		case !p.Value.There():
+		case !p.Value.Exists():
 		case p.ApplyTo == istio.RouteConfiguration:
 			t.node = istio.Merge(t.node, p.Value)
 			t.hosts = append(t.hosts, newTable(p.Value).hosts...)
-		case p.ApplyTo == istio.VirtualHost && !p.Merges():
+		case p.ApplyTo == istio.VirtualHost && !p.IsMerge():
 			h := newHost(p.Value)
-			h.routes = tree.All(p.Value.Field("routes"), newRoute)
+			h.routes = tree.Map(p.Value.Field("routes"), newRoute)
 			t.hosts = append(t.hosts, h)
 		case p.ApplyTo == istio.VirtualHost, p.ApplyTo == istio.HTTPRoute:
 			key := p.Host()
@@ -38,17 +38,17 @@ func newPatchedTable(chain istio.Chain) *table {
 		}
 		t.hosts = append(t.hosts, newPatchedHost(patches, key))
 	}
-	if len(t.hosts) == 0 && t.node.There() {
+	if len(t.hosts) == 0 && t.node.Exists() {
 		t.hosts = []*virtualHost{{node: &tree.Missing, routes: []*route{{node: t.node, action: &tree.Missing, fragment: true}}}}
 	}
 	return t
 }
 
-// index has the positions of patches in a list, by their match.
-type index[K comparable] map[K][]int
+// positions has the positions of patches in a list, by their match.
+type positions[K comparable] map[K][]int
 
 // of returns the positions of the patches with any of the given matches, in their order.
-func (x index[K]) of(matches ...K) (all []int) {
+func (x positions[K]) of(matches ...K) (all []int) {
 	for _, match := range matches {
 		all = append(all, x[match]...)
 	}
@@ -61,20 +61,20 @@ func (x index[K]) of(matches ...K) (all []int) {
 func newPatchedHost(patches []*istio.Patch, key istio.HostMatch) *virtualHost {
 	h := &virtualHost{node: &tree.Missing, name: key.Name}
 	var added []*istio.Patch
-	names, routes := []string{}, index[string]{}
+	names, routes := []string{}, positions[string]{}
 	for i, p := range patches {
 		switch {
-		case p.ApplyTo == istio.VirtualHost && p.Merges():
+		case p.ApplyTo == istio.VirtualHost && p.IsMerge():
 			h.node = istio.Merge(h.node, p.Value)
 			h.policies = append(h.policies, newPolicies(p.Value.Field("rate_limits"))...)
-		case p.ApplyTo == istio.HTTPRoute && p.Merges():
+		case p.ApplyTo == istio.HTTPRoute && p.IsMerge():
 			name := p.Route()
 			routes[name], names = append(routes[name], i), append(names, name)
 		case p.ApplyTo == istio.HTTPRoute:
 			added = append(added, p)
 		}
 	}
-	if h.node.There() {
+	if h.node.Exists() {
 		names = append(names, "")
 	}
 	slices.Sort(names)
@@ -85,7 +85,7 @@ func newPatchedHost(patches []*istio.Patch, key istio.HostMatch) *virtualHost {
 			r.policies = append(r.policies, newPolicies(patches[i].Value.At("route", "rate_limits"))...)
 		}
 		r.action = r.node.Field("route")
-		if !r.node.There() {
+		if !r.node.Exists() {
 			r.node = h.node
 		}
 		h.routes = append(h.routes, r)

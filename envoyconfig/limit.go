@@ -15,11 +15,11 @@ var limitUnits = []string{"UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH",
 // (config.route.v3.RateLimit.Override). unknown says why it is not known.
 func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknown string) {
 	limit := p.node.Field("limit")
-	if at := limit.At("dynamic_metadata", "metadata_key"); at.There() {
+	if at := limit.At("dynamic_metadata", "metadata_key"); at.Exists() {
 		name := metadataName(at)
 		value, given := x.Metadata[name]
 		if !given {
-			by, none := x.setter(at)
+			by, none := x.metadataSetter(at)
 			if none != "" {
 				return o, false, ""
 			}
@@ -29,7 +29,7 @@ func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknow
 		return o, has, ""
 	}
 	static := limit.Field("rate_limit")
-	if !static.There() {
+	if !static.Exists() {
 		return o, false, ""
 	}
 	o.RequestsPerUnit = uint32(static.Field("requests_per_unit").Uint(0)) //nolint:gosec // what does not fit is an error of the file

@@ -17,22 +17,22 @@ type manager struct {
 	listener string
 	filters  []*filter
 	upgrades []upgrade
-	// connections are the network filters of its filter chain that ask when a connection begins.
-	connections []*filter
+	// networkFilters are the network filters of its filter chain that ask when a connection begins.
+	networkFilters []*filter
 	// table is nil where no file has the routes.
 	table *table
 	// fragments says that filters and routes are parts, which Istio puts somewhere.
 	fragments bool
 	// chain has the patches of EnvoyFilters that made the manager; nil of others.
 	chain istio.Chain
-	// upstream reports whether filters may run after the router.
-	upstream bool
+	// hasUpstreamFilters reports whether filters may run after the router.
+	hasUpstreamFilters bool
 	// setters has what setterTexts returned, by setterOf. Its texts follow from the configuration alone.
 	setters sync.Map
 }
 
-// limiting returns the rate limit filters that requests come to: those before the router.
-func (m *manager) limiting() []*filter {
+// rateLimitFilters returns the rate limit filters that requests come to: those before the router.
+func (m *manager) rateLimitFilters() []*filter {
 	var all []*filter
 	for _, f := range m.filters {
 		switch f.typeName {
@@ -61,8 +61,8 @@ func (m *manager) wantedTable() string {
 	return ""
 }
 
-// before returns the names of the filters before f that may change the request.
-func (m *manager) before(f *filter) []string {
+// filtersBefore returns the names of the filters before f that may change the request.
+func (m *manager) filtersBefore(f *filter) []string {
 	var names []string
 	for _, other := range m.filters {
 		if other == f {

@@ -30,8 +30,8 @@ func allMatch[T any](list []T, match func(T) verdict) verdict {
 	return verdict{yes: unknown == "", unknown: unknown}
 }
 
-// is turns a match into whether it is the one that is wanted.
-func (v verdict) is(want bool) verdict {
+// equals turns a match into whether it is the one that is wanted.
+func (v verdict) equals(want bool) verdict {
 	v.yes = v.yes == want
 	return v
 }
@@ -41,27 +41,27 @@ type stringMatcher func(s string) verdict
 
 // newStringMatcher reads a StringMatcher.
 func newStringMatcher(n *tree.Node) stringMatcher {
-	if match := compare(n, texters, n.Field("ignore_case").Yes(false)); match != nil {
+	if match := newComparer(n, textComparisons, n.Field("ignore_case").Bool(false)); match != nil {
 		return match
 	}
-	if regex := n.Field("safe_regex"); regex.There() {
+	if regex := n.Field("safe_regex"); regex.Exists() {
 		return newRegex(regex)
 	}
 	return func(string) verdict { return verdict{unknown: "a matcher that is not known here"} }
 }
 
-// way is one to compare text with a pattern, by the field that has the pattern.
-type way struct {
+// comparison is one to compare text with a pattern, by the field that has the pattern.
+type comparison struct {
 	name  string
 	match func(s, pattern string) bool
 }
 
-// compare returns what compares text in the first way that n has, nil if it has none.
-func compare(n *tree.Node, ways []way, fold bool) stringMatcher {
+// newComparer returns what compares text in the first way that n has, nil if it has none.
+func newComparer(n *tree.Node, ways []comparison, fold bool) stringMatcher {
 	for _, w := range ways {
 		want, match := n.Field(w.name), w.match
 		switch pattern := lower(want.Text); {
-		case !want.There():
+		case !want.Exists():
 		case fold:
 			return func(s string) verdict { return verdict{yes: match(lower(s), pattern)} }
 		default:
@@ -71,8 +71,8 @@ func compare(n *tree.Node, ways []way, fold bool) stringMatcher {
 	return nil
 }
 
-// texters are the ways of a StringMatcher.
-var texters = []way{{"exact", isEqual}, {"prefix", strings.HasPrefix}, {"suffix", strings.HasSuffix}, {"contains", strings.Contains}}
+// textComparisons are the ways of a StringMatcher.
+var textComparisons = []comparison{{"exact", isEqual}, {"prefix", strings.HasPrefix}, {"suffix", strings.HasSuffix}, {"contains", strings.Contains}}
 
 func isEqual(s, pattern string) bool { return s == pattern }
 
@@ -92,7 +92,7 @@ func newRegex(n *tree.Node) stringMatcher {
 	pattern := n.Field("regex")
 	re, err := regexp.Compile(`\A(?:` + latin1(pattern.Text) + `)\z`)
 	if err != nil {
-		return func(string) verdict { return verdict{unknown: "the regular expression " + pattern.Shown()} }
+		return func(string) verdict { return verdict{unknown: "the regular expression " + pattern.Describe()} }
 	}
 	return func(s string) verdict { return verdict{yes: re.MatchString(latin1(s))} }
 }
@@ -114,40 +114,40 @@ type headerMatchers []headerMatcher
 
 type headerMatcher struct {
 	name string
-	// present is what a header has to be of which nothing else is said.
-	present        bool
+	// wantPresent is what a header has to be of which nothing else is said.
+	wantPresent    bool
 	presentOnly    bool
 	text           stringMatcher
 	invert         bool
 	missingIsEmpty bool
 }
 
-func newHeaderMatchers(list *tree.Node) headerMatchers { return tree.All(list, newHeaderMatcher) }
+func newHeaderMatchers(list *tree.Node) headerMatchers { return tree.Map(list, newHeaderMatcher) }
 
 func newHeaderMatcher(n *tree.Node) headerMatcher {
 	m := headerMatcher{
-		name: strings.ToLower(n.Field("name").Text), present: true,
-		invert:         n.Field("invert_match").Yes(false),
-		missingIsEmpty: n.Field("treat_missing_header_as_empty").Yes(false),
+		name: strings.ToLower(n.Field("name").Text), wantPresent: true,
+		invert:         n.Field("invert_match").Bool(false),
+		missingIsEmpty: n.Field("treat_missing_header_as_empty").Bool(false),
 	}
-	for _, w := range texters {
-		if want := n.Field(w.name + "_match"); want.There() {
+	for _, w := range textComparisons {
+		if want := n.Field(w.name + "_match"); want.Exists() {
 			m.text = func(s string) verdict {
 				return verdict{yes: w.match(s, want.Text) || w.name == "exact" && want.Text == ""}
 			}
 		}
 	}
-	if regex := n.Field("safe_regex_match"); regex.There() {
+	if regex := n.Field("safe_regex_match"); regex.Exists() {
 		m.text = newRegex(regex)
 	}
-	if s := n.Field("string_match"); s.There() {
+	if s := n.Field("string_match"); s.Exists() {
 		m.text = newStringMatcher(s)
 	}
-	if r := n.Field("range_match"); r.There() {
+	if r := n.Field("range_match"); r.Exists() {
 		m.text = newRange(r)
 	}
 	if m.text == nil {
-		m.presentOnly, m.present = true, n.Field("present_match").Yes(true)
+		m.presentOnly, m.wantPresent = true, n.Field("present_match").Bool(true)
 	}
 	return m
 }
@@ -181,7 +181,7 @@ func (m headerMatcher) match(x *exchange) verdict {
 		values = []string{""}
 	}
 	if m.presentOnly {
-		return verdict{yes: (len(values) > 0) == m.present}.is(!m.invert)
+		return verdict{yes: (len(values) > 0) == m.wantPresent}.equals(!m.invert)
 	}
 	if len(values) == 0 {
 		return verdict{} // whether inverted or not
@@ -194,7 +194,7 @@ func (m headerMatcher) match(x *exchange) verdict {
 			return verdict{unknown: "header " + m.name + ": it is there twice"}
 		}
 	}
-	return v.is(!m.invert)
+	return v.equals(!m.invert)
 }
 
 // queryMatchers must all match.
@@ -207,9 +207,9 @@ type queryMatcher struct {
 }
 
 func newQueryMatchers(list *tree.Node) queryMatchers {
-	return tree.All(list, func(n *tree.Node) queryMatcher {
-		m := queryMatcher{name: n.Field("name").Text, present: n.Field("present_match").Yes(true)}
-		if s := n.Field("string_match"); s.There() {
+	return tree.Map(list, func(n *tree.Node) queryMatcher {
+		m := queryMatcher{name: n.Field("name").Text, present: n.Field("present_match").Bool(true)}
+		if s := n.Field("string_match"); s.Exists() {
 			m.text = newStringMatcher(s)
 		}
 		return m

@@ -11,15 +11,15 @@ type policy struct {
 	node    *tree.Node
 	stage   uint64
 	actions []*action
-	// late says that the descriptor is sent at the end of the stream.
-	late bool
+	// streamDone says that the descriptor is sent at the end of the stream.
+	streamDone bool
 }
 
 func newPolicies(list *tree.Node) []*policy {
-	return tree.All(list, func(n *tree.Node) *policy {
+	return tree.Map(list, func(n *tree.Node) *policy {
 		return &policy{
-			node: n, stage: n.Field("stage").Uint(0), late: n.Field("apply_on_stream_done").Yes(false),
-			actions: tree.All(n.Field("actions"), newAction),
+			node: n, stage: n.Field("stage").Uint(0), streamDone: n.Field("apply_on_stream_done").Bool(false),
+			actions: tree.Map(n.Field("actions"), newAction),
 		}
 	})
 }
@@ -29,9 +29,9 @@ func newAction(n *tree.Node) *action {
 	why := "an action that is not known here"
 	for below := range n.Fields() {
 		for _, known := range knownActions {
-			if below.Kind != tree.Null && below.Is(known.kind) {
+			if below.Kind != tree.Null && below.HasName(known.kind) {
 				a := &action{kind: known.kind, label: known.kind, node: below, shape: shape{
-					key: cmp.Or(below.Field("descriptor_key").Text, known.key), anyValue: true, optional: below.Field("skip_if_absent").Yes(false),
+					key: cmp.Or(below.Field("descriptor_key").Text, known.key), anyValue: true, optional: below.Field("skip_if_absent").Bool(false),
 				}}
 				known.read(a)
 				return a
@@ -41,7 +41,7 @@ func newAction(n *tree.Node) *action {
 	if len(n.Nodes) > 0 {
 		why = "action " + n.Nodes[0].Name
 	}
-	if n.Field("extension").There() {
+	if n.Field("extension").Exists() {
 		why = "extension " + n.At("extension", "name").Text
 	}
 	return &action{node: n, shape: shape{anyKey: true, anyValue: true, optional: true}, value: unknowable(why)}

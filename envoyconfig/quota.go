@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// quotas returns the filters of the rate limit quota service that requests come to: those before the router.
-func (m *manager) quotas() []*filter {
+// quotaFilters returns the filters of the rate limit quota service that requests come to: those before the router.
+func (m *manager) quotaFilters() []*filter {
 	var all []*filter
 	for _, f := range m.filters {
 		switch f.typeName {
@@ -31,8 +31,8 @@ type bucket struct {
 	isBucket bool
 	// guards are what holds for all its requests.
 	guards []guard
-	// kept is where keep_matching says that the matcher is to go on.
-	kept *tree.Node
+	// keepMatching is where keep_matching says that the matcher is to go on.
+	keepMatching *tree.Node
 }
 
 // guard is an input that has one of the values which a StringMatcher takes.
@@ -46,14 +46,14 @@ type guard struct {
 func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
 	on := func(n *tree.Node, more ...guard) {
 		guards := slices.Concat(guards, more)
-		if below := n.Field("matcher"); below.There() {
+		if below := n.Field("matcher"); below.Exists() {
 			all = append(all, buckets(below, guards)...)
 		}
-		if action := n.At("action", "typed_config"); action.There() {
+		if action := n.At("action", "typed_config"); action.Exists() {
 			typeName, settings := action.Typed()
-			b := bucket{settings: settings, isBucket: typeName == api.QuotaBucket, guards: guards, kept: &tree.Missing}
-			if keep := n.Field("keep_matching"); keep.Yes(false) {
-				b.kept = keep
+			b := bucket{settings: settings, isBucket: typeName == api.QuotaBucket, guards: guards, keepMatching: &tree.Missing}
+			if keep := n.Field("keep_matching"); keep.Bool(false) {
+				b.keepMatching = keep
 			}
 			all = append(all, b)
 		}
@@ -74,7 +74,7 @@ func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
 
 // guardsOf returns what a predicate holds of all requests that it takes.
 func guardsOf(predicate *tree.Node) (all []guard) {
-	if one := predicate.Field("single_predicate"); one.Field("value_match").There() {
+	if one := predicate.Field("single_predicate"); one.Field("value_match").Exists() {
 		all = append(all, guard{input: one.Field("input"), value: one.Field("value_match")})
 	}
 	for below := range predicate.At("and_matcher", "predicate").Elements() {
@@ -83,8 +83,8 @@ func guardsOf(predicate *tree.Node) (all []guard) {
 	return all
 }
 
-// source is what an input takes of a request: its type, and the name of a header or a parameter.
-func source(input *tree.Node) (typeName, name string) {
+// inputSource is what an input takes of a request: its type, and the name of a header or a parameter.
+func inputSource(input *tree.Node) (typeName, name string) {
 	typeName, config := input.Field("typed_config").Typed()
 	if typeName == api.HeaderInput {
 		return typeName, strings.ToLower(config.Field("header_name").Text)
@@ -92,15 +92,15 @@ func source(input *tree.Node) (typeName, name string) {
 	return typeName, config.Field("query_param").Text
 }
 
-// mostValue is the longest value of an entry of which an id can surely be assigned something.
-const mostValue = 512
+// maxValueLength is the longest value of an entry of which an id can surely be assigned something.
+const maxValueLength = 512
 
 // isGuarded reports whether a value that a client sends is one that an id can have: neither absent nor empty, not long, and
 // of characters that are text.
 func (b *bucket) isGuarded(input *tree.Node) bool {
-	typeName, name := source(input)
+	typeName, name := inputSource(input)
 	return slices.ContainsFunc(b.guards, func(g guard) bool {
-		guarded, guardedName := source(g.input)
+		guarded, guardedName := inputSource(g.input)
 		if guarded != typeName || guardedName != name {
 			return false
 		}
@@ -109,18 +109,18 @@ func (b *bucket) isGuarded(input *tree.Node) bool {
 		}
 		pattern := g.value.At("safe_regex", "regex")
 		re, err := syntax.Parse(pattern.Text, syntax.Perl)
-		if err != nil || !pattern.There() || newStringMatcher(g.value)("").yes {
+		if err != nil || !pattern.Exists() || newStringMatcher(g.value)("").yes {
 			return false
 		}
 		longest, plain := extent(re)
-		return plain && longest <= mostValue
+		return plain && longest <= maxValueLength
 	})
 }
 
 // extent returns the length of the longest text that a regular expression matches, more than [mostValue] if there is none,
 // and whether all of them are printable ASCII.
 func extent(re *syntax.Regexp) (longest int, plain bool) {
-	const tooLong = mostValue + 1
+	const tooLong = maxValueLength + 1
 	plain = true
 	if re.Op == syntax.OpAnyChar || re.Op == syntax.OpAnyCharNotNL {
 		return 1, false
@@ -161,12 +161,12 @@ func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node)
 	id := b.settings.At("bucket_id_builder", "bucket_id_builder")
 	order := id.Value(quotaOrder)
 	switch {
-	case !id.There():
+	case !id.Exists():
 		return nil, "the bucket has no bucket_id_builder, so that Envoy reports nothing of it, and does for ever what no_assignment_behavior says", b.settings
-	case !order.There():
+	case !order.Exists():
 		return nil, "the id has no entry " + quotaOrder + ", so that no rule matches it, and an id of a header that is empty would be one that nobody can assign anything: " +
 			"add the entry, with the keys of the others in the order of the descriptor: " + quotaOrder + `: { string_value: "path,user" }`, id
-	case !order.Field("string_value").There():
+	case !order.Field("string_value").Exists():
 		return nil, "the entry " + quotaOrder + " says the order of the descriptor, and so is the same for all requests: write string_value", order
 	case len(id.Nodes) > mostEntries:
 		return nil, "the id has more than 16 entries, and gets no assignment: make it of fewer", id
@@ -174,15 +174,15 @@ func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node)
 	seen := map[string]bool{quotaOrder: true}
 	for name := range strings.SplitSeq(order.Field("string_value").Text, ",") {
 		entry := id.Value(name)
-		if !entry.There() || seen[name] {
-			return nil, "the entry " + quotaOrder + " names " + quoted(name) + ", which is no other entry of the id, or twice there: no rule matches such an id; name each other entry once, joined by commas", order
+		if !entry.Exists() || seen[name] {
+			return nil, "the entry " + quotaOrder + " names " + quote(name) + ", which is no other entry of the id, or twice there: no rule matches such an id; name each other entry once, joined by commas", order
 		}
 		seen[name] = true
 		entries = append(entries, entry)
 	}
 	for entry := range id.Fields() {
 		if !seen[entry.Name] {
-			return nil, "the entry " + quotaOrder + " does not name " + quoted(entry.Name) + ", so that no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor", order
+			return nil, "the entry " + quotaOrder + " does not name " + quote(entry.Name) + ", so that no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor", order
 		}
 	}
 	return entries, "", order
@@ -193,7 +193,7 @@ func idForms(entries []*tree.Node) []descriptors.Form {
 	forms := make([]descriptors.Form, len(entries))
 	for i, entry := range entries {
 		value := entry.Field("string_value")
-		forms[i] = descriptors.Form{Key: entry.Name, Value: value.Text, AnyValue: !value.There() || strings.Contains(value.Text, placeholder)}
+		forms[i] = descriptors.Form{Key: entry.Name, Value: value.Text, AnyValue: !value.Exists() || strings.Contains(value.Text, placeholder)}
 	}
 	return forms
 }

@@ -103,13 +103,13 @@ func ask(t *testing.T, c *Config, line string, headers ...string) string {
 		return "error: " + err.Error()
 	}
 	all := []string{}
-	if a.None != "" {
-		all = append(all, "nothing: "+a.None)
+	if a.NotCalled != "" {
+		all = append(all, "nothing: "+a.NotCalled)
 	}
 	for _, call := range a.ByFilter {
 		parts := []string{}
-		if call.None != "" {
-			parts = append(parts, "nothing: "+call.None)
+		if call.NotCalled != "" {
+			parts = append(parts, "nothing: "+call.NotCalled)
 		}
 		for i := range call.Descriptors {
 			d := &call.Descriptors[i]

@@ -14,26 +14,26 @@ type runtimeValues map[string]runtimeValue
 type runtimeValue struct {
 	*tree.Node
 
-	// over is a later layer whose values come from elsewhere, nil without one.
-	over *tree.Node
+	// overriddenBy is a later layer whose values come from elsewhere, nil without one.
+	overriddenBy *tree.Node
 }
 
-// layer takes in a layer over those before it. What an administrator may change is left out.
-func (r runtimeValues) layer(n *tree.Node) {
-	if n.Field("rtds_layer").There() || n.Field("disk_layer").There() {
+// addLayer takes in a layer over those before it. What an administrator may change is left out.
+func (r runtimeValues) addLayer(n *tree.Node) {
+	if n.Field("rtds_layer").Exists() || n.Field("disk_layer").Exists() {
 		for key, value := range r {
 			r[key] = runtimeValue{value.Node, n}
 		}
 	}
-	r.add(n.Field("static_layer"), "")
+	r.addValues(n.Field("static_layer"), "")
 }
 
-// add takes in values. Objects are keys with dots between their names.
-func (r runtimeValues) add(values *tree.Node, prefix string) {
+// addValues takes in values. Objects are keys with dots between their names.
+func (r runtimeValues) addValues(values *tree.Node, prefix string) {
 	for f := range values.Fields() {
 		r[prefix+f.Name] = runtimeValue{Node: f}
 		if f.Kind == tree.Object {
-			r.add(f, prefix+f.Name+".")
+			r.addValues(f, prefix+f.Name+".")
 		}
 	}
 }
@@ -58,8 +58,8 @@ func (r runtimeValues) disabled(key string) (why string, never bool) {
 	switch {
 	case err != nil, percent < 0, percent >= 100, math.IsNaN(percent):
 		return "", false
-	case n.over != nil:
-		return fmt.Sprintf("%sthe runtime has %s: %s, at %v, which the layer at %v may change", Unknowable, key, n.Text, n.Pos(), n.over.Pos()), false
+	case n.overriddenBy != nil:
+		return fmt.Sprintf("%sthe runtime has %s: %s, at %v, which the layer at %v may change", Unknowable, key, n.Text, n.Pos(), n.overriddenBy.Pos()), false
 	case percent < 1:
 		return fmt.Sprintf("the runtime has %s: %s, at %v", key, n.Text, n.Pos()), true
 	default:

@@ -62,19 +62,19 @@ func (f *filter) writing(namespace string) writing {
 		}
 	case headerToMetadata, jsonToMetadata, setMetadata:
 		switch {
-		case names(f.config, namespace) || fixed:
+		case mentions(f.config, namespace) || fixed:
 			return writes
 		case f.routeNames[namespace]:
 			return writesMaybe
 		}
 		return writesNot
 	case luaCode:
-		if setsInCode(f.config, namespace) {
+		if luaSets(f.config, namespace) {
 			return writes
 		}
 		return writesMaybe
 	case filterTypes + "fault.v3.HTTPFault":
-		if f.name == namespace && f.config.Field("filter_metadata").There() {
+		if f.name == namespace && f.config.Field("filter_metadata").Exists() {
 			return writes
 		}
 		return writesNot
@@ -89,21 +89,21 @@ func (f *filter) writing(namespace string) writing {
 	}
 }
 
-// setter says which filters write a namespace of the dynamic metadata that the rate limit filter reads.
-type setter struct {
+// setters says which filters write a namespace of the dynamic metadata that the rate limit filter reads.
+type setters struct {
 	// before and after are the first ones that write it on either side of the rate limit filter.
 	before, after *filter
 	// maybe and maybeAfter report whether another filter on that side may write it, such as one with code of its own.
-	maybe, maybeAfter bool
+	mayBefore, mayAfter bool
 }
 
-// setter looks for the filters that write a namespace, from the place of a rate limit filter.
-func (m *manager) setter(limiter *filter, namespace string) (s setter) {
-	s.maybeAfter = m.upstream
-	found, maybe := &s.before, &s.maybe
+// findSetters looks for the filters that write a namespace, from the place of a rate limit filter.
+func (m *manager) findSetters(limiter *filter, namespace string) (s setters) {
+	s.mayAfter = m.hasUpstreamFilters
+	found, maybe := &s.before, &s.mayBefore
 	for _, f := range m.filters {
 		if f == limiter {
-			found, maybe = &s.after, &s.maybeAfter
+			found, maybe = &s.after, &s.mayAfter
 			continue
 		}
 		switch f.writing(namespace) {
@@ -119,16 +119,16 @@ func (m *manager) setter(limiter *filter, namespace string) (s setter) {
 	return s
 }
 
-// runsUpstream reports whether filters may run after the router: its own, or those of a cluster, which may come
+// mayRunUpstream reports whether filters may run after the router: its own, or those of a cluster, which may come
 // from elsewhere.
-func (c *Config) runsUpstream(m *manager) bool {
+func (c *Config) mayRunUpstream(m *manager) bool {
 	for _, n := range c.clusters {
 		if len(protocolOptions(n).Field("http_filters").Nodes) > 0 {
 			return true
 		}
 	}
 	return !c.allClusters || slices.ContainsFunc(m.filters, func(f *filter) bool {
-		return f.typeName == api.Router && f.config.Field("upstream_http_filters").There()
+		return f.typeName == api.Router && f.config.Field("upstream_http_filters").Exists()
 	})
 }
 
@@ -138,11 +138,11 @@ func (m *manager) namesOfRoutes(f *filter) map[string]bool {
 	if m.table == nil {
 		return names
 	}
-	m.table.node.Each(func(n *tree.Node) {
+	m.table.node.Walk(func(n *tree.Node) {
 		if n.Name != f.name {
 			return
 		}
-		n.Each(func(n *tree.Node) {
+		n.Walk(func(n *tree.Node) {
 			if n.Kind == tree.Text {
 				names[n.Text] = true
 			}
@@ -151,18 +151,18 @@ func (m *manager) namesOfRoutes(f *filter) map[string]bool {
 	return names
 }
 
-// names reports whether a text of a filter's configuration is a namespace.
-func names(config *tree.Node, namespace string) (found bool) {
-	config.Each(func(n *tree.Node) { found = found || n.Kind == tree.Text && n.Text == namespace })
+// mentions reports whether a text of a filter's configuration is a namespace.
+func mentions(config *tree.Node, namespace string) (found bool) {
+	config.Walk(func(n *tree.Node) { found = found || n.Kind == tree.Text && n.Text == namespace })
 	return found
 }
 
 // setCall is how code of lua sets dynamic metadata: set("namespace".
 var setCall = regexp.MustCompile(`:set\(\s*(?:"([^"]*)"|'([^']*)')`)
 
-// setsInCode reports whether code of lua sets dynamic metadata of a namespace.
-func setsInCode(config *tree.Node, namespace string) (found bool) {
-	config.Each(func(n *tree.Node) {
+// luaSets reports whether code of lua sets dynamic metadata of a namespace.
+func luaSets(config *tree.Node, namespace string) (found bool) {
+	config.Walk(func(n *tree.Node) {
 		if n.Kind != tree.Text {
 			return
 		}
@@ -173,23 +173,23 @@ func setsInCode(config *tree.Node, namespace string) (found bool) {
 	return found
 }
 
-// quotes reports whether code has a text in quotes.
-func quotes(code, text string) bool {
+// containsQuoted reports whether code has a text in quotes.
+func containsQuoted(code, text string) bool {
 	return strings.Contains(code, `"`+text+`"`) || strings.Contains(code, "'"+text+"'")
 }
 
-// metadataSet says why the metadata that an action reads is not set; empty if it is, as far as is
+// unsetMetadataReason says why the metadata that an action reads is not set; empty if it is, as far as is
 // known. late says that it is read at the end of the stream, when all filters have run.
-func (m *manager) metadataSet(limiter *filter, key *tree.Node, late bool) string {
+func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, late bool) string {
 	namespace := key.Field("key").Text
 	if m.fragments || namespace == "" {
 		return ""
 	}
-	switch s := m.setter(limiter, namespace); {
-	case s.maybe, late && s.maybeAfter:
+	switch s := m.findSetters(limiter, namespace); {
+	case s.mayBefore, late && s.mayAfter:
 		return ""
 	case s.before != nil, late && s.after != nil:
-		return m.payload(limiter, key, late)
+		return m.noPayloadReason(limiter, key, late)
 	case s.after != nil:
 		return fmt.Sprintf("the filter that sets the metadata %s, at %v, runs after the rate limit filter: put it before", namespace, s.after.node.Pos())
 	default:
@@ -201,9 +201,9 @@ func (m *manager) metadataSet(limiter *filter, key *tree.Node, late bool) string
 	}
 }
 
-// payload says that no filter for JSON Web Tokens keeps what an action reads; empty if one does, or the metadata
+// noPayloadReason says that no filter for JSON Web Tokens keeps what an action reads; empty if one does, or the metadata
 // is not theirs.
-func (m *manager) payload(limiter *filter, key *tree.Node, late bool) string {
+func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, late bool) string {
 	path := metadataPath(key)
 	if key.Field("key").Text != namespaces[jwtAuthn] || len(path) == 0 {
 		return ""
@@ -267,44 +267,44 @@ func setsHeader(f *filter, header string) (found bool) {
 			found = found || strings.EqualFold(mutation.At("append", "header", "key").Text, header)
 		}
 	case luaCode:
-		f.config.Each(func(n *tree.Node) {
+		f.config.Walk(func(n *tree.Node) {
 			code := strings.ToLower(n.Text)
-			found = found || n.Kind == tree.Text && quotes(code, header) && strings.Contains(code, "envoy_on_request") && (strings.Contains(code, ":add(") || strings.Contains(code, ":replace("))
+			found = found || n.Kind == tree.Text && containsQuoted(code, header) && strings.Contains(code, "envoy_on_request") && (strings.Contains(code, ":add(") || strings.Contains(code, ":replace("))
 		})
 	}
 	return found
 }
 
-// setterOf is what exchange.setter has found out of a key for a rate limit filter.
-type setterOf struct {
-	limiter *filter
-	key     *tree.Node
-	late    bool
+// setterKey is what exchange.setter has found out of a key for a rate limit filter.
+type setterKey struct {
+	limiter    *filter
+	key        *tree.Node
+	streamDone bool
 }
 
-// setter names the filter that sets the dynamic metadata at a key. none says why no filter does.
-func (x *exchange) setter(key *tree.Node) (by, none string) {
+// metadataSetter names the filter that sets the dynamic metadata at a key. none says why no filter does.
+func (x *exchange) metadataSetter(key *tree.Node) (by, none string) {
 	if x.of == nil {
 		return maybeSet, ""
 	}
-	of := setterOf{x.limiter, key, x.late}
+	of := setterKey{x.limiter, key, x.streamDone}
 	if found, ok := x.of.setters.Load(of); ok { // it is the same for each line of a log
 		texts, _ := found.([2]string)
 		return texts[0], texts[1]
 	}
-	by, none = x.of.setterTexts(of)
+	by, none = x.of.describeSetter(of)
 	x.of.setters.Store(of, [2]string{by, none})
 	return by, none
 }
 
 const maybeSet = "another filter may set it"
 
-func (m *manager) setterTexts(of setterOf) (by, none string) {
-	if none = m.metadataSet(of.limiter, of.key, of.late); none != "" {
+func (m *manager) describeSetter(of setterKey) (by, none string) {
+	if none = m.unsetMetadataReason(of.limiter, of.key, of.streamDone); none != "" {
 		return "", none
 	}
-	s := m.setter(of.limiter, of.key.Field("key").Text)
-	if s.before == nil && of.late {
+	s := m.findSetters(of.limiter, of.key.Field("key").Text)
+	if s.before == nil && of.streamDone {
 		s.before = s.after
 	}
 	if s.before != nil {

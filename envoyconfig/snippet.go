@@ -31,22 +31,22 @@ func Snippet(set *descriptors.Set, domain string, istio bool) string {
 			timeout = max(timeout, l.Policy.MaxWait+250*time.Millisecond)
 		}
 	}
-	return snippet(istio, map[string]any{
+	return renderSnippet(istio, map[string]any{
 		"RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
 		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": snippetLists(set, domain),
 		"Leases": slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && l.Policy.UsesLeases() }),
 	})
 }
 
-// snippet fills in the template.
-func snippet(istio bool, data map[string]any) string {
+// renderSnippet fills in the template.
+func renderSnippet(istio bool, data map[string]any) string {
 	t := template.New("")
 	text := func(name string, data any) string {
 		var b strings.Builder
 		_ = t.ExecuteTemplate(&b, name, data) // to memory, and tests run all of it
 		return b.String()
 	}
-	template.Must(t.Funcs(template.FuncMap{"text": text, "shift": shift, "item": item}).Parse(snippetText))
+	template.Must(t.Funcs(template.FuncMap{"text": text, "indent": indentText, "item": listItem}).Parse(snippetText))
 	data["Placeholder"] = placeholder
 	if istio {
 		return text("istio", data)
@@ -64,20 +64,20 @@ func snippetRules(set *descriptors.Set, domain string) (all []*descriptors.Rule)
 	return all
 }
 
-// level is where a key stands in rules.
-type level struct {
+// keyLevel is where a key stands in rules.
+type keyLevel struct {
 	depth int
 	key   string
 }
 
-// openPlaces are those of keys of which some rule has any value. They come from the request, and so do the values that
+// openKeys are those of keys of which some rule has any value. They come from the request, and so do the values that
 // other rules have.
-func openPlaces(of []*descriptors.Rule) map[level]bool {
-	open := map[level]bool{}
+func openKeys(of []*descriptors.Rule) map[keyLevel]bool {
+	open := map[keyLevel]bool{}
 	for _, r := range of {
 		for depth, l := range r.Levels() {
 			if l.Value == "" || strings.Contains(l.Value, "*") {
-				open[level{depth, l.Key}] = true
+				open[keyLevel{depth, l.Key}] = true
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func openPlaces(of []*descriptors.Rule) map[level]bool {
 // none: a call would be decided by a counter beside what is divided, and both together let twice as much pass.
 func snippetLists(set *descriptors.Set, domain string) string {
 	ofDomain := snippetRules(set, domain)
-	open := openPlaces(ofDomain)
+	open := openKeys(ofDomain)
 	var order []string
 	uses, ends := map[string][]string{}, map[string]string{}
 	var divided strings.Builder
@@ -99,13 +99,13 @@ func snippetLists(set *descriptors.Set, domain string) string {
 		}
 		var b strings.Builder
 		for depth, l := range r.Levels() {
-			b.WriteString("    - " + snippetAction(l, open[level{depth, l.Key}]) + "\n")
+			b.WriteString("    - " + snippetAction(l, open[keyLevel{depth, l.Key}]) + "\n")
 		}
 		if uses[b.String()] == nil {
 			order = append(order, b.String())
 		}
 		uses[b.String()] = append(uses[b.String()], fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
-		ends[b.String()] += snippetEnds(r, b.String())
+		ends[b.String()] += snippetReleases(r, b.String())
 	}
 	var b strings.Builder
 	for _, actions := range order {
@@ -114,8 +114,8 @@ func snippetLists(set *descriptors.Set, domain string) string {
 	return b.String() + divided.String()
 }
 
-// snippetEnds brings back, when a stream ends, each lease of a rule, and says what the request has cost.
-func snippetEnds(r *descriptors.Rule, actions string) string {
+// snippetReleases brings back, when a stream ends, each lease of a rule, and says what the request has cost.
+func snippetReleases(r *descriptors.Rule, actions string) string {
 	var b strings.Builder
 	end := func(comment, format, more string) {
 		fmt.Fprintf(&b, "# %s\n- actions:\n%s  hits_addend: { format: %q%s }\n  apply_on_stream_done: true\n", comment, actions, format, more)
@@ -164,11 +164,11 @@ func snippetAction(l rules.Level, open bool) string {
 	return fromHeader + " # or where only some routes send it: generic_key: { descriptor_key: " + key + ", descriptor_value: " + value + " }"
 }
 
-// shift moves text to the right.
-func shift(by int, s string) string {
+// indent moves text to the right.
+func indentText(by int, s string) string {
 	space := strings.Repeat(" ", by)
 	return space + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+space) + "\n"
 }
 
-// item makes an object an element of a list.
-func item(by int, s string) string { return shift(by, "- "+shift(2, s)[2:]) }
+// listItem makes an object an element of a list.
+func listItem(by int, s string) string { return indentText(by, "- "+indentText(2, s)[2:]) }

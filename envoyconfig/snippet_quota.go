@@ -37,7 +37,7 @@ func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, erro
 			rest.WriteString("# Who sends no such header, or another value, shares a bucket:\n" + b.matcher(true))
 		}
 	}
-	return snippet(istio, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
+	return renderSnippet(istio, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
 }
 
 // quotaBucket is what leads requests to a bucket, for rules that need the same one.
@@ -50,7 +50,7 @@ type quotaBucket struct {
 // quotaPart is an entry of a bucket's id.
 type quotaPart struct {
 	key, value string // the value is empty if it is the request's
-	wild       bool   // the request's, and not any
+	isPattern  bool   // the request's, and not any
 }
 
 func (p quotaPart) fromHeader() bool { return p.value == "" && p.key != "remote_address" }
@@ -59,15 +59,15 @@ func (p quotaPart) fromHeader() bool { return p.value == "" && p.key != "remote_
 func quotaBuckets(set *descriptors.Set, domain string) (of map[string]*quotaBucket, order []string) {
 	divided := snippetRules(set, domain)
 	divided = slices.DeleteFunc(divided, func(r *descriptors.Rule) bool { return r.Divided() == nil })
-	open := openPlaces(divided)
+	open := openKeys(divided)
 	of = map[string]*quotaBucket{}
 	for _, r := range divided {
 		b := quotaBucket{}
 		var keys []string
 		for depth, l := range r.Levels() {
 			p := quotaPart{key: l.Key, value: l.Value}
-			if open[level{depth, l.Key}] {
-				p.value, p.wild = "", l.Value != ""
+			if open[keyLevel{depth, l.Key}] {
+				p.value, p.isPattern = "", l.Value != ""
 			}
 			switch {
 			case slices.Contains(keys, l.Key) || l.Key == quotaOrder:
@@ -94,7 +94,7 @@ func (b *quotaBucket) matcher(rest bool) string {
 		value := "string_value: " + strconv.Quote(p.value)
 		header := headerInput(p.key, placeholder)
 		switch {
-		case p.fromHeader() && rest && p.wild:
+		case p.fromHeader() && rest && p.isPattern:
 			value = "string_value: " + placeholder
 		case p.fromHeader() && rest:
 			value = "string_value: nobody"
@@ -117,7 +117,7 @@ func (b *quotaBucket) matcher(rest bool) string {
 	}
 	fmt.Fprintf(&s, "  on_match:\n    action:\n      name: bucket\n      typed_config:\n        \"@type\": type.googleapis.com/%s\n        bucket_id_builder:\n          bucket_id_builder:\n            %s: { string_value: %q }\n            %s\n",
 		"envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings", quotaOrder, strings.Join(keys, ","), strings.Join(id, "\n            "))
-	s.WriteString(shift(8, quotaSettings))
+	s.WriteString(indentText(8, quotaSettings))
 	return s.String()
 }
 

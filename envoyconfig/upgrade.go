@@ -17,7 +17,7 @@ type upgrade struct {
 func newUpgrades(n *tree.Node, listener string) (all []upgrade) {
 	for u := range n.Field("upgrade_configs").Elements() {
 		if filters := u.Field("filters"); len(filters.Nodes) > 0 {
-			all = append(all, upgrade{u, &manager{node: n, listener: listener, filters: tree.All(filters, newFilter)}})
+			all = append(all, upgrade{u, &manager{node: n, listener: listener, filters: tree.Map(filters, newFilter)}})
 			continue
 		}
 		all = append(all, upgrade{node: u})
@@ -25,15 +25,15 @@ func newUpgrades(n *tree.Node, listener string) (all []upgrade) {
 	return all
 }
 
-// chains returns the connection managers, and those with the filters of an upgrade that have some for rate limits.
-func (c *Config) chains() iter.Seq[*manager] {
+// filterChains returns the connection managers, and those with the filters of an upgrade that have some for rate limits.
+func (c *Config) filterChains() iter.Seq[*manager] {
 	return func(yield func(*manager) bool) {
 		for _, m := range c.managers {
 			if !yield(m) {
 				return
 			}
 			for _, u := range m.upgrades {
-				if u.own != nil && u.own.asks() && !yield(u.own) {
+				if u.own != nil && u.own.hasLimits() && !yield(u.own) {
 					return
 				}
 			}
@@ -41,43 +41,43 @@ func (c *Config) chains() iter.Seq[*manager] {
 	}
 }
 
-// asks reports whether requests may come to a filter for rate limits.
-func (m *manager) asks() bool {
+// hasLimits reports whether requests may come to a filter for rate limits.
+func (m *manager) hasLimits() bool {
 	for _, u := range m.upgrades {
-		if u.own != nil && u.own.asks() {
+		if u.own != nil && u.own.hasLimits() {
 			return true
 		}
 	}
-	return len(m.limiting())+len(m.quotas()) > 0
+	return len(m.rateLimitFilters())+len(m.quotaFilters()) > 0
 }
 
-// upgraded returns the connection manager with the filters that a request runs through, which may have asked for
+// forUpgrade returns the connection manager with the filters that a request runs through, which may have asked for
 // another protocol. none says why it runs through none, or why that is not known. r may be nil.
-func (m *manager) upgraded(x *exchange, r *route) (of *manager, none string) {
-	protocol := strings.Join(x.given("upgrade"), ",")
-	if len(x.given("upgrade")) == 0 || strings.EqualFold(protocol, "h2c") {
+func (m *manager) forUpgrade(x *exchange, r *route) (of *manager, none string) {
+	protocol := strings.Join(x.clientValues("upgrade"), ",")
+	if len(x.clientValues("upgrade")) == 0 || strings.EqualFold(protocol, "h2c") {
 		return m, ""
 	}
-	if unknown := x.unlogged("connection"); unknown != "" {
+	if unknown := x.unloggedReason("connection"); unknown != "" {
 		return m, Unknowable + "upgrade: connection: " + unknown
 	}
-	if !hasToken(x.given("connection"), "upgrade") {
+	if !hasToken(x.clientValues("connection"), "upgrade") {
 		return m, ""
 	}
-	if strings.Contains(protocol, ",") || m.node.At("http_protocol_options", "ignore_http_11_upgrade").There() {
+	if strings.Contains(protocol, ",") || m.node.At("http_protocol_options", "ignore_http_11_upgrade").Exists() {
 		return m, Unknowable + "the request has upgrade: " + protocol
 	}
 	is := func(n *tree.Node) bool { return strings.EqualFold(n.Field("upgrade_type").Text, protocol) }
 	enabled, found := false, upgrade{}
 	for _, u := range m.upgrades {
 		if is(u.node) {
-			found, enabled = u, u.node.Field("enabled").Yes(true)
+			found, enabled = u, u.node.Field("enabled").Bool(true)
 		}
 	}
 	if r != nil {
 		for u := range r.action.Field("upgrade_configs").Elements() {
 			if is(u) {
-				enabled = u.Field("enabled").Yes(true)
+				enabled = u.Field("enabled").Bool(true)
 			}
 		}
 	}

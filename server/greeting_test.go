@@ -69,7 +69,7 @@ func TestHTTP1GetsAnAnswer(t *testing.T) {
 				t.Errorf("the answer is %q, %v", said, err)
 			}
 			_ = conn.Close()
-			await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
+			await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_grpc_connections") == nil })
 			if diff := cmp.Diff(map[string]float64{"protocol": 1}, endedBy(t, s)); diff != "" {
 				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
 			}

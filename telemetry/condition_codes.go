@@ -76,17 +76,17 @@ var Definitions = []Definition{
 		Remedy:   "correct the lines of the file that the condition names",
 	},
 	{
-		Code: TableNotSaved, Level: zapcore.ErrorLevel, Docs: "docs/tables.md#one-by-one",
+		Code: TableNotSaved, Level: zapcore.ErrorLevel, Docs: "docs/tables.md#row-by-row",
 		Sentence: "a table cannot be saved: changes of its rows are refused until it can be",
 		Remedy:   "make room on the disk of --tables-dir, and check that this user can write there",
 	},
 	{
-		Code: StoreUnavailable, Kind: "store_away", Level: zapcore.ErrorLevel, Docs: "docs/store.md#what-is-wrong",
+		Code: StoreUnavailable, Kind: "store_away", Level: zapcore.ErrorLevel, Docs: "docs/store.md#errors",
 		Sentence: "the store is away",
 		Remedy:   "check that the store runs at the address of --store, and that this host may connect to it",
 	},
 	{
-		Code: StoreNotReached, Level: zapcore.ErrorLevel, Docs: "docs/store.md#what-is-wrong",
+		Code: StoreNotReached, Level: zapcore.ErrorLevel, Docs: "docs/store.md#errors",
 		Sentence: "the store was not reached before the start: the fallback decides until it answers",
 		Remedy:   "check that the store runs at the address of --store, and that this host may connect to it",
 	},
@@ -156,12 +156,12 @@ var Definitions = []Definition{
 		Remedy:   "send envoy.service.ratelimit.v3.RateLimitRequest: protobuf over gRPC, or JSON to /json",
 	},
 	{
-		Code: RequestsBeyondBounds, Level: zapcore.WarnLevel, Docs: "docs/reference.md#bounds",
+		Code: RequestsBeyondBounds, Level: zapcore.WarnLevel, Docs: "docs/reference.md#resource-limits",
 		Sentence: "request rejected: it is beyond a bound",
 		Remedy:   "send less, or raise the flag that the log names",
 	},
 	{
-		Code: RequestsNotAllowed, Level: zapcore.WarnLevel, Docs: "docs/reference.md#tls-of-the-rate-limit-service-changed-files-are-taken-without-a-restart",
+		Code: RequestsNotAllowed, Level: zapcore.WarnLevel, Docs: "docs/reference.md#tls-of-the-rate-limit-service-files-are-reloaded-when-they-change",
 		Sentence: "request denied: --grpc-allow does not grant the domain to the client's certificate",
 		Remedy:   "grant the domain to a name of the certificate with --grpc-allow, or correct the client's domain",
 	},
@@ -171,7 +171,7 @@ var Definitions = []Definition{
 		Remedy:   "point Envoy's cluster at port 8081, or at the port of --grpc-addr if that is another",
 	},
 	{
-		Code: Draining, Level: zapcore.InfoLevel, Docs: "docs/kubernetes.md#the-end-of-a-pod",
+		Code: Draining, Level: zapcore.InfoLevel, Docs: "docs/kubernetes.md#termination-of-a-pod",
 		Sentence: "draining",
 		Remedy:   "none is needed: the process ends by itself",
 	},

@@ -68,7 +68,7 @@ func TestConditionsOfTheLog(t *testing.T) {
 		expect("store_unavailable", "store_unavailable", "rules_rejected a.yaml:7: worse")
 		want := Condition{
 			Code: StoreUnavailable, Kind: "store_away", Severity: "error", Since: began.Add(2 * time.Second), Text: "the store is away",
-			Remedy: "start it", Docs: "docs/store.md#what-is-wrong", Fields: map[string]any{"error": "no"},
+			Remedy: "start it", Docs: "docs/store.md#errors", Fields: map[string]any{"error": "no"},
 		}
 		active := e.conditions.Active(time.Now())
 		if diff := cmp.Diff(want, active[0]); diff != "" {

@@ -30,15 +30,15 @@ var ErrTooLarge = errors.New("the server's response is too large")
 // callbacks, one at a time. [Source.SetDefaults] calls OnLoad too. The tags are flags of
 // cmd/sluice, with their defaults and ranges; there is no other default.
 type Options struct {
-	Target       string            `name:"addr" placeholder:"ADDR" help:"Server that the rules come from, instead of files: host:port."`
-	NodeID       string            `default:"default" placeholder:"ID" help:"Name of the node that sluice gives to the server."`
-	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Metadata of the node; several with commas, or repeated."`
+	Target       string            `name:"addr" placeholder:"ADDR" help:"Management server (host:port) that rules come from, instead of files."`
+	NodeID       string            `default:"default" placeholder:"ID" help:"Node ID that is sent to the server."`
+	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Node metadata that is sent to the server. Separate several by commas, or repeat the flag."`
 	// RetryInterval is short: an attempt costs little, and until it succeeds the rules are old. It
 	// is also the least time between rejections, and the longest that a response waits after the one before.
-	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random."`
+	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Interval between attempts to connect, shortened at random by up to half."`
 	Backoff       Backoff       `embed:"" prefix:"backoff-"`
 	// MaxMessageBytes is some 200,000 descriptors.
-	MaxMessageBytes int `name:"max-message" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Most that all rules may take in one response."`
+	MaxMessageBytes int `name:"max-message" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Maximum size of a response, which contains all rules."`
 
 	// Credentials secure the connection. Nil means plain text.
 	Credentials credentials.TransportCredentials `kong:"-"`

@@ -53,11 +53,11 @@ func TestBucketsAreEnvoys(t *testing.T) {
 					t.Fatal(calls, err)
 				}
 				bucket := calls.Buckets[0]
-				if strings.HasPrefix(bucket.None, envoyconfig.Unknowable) {
-					t.Errorf("%s: %s", requestText(request), bucket.None)
+				if strings.HasPrefix(bucket.NoBucket, envoyconfig.Unknowable) {
+					t.Errorf("%s: %s", requestText(request), bucket.NoBucket)
 				}
-				if bucket.None != "" {
-					kinds[bucket.None] = true
+				if bucket.NoBucket != "" {
+					kinds[bucket.NoBucket] = true
 					continue
 				}
 				kinds[bucket.Entries[0].Value] = bucket.Entries[0].Key == "by"

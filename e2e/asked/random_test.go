@@ -194,12 +194,12 @@ const anything = "?"
 // are not known.
 func (n *tally) calls(a *envoyconfig.Calls) []call {
 	all := []call{}
-	if strings.HasPrefix(a.None, "unknown") {
+	if strings.HasPrefix(a.NotCalled, "unknown") {
 		n.noRoute++
 		return nil
 	}
 	for _, c := range a.ByFilter {
-		if strings.HasPrefix(c.None, envoyconfig.Unknowable) {
+		if strings.HasPrefix(c.NotCalled, envoyconfig.Unknowable) {
 			n.noRoute++
 			return nil
 		}

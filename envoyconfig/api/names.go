@@ -99,8 +99,8 @@ typed_per_filter_config {}Any
 clusters []Struct
 `
 
-// patched are the messages of the values of patches, by applyTo.
-var patched = map[string]string{
+// patchMessages are the messages of the values of patches, by applyTo.
+var patchMessages = map[string]string{
 	Patch + "HTTP_FILTER":      httpFilter,
 	Patch + "VIRTUAL_HOST":     VirtualHost,
 	Patch + "HTTP_ROUTE":       Route,

@@ -48,12 +48,12 @@ type message struct {
 type field struct {
 	name string
 	// typeName is a scalar of protobuf, or the name of a message or an enum.
-	typeName    string
-	list, keyed bool
-	oneof       string
-	deprecated  bool
-	// needed says that Envoy rejects a message without it.
-	needed bool
+	typeName      string
+	isList, isMap bool
+	oneof         string
+	deprecated    bool
+	// required says that Envoy rejects a message without it.
+	required bool
 	// values are those of an enum.
 	values []enumValue
 	// itemRules are those of each value of a list or a map, and keyRules those of a map's keys.
@@ -68,7 +68,7 @@ type enumValue struct {
 
 // messages are the messages of the schema by their names, nil for others.
 var messages = cache[*message]{compute: func(name string) *message {
-	if actual, ok := patched[name]; ok {
+	if actual, ok := patchMessages[name]; ok {
 		name = actual
 	}
 	if text, ok := paragraphs()[name]; ok && name != "" {
@@ -125,9 +125,9 @@ func parseField(line, pkg string) *field {
 	words := strings.Fields(line)
 	f := &field{name: words[0], typeName: words[1]}
 	if rest, ok := strings.CutPrefix(f.typeName, "[]"); ok {
-		f.list, f.typeName = true, rest
+		f.isList, f.typeName = true, rest
 	} else if rest, ok := strings.CutPrefix(f.typeName, "{}"); ok {
-		f.keyed, f.typeName = true, rest
+		f.isMap, f.typeName = true, rest
 	}
 	if strings.HasPrefix(f.typeName, ".") {
 		f.typeName = pkg + f.typeName
@@ -149,7 +149,7 @@ func parseField(line, pkg string) *field {
 			f.addRule(name, value)
 		}
 	}
-	f.needed = !f.allowsEmpty()
+	f.required = !f.allowsEmpty()
 	return f
 }
 
@@ -199,8 +199,8 @@ func camelCase(name string) string {
 // Release is a version of Envoy without its patch: 40 is 1.40.
 type Release uint64
 
-// newest is the release whose API schema.txt has.
-const newest Release = 40
+// schemaRelease is the release whose API schema.txt has.
+const schemaRelease Release = 40
 
 // String returns the release as Envoy writes it.
 func (r Release) String() string { return "1." + strconv.FormatUint(uint64(r), 10) }

@@ -9,18 +9,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// judgeManager judges what a connection manager has together, and the order of its filters.
-func judgeManager(j *Judge, n *tree.Node) {
-	if n.Field("use_remote_address").Yes(false) && len(n.Field("original_ip_detection_extensions").Nodes) > 0 {
+// validateManager judges what a connection manager has together, and the order of its filters.
+func validateManager(j *Validator, n *tree.Node) {
+	if n.Field("use_remote_address").Bool(false) && len(n.Field("original_ip_detection_extensions").Nodes) > 0 {
 		j.Reject(n, "Envoy takes use_remote_address or original_ip_detection_extensions alone: leave out all but one")
 	}
-	if n.Field("strip_any_host_port").Yes(false) && n.Field("strip_matching_host_port").Yes(false) {
+	if n.Field("strip_any_host_port").Bool(false) && n.Field("strip_matching_host_port").Bool(false) {
 		j.Reject(n, "Envoy takes strip_any_host_port or strip_matching_host_port alone: leave out all but one")
 	}
-	j.unique(n.Field("upgrade_configs"), strings.ToLower, "upgrade_type")
-	j.filters(n.Field("http_filters"))
+	j.rejectDuplicates(n.Field("upgrade_configs"), strings.ToLower, "upgrade_type")
+	j.validateHTTPFilterOrder(n.Field("http_filters"))
 	for upgrade := range n.Field("upgrade_configs").Elements() {
-		j.filters(upgrade.Field("filters"))
+		j.validateHTTPFilterOrder(upgrade.Field("filters"))
 	}
 }
 
@@ -31,13 +31,13 @@ const (
 	transportSockets = "envoy.extensions.transport_sockets."
 )
 
-// extension judges the typed_config of an extension whose kind has the given package. Types of other makers may be of any.
-func extension(kind string) func(j *Judge, n *tree.Node) {
-	return func(j *Judge, n *tree.Node) {
+// validateExtension judges the typed_config of an extension whose kind has the given package. Types of other makers may be of any.
+func validateExtension(kind string) func(j *Validator, n *tree.Node) {
+	return func(j *Validator, n *tree.Node) {
 		typed := n.Field("typed_config")
 		switch typeName, _ := typed.Typed(); {
-		case typeName == "" && !n.Field("config_discovery").There():
-			j.rejectWhole(n, `Envoy rejects %s without typed_config, whose "@type" says which extension it is`, n.Field("name").Shown())
+		case typeName == "" && !n.Field("config_discovery").Exists():
+			j.rejectIfComplete(n, `Envoy rejects %s without typed_config, whose "@type" says which extension it is`, n.Field("name").Describe())
 		case strings.HasPrefix(typeName, "envoy.extensions.filters.") && !strings.HasPrefix(typeName, kind):
 			j.Reject(typed.Field("@type"), "Envoy does not take %s here, and rejects it", typeName)
 		}
@@ -46,32 +46,32 @@ func extension(kind string) func(j *Judge, n *tree.Node) {
 
 // lastNetworkFilters are to be the last of a filter chain, and passingNetworkFilters are not to be.
 var (
-	lastNetworkFilters = []string{
+	terminalNetworkFilters = []string{
 		ConnectionManager, networkFilters + "tcp_proxy.v3.TcpProxy", networkFilters + "redis_proxy.v3.RedisProxy", networkFilters + "thrift_proxy.v3.ThriftProxy",
 		networkFilters + "dubbo_proxy.v3.DubboProxy", networkFilters + "echo.v3.Echo", networkFilters + "direct_response.v3.Config",
 	}
-	passingNetworkFilters = []string{
+	nonTerminalNetworkFilters = []string{
 		NetworkRateLimit, networkFilters + "local_ratelimit.v3.LocalRateLimit", networkFilters + "connection_limit.v3.ConnectionLimit", networkFilters + "rbac.v3.RBAC",
 		networkFilters + "ext_authz.v3.ExtAuthz", networkFilters + "set_filter_state.v3.Config", networkFilters + "sni_cluster.v3.SniCluster",
 		networkFilters + "mongo_proxy.v3.MongoProxy", networkFilters + "zookeeper_proxy.v3.ZooKeeperProxy", networkFilters + "wasm.v3.Wasm",
 	}
 )
 
-// networkFilters judges the order of the filters of a chain.
-func (j *Judge) networkFilters(list *tree.Node) {
+// validateNetworkFilterOrder judges the order of the filters of a chain.
+func (j *Validator) validateNetworkFilterOrder(list *tree.Node) {
 	for i := range list.Nodes {
 		last := i == len(list.Nodes)-1
 		switch typeName, _ := list.Nodes[i].Field("typed_config").Typed(); {
-		case !last && slices.Contains(lastNetworkFilters, typeName):
-			j.rejectWhole(&list.Nodes[i], "the filter is not the last of filters, and Envoy rejects that: put it behind the others")
-		case last && slices.Contains(passingNetworkFilters, typeName):
-			j.rejectWhole(&list.Nodes[i], "the filter is the last of filters, and Envoy rejects that: put tcp_proxy or http_connection_manager behind it")
+		case !last && slices.Contains(terminalNetworkFilters, typeName):
+			j.rejectIfComplete(&list.Nodes[i], "the filter is not the last of filters, and Envoy rejects that: put it behind the others")
+		case last && slices.Contains(nonTerminalNetworkFilters, typeName):
+			j.rejectIfComplete(&list.Nodes[i], "the filter is the last of filters, and Envoy rejects that: put tcp_proxy or http_connection_manager behind it")
 		}
 	}
 }
 
-// absentFilters are in the API of Envoy, but not in its releases.
-var absentFilters = []string{httpFilters + "gzip.v3.Gzip", httpFilters + "kill_request.v3.KillRequest"}
+// unavailableFilters are in the API of Envoy, but not in its releases.
+var unavailableFilters = []string{httpFilters + "gzip.v3.Gzip", httpFilters + "kill_request.v3.KillRequest"}
 
 // isTerminal reports whether a filter is to be the last one. Few are; the type of a filter that is found elsewhere is unknown.
 func isTerminal(typeName string, config *tree.Node) bool {
@@ -79,33 +79,33 @@ func isTerminal(typeName string, config *tree.Node) bool {
 	case Router, httpFilters + "mcp_router.v3.McpRouter":
 		return true
 	case httpFilters + "dynamic_modules.v3.DynamicModuleFilter":
-		return config.Field("terminal_filter").Yes(false)
+		return config.Field("terminal_filter").Bool(false)
 	default:
 		return false
 	}
 }
 
-// filters judges the order of a list of HTTP filters: the last one is the router, or another one that is terminal.
+// validateHTTPFilterOrder judges the order of a list of HTTP filters: the last one is the router, or another one that is terminal.
 // Excerpts may leave it out.
-func (j *Judge) filters(list *tree.Node) {
+func (j *Validator) validateHTTPFilterOrder(list *tree.Node) {
 	for i := range list.Nodes {
 		n := &list.Nodes[i]
 		typeName, config := n.Field("typed_config").Typed()
 		last, terminal := i == len(list.Nodes)-1, isTerminal(typeName, config)
 		switch {
 		case terminal && !last:
-			j.rejectWhole(n, "the router is not the last of http_filters, and Envoy rejects that: put it behind the others")
+			j.rejectIfComplete(n, "the router is not the last of http_filters, and Envoy rejects that: put it behind the others")
 			return
-		case isEnvoys(typeName) && isHTTPFilter(typeName) && last && !terminal:
-			j.rejectWhole(n, "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
-		case last && n.Field("disabled").Yes(false):
+		case isEnvoyMessage(typeName) && isHTTPFilter(typeName) && last && !terminal:
+			j.rejectIfComplete(n, "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
+		case last && n.Field("disabled").Bool(false):
 			j.Reject(n.Field("disabled"), "the filter is the last of http_filters, and Envoy rejects it disabled: leave that out")
 		}
 	}
 }
 
-// isEnvoys reports whether the message is in the schema, and not of another maker.
-func isEnvoys(typeName string) bool {
+// isEnvoyMessage reports whether the message is in the schema, and not of another maker.
+func isEnvoyMessage(typeName string) bool {
 	return strings.HasPrefix(typeName, "envoy.") && messages.get(typeName) != nil
 }
 
@@ -114,28 +114,28 @@ func isHTTPFilter(typeName string) bool {
 	return strings.HasPrefix(typeName, httpFilters) || strings.HasPrefix(typeName, "envoy.extensions.common.matching.")
 }
 
-// judgeHTTPFilter rejects an HTTP filter without typed_config, whose @type selects the filter, and one whose @type is
+// validateHTTPFilter rejects an HTTP filter without typed_config, whose @type selects the filter, and one whose @type is
 // not an HTTP filter. A filter that is_optional may lack typed_config, since Envoy ignores it then; a disabled one may not.
-func judgeHTTPFilter(j *Judge, n *tree.Node) {
+func validateHTTPFilter(j *Validator, n *tree.Node) {
 	typed, name := n.Field("typed_config"), n.Field("name")
 	typeName, _ := typed.Typed()
 	isRateLimit := slices.Contains([]string{"envoy.rate_limit", "envoy.filters.http.ratelimit"}, name.Text)
-	reported := typed.There() && (typed.Kind != tree.Object || len(typed.Nodes) > 0)
+	reported := typed.Exists() && (typed.Kind != tree.Object || len(typed.Nodes) > 0)
 	switch {
-	case n.Field("is_optional").Yes(false) || typeName == "" && (j.part || n.Field("config_discovery").There() || reported):
+	case n.Field("is_optional").Bool(false) || typeName == "" && (j.partial || n.Field("config_discovery").Exists() || reported):
 	case typeName == "" && isRateLimit:
 		j.Reject(n, `Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, RateLimit)
 	case typeName == "":
 		j.Reject(n, `Envoy rejects the filter %s without typed_config, whose "@type" says which filter it is`, rules.Shorten(name.Text))
 	case typeName == RateLimitPerRoute || typeName == NetworkRateLimit && isRateLimit:
 		j.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it: write type.googleapis.com/%s", typeName, RateLimit)
-	case isEnvoys(typeName) && !isHTTPFilter(typeName) || slices.Contains(absentFilters, typeName):
+	case isEnvoyMessage(typeName) && !isHTTPFilter(typeName) || slices.Contains(unavailableFilters, typeName):
 		j.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it", typeName)
 	}
 }
 
-// perRoute rejects the message of a filter for a route where the filter has another message for that.
-func (j *Judge) perRoute(n *tree.Node) {
+// validatePerRoute rejects the message of a filter for a route where the filter has another message for that.
+func (j *Validator) validatePerRoute(n *tree.Node) {
 	for f := range n.Field("typed_per_filter_config").Fields() {
 		if typeName, _ := f.Typed(); messages.get(typeName+"PerRoute") != nil {
 			j.Reject(f.Field("@type"), "Envoy does not take the message of the filter for a route: write type.googleapis.com/%sPerRoute", typeName)
@@ -143,20 +143,20 @@ func (j *Judge) perRoute(n *tree.Node) {
 	}
 }
 
-// judgeListener judges the address and the chains of a listener.
-func judgeListener(j *Judge, n *tree.Node) {
+// validateListener judges the address and the chains of a listener.
+func validateListener(j *Validator, n *tree.Node) {
 	socket := n.At("address", "socket_address")
-	if at := socket.Field("address"); at.There() && at.Text != "" && !isAddress(at) && !socket.Field("resolver_name").There() {
-		j.Reject(at, "%s: found %s, want an IP address", at.Name, at.Shown())
+	if at := socket.Field("address"); at.Exists() && at.Text != "" && !isAddress(at) && !socket.Field("resolver_name").Exists() {
+		j.Reject(at, "%s: found %s, want an IP address", at.Name, at.Describe())
 	}
-	if !n.Field("address").There() && !n.Field("api_listener").There() && !n.Field("internal_listener").There() && !j.part {
-		j.rejectWhole(n, "Envoy rejects the listener without address: add it")
+	if !n.Field("address").Exists() && !n.Field("api_listener").Exists() && !n.Field("internal_listener").Exists() && !j.partial {
+		j.rejectIfComplete(n, "Envoy rejects the listener without address: add it")
 	}
 	seen := map[uint64]bool{}
 	seed := maphash.MakeSeed()
-	j.networkFilters(n.At("default_filter_chain", "filters"))
+	j.validateNetworkFilterOrder(n.At("default_filter_chain", "filters"))
 	for chain := range n.Field("filter_chains").Elements() {
-		j.networkFilters(chain.Field("filters"))
+		j.validateNetworkFilterOrder(chain.Field("filters"))
 		if at := chain.At("transport_socket", "typed_config", "@type"); strings.HasSuffix(at.Text, transportSockets+"tls.v3.UpstreamTlsContext") {
 			j.Reject(at, "a listener takes DownstreamTlsContext")
 		}
@@ -167,30 +167,30 @@ func judgeListener(j *Judge, n *tree.Node) {
 			match = &tree.Missing
 		}
 		match.Hash(&h)
-		if seen[h.Sum64()] && !n.Field("filter_chain_matcher").There() {
+		if seen[h.Sum64()] && !n.Field("filter_chain_matcher").Exists() {
 			j.Reject(chain, "an earlier filter chain has the same filter_chain_match, and Envoy rejects that: leave one out")
 		}
 		seen[h.Sum64()] = true
 	}
 }
 
-// judgeServerNames rejects names with an asterisk in other places than the beginning.
-func judgeServerNames(j *Judge, n *tree.Node) {
+// validateServerNames rejects names with an asterisk in other places than the beginning.
+func validateServerNames(j *Validator, n *tree.Node) {
 	for at := range n.Field("server_names").Elements() {
 		if strings.Contains(strings.TrimPrefix(at.Text, "*."), "*") && at.Text != "*" {
-			j.Reject(at, "server_names: found %s, want a name, or one that begins with *.", at.Shown())
+			j.Reject(at, "server_names: found %s, want a name, or one that begins with *.", at.Describe())
 		}
 	}
 }
 
-// judgeBootstrap rejects clusters and layers of one name.
-func judgeBootstrap(j *Judge, n *tree.Node) {
-	j.unique(n.At("static_resources", "clusters"), asItIs, "name")
+// validateBootstrap rejects clusters and layers of one name.
+func validateBootstrap(j *Validator, n *tree.Node) {
+	j.rejectDuplicates(n.At("static_resources", "clusters"), identity, "name")
 	layers := n.At("layered_runtime", "layers")
-	j.unique(layers, asItIs, "name")
+	j.rejectDuplicates(layers, identity, "name")
 	admins := 0
 	for layer := range layers.Elements() {
-		if at := layer.Field("admin_layer"); at.There() {
+		if at := layer.Field("admin_layer"); at.Exists() {
 			if admins++; admins > 1 {
 				j.Reject(at, "%s: a second one, and Envoy rejects that: leave one out", at.Name)
 			}
@@ -198,33 +198,33 @@ func judgeBootstrap(j *Judge, n *tree.Node) {
 	}
 }
 
-// judgeCluster judges what the type of a cluster needs.
-func judgeCluster(j *Judge, n *tree.Node) {
+// validateCluster judges what the type of a cluster needs.
+func validateCluster(j *Validator, n *tree.Node) {
 	kind := n.Field("type").Enum("STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST")
-	if typed := n.Field("type").There(); !n.Field("cluster_type").There() && (typed || !j.part) {
-		j.addresses(n, kind)
+	if typed := n.Field("type").Exists(); !n.Field("cluster_type").Exists() && (typed || !j.partial) {
+		j.validateEndpoints(n, kind)
 		policy := n.Field("lb_policy")
 		provided := policy.Enum("ROUND_ROBIN", "LEAST_REQUEST", "RING_HASH", "RANDOM", "", "MAGLEV", "CLUSTER_PROVIDED") == "CLUSTER_PROVIDED"
 		switch {
-		case kind == "EDS" && !n.At("eds_cluster_config", "eds_config").There() && !j.part:
-			j.rejectWhole(n, "a cluster of type EDS needs eds_cluster_config with eds_config: add it")
+		case kind == "EDS" && !n.At("eds_cluster_config", "eds_config").Exists() && !j.partial:
+			j.rejectIfComplete(n, "a cluster of type EDS needs eds_cluster_config with eds_config: add it")
 		case provided && kind != "ORIGINAL_DST":
 			j.Reject(policy, "%s: CLUSTER_PROVIDED is not for a cluster of type %s, and Envoy rejects it: leave it out", policy.Name, kind)
-		case kind == "ORIGINAL_DST" && policy.There() && !provided:
-			j.Reject(policy, "%s: found %s, and a cluster of type ORIGINAL_DST needs CLUSTER_PROVIDED", policy.Name, policy.Shown())
+		case kind == "ORIGINAL_DST" && policy.Exists() && !provided:
+			j.Reject(policy, "%s: found %s, and a cluster of type ORIGINAL_DST needs CLUSTER_PROVIDED", policy.Name, policy.Describe())
 		}
 	}
 	if at := n.At("transport_socket", "typed_config", "@type"); strings.HasSuffix(at.Text, transportSockets+"tls.v3.DownstreamTlsContext") {
 		j.Reject(at, "a cluster takes UpstreamTlsContext")
 	}
 	ring := n.Field("ring_hash_lb_config")
-	if most := ring.Field("maximum_ring_size"); most.There() && most.Uint(0) < ring.Field("minimum_ring_size").Uint(1024) {
-		j.Reject(most, "%s: found %s, want no less than minimum_ring_size", most.Name, most.Shown())
+	if most := ring.Field("maximum_ring_size"); most.Exists() && most.Uint(0) < ring.Field("minimum_ring_size").Uint(1024) {
+		j.Reject(most, "%s: found %s, want no less than minimum_ring_size", most.Name, most.Describe())
 	}
 }
 
-// addresses rejects the names of hosts in a cluster that does not look them up.
-func (j *Judge) addresses(n *tree.Node, kind string) {
+// validateEndpoints rejects the names of hosts in a cluster that does not look them up.
+func (j *Validator) validateEndpoints(n *tree.Node, kind string) {
 	if kind != "STATIC" {
 		return
 	}
@@ -232,36 +232,36 @@ func (j *Judge) addresses(n *tree.Node, kind string) {
 		for endpoint := range locality.Field("lb_endpoints").Elements() {
 			socket := endpoint.At("endpoint", "address", "socket_address")
 			switch at := socket.Field("address"); {
-			case socket.Field("resolver_name").There():
-			case at.There() && at.Text != "" && !isAddress(at):
-				j.rejectWhole(at, "the cluster %s is of type STATIC, whose addresses are numbers, and Envoy rejects the name %s: set type: STRICT_DNS", n.Field("name").Shown(), at.Shown())
-			case socket.Field("named_port").There():
+			case socket.Field("resolver_name").Exists():
+			case at.Exists() && at.Text != "" && !isAddress(at):
+				j.rejectIfComplete(at, "the cluster %s is of type STATIC, whose addresses are numbers, and Envoy rejects the name %s: set type: STRICT_DNS", n.Field("name").Describe(), at.Describe())
+			case socket.Field("named_port").Exists():
 				j.Reject(socket.Field("named_port"), "a cluster of type STATIC takes port_value alone")
 			}
 		}
 	}
 }
 
-// judgeStatuses judges ranges of statuses.
-func judgeStatuses(j *Judge, n *tree.Node) {
+// validateStatuses judges ranges of statuses.
+func validateStatuses(j *Validator, n *tree.Node) {
 	for _, list := range []string{"expected_statuses", "retriable_statuses"} {
 		for at := range n.Field(list).Elements() {
-			if start, end := amount(at.Field("start").Text), amount(at.Field("end").Text); start >= end || start < 100 || end > 600 {
+			if start, end := parseAmount(at.Field("start").Text), parseAmount(at.Field("end").Text); start >= end || start < 100 || end > 600 {
 				j.Reject(at, "%s: want a range from 100 to 600, whose end is beyond its start", list)
 			}
 		}
 	}
 }
 
-// judgeConfigSource judges how resources are asked for.
-func judgeConfigSource(j *Judge, n *tree.Node) {
+// validateConfigSource judges how resources are asked for.
+func validateConfigSource(j *Validator, n *tree.Node) {
 	source := n.Field("api_config_source")
 	kind := source.Field("api_type").Enum("DEPRECATED_AND_UNAVAILABLE_DO_NOT_USE", "REST", "GRPC")
 	switch {
-	case !source.There() || j.part:
+	case !source.Exists() || j.partial:
 	case kind == "GRPC" && len(source.Field("grpc_services").Nodes) == 0:
 		j.Reject(source, "api_type GRPC needs grpc_services: add one")
-	case kind == "REST" && !source.Field("refresh_delay").There():
+	case kind == "REST" && !source.Field("refresh_delay").Exists():
 		j.Reject(source, "api_type REST needs refresh_delay: add it")
 	}
 }

@@ -19,8 +19,8 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	})
 	limits, sends := false, false
 	for _, f := range all {
-		limits = limits || slices.ContainsFunc(f.Patches, isLimit)
-		sends = sends || slices.ContainsFunc(f.Patches, isSender)
+		limits = limits || slices.ContainsFunc(f.Patches, addsFilter)
+		sends = sends || slices.ContainsFunc(f.Patches, addsPolicies)
 	}
 	seen := map[string]bool{}
 	completed := map[*Patch]bool{}
@@ -31,9 +31,9 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 		seen[s.key()] = true
 		for _, chain := range chainsOf(all, s) {
 			chains = append(chains, chain)
-			limits, sends := slices.ContainsFunc(chain, isLimit), slices.ContainsFunc(chain, isSender)
+			limits, sends := slices.ContainsFunc(chain, addsFilter), slices.ContainsFunc(chain, addsPolicies)
 			for _, p := range chain {
-				completed[p] = completed[p] || p.Limits && sends || p.Sends && limits
+				completed[p] = completed[p] || p.AddsFilter && sends || p.AddsPolicies && limits
 			}
 		}
 	}
@@ -42,12 +42,12 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	}
 	for _, f := range all {
 		for _, p := range f.Patches {
-			if completed[p] || (!p.Limits || !sends) && (!p.Sends || !limits) {
+			if completed[p] || (!p.AddsFilter || !sends) && (!p.AddsPolicies || !limits) {
 				continue
 			}
 			for _, o := range all {
-				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return p.Completes(other) && p.Meets(other) }) {
-					take(f.scope.and(o.scope))
+				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return p.Complements(other) && p.CanMeet(other) }) {
+					take(f.scope.intersect(o.scope))
 				}
 			}
 		}
@@ -55,8 +55,8 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	return chains
 }
 
-func isLimit(p *Patch) bool  { return p.Limits }
-func isSender(p *Patch) bool { return p.Sends }
+func addsFilter(p *Patch) bool   { return p.AddsFilter }
+func addsPolicies(p *Patch) bool { return p.AddsPolicies }
 
 // chainsOf returns a chain for each context of the patches that the proxies of a scope get.
 func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
@@ -68,12 +68,12 @@ func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
 		}
 		patches = append(patches, f.Patches...)
 		for _, p := range f.Patches {
-			if p.shapesChain() && p.Context != anyContext && !slices.Contains(named, p.Context) {
+			if p.changesChain() && p.Context != anyContext && !slices.Contains(named, p.Context) {
 				named = append(named, p.Context)
 			}
 		}
 	}
-	if !slices.ContainsFunc(patches, (*Patch).shapesChain) {
+	if !slices.ContainsFunc(patches, (*Patch).changesChain) {
 		return nil
 	}
 	if len(named) == 0 {
@@ -85,8 +85,8 @@ func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
 	return chains
 }
 
-// shapesChain reports whether the patch changes filters or routes of a connection manager.
-func (p *Patch) shapesChain() bool {
+// changesChain reports whether the patch changes filters or routes of a connection manager.
+func (p *Patch) changesChain() bool {
 	return slices.Contains([]string{HTTPFilter, RouteConfiguration, VirtualHost, HTTPRoute}, p.ApplyTo)
 }
 
@@ -96,5 +96,5 @@ func (p *Patch) reaches(context string) bool {
 	return p.Context == context || p.Context == anyContext || p.ApplyTo == Cluster && (context == anyContext || sidecar(p.Context) && sidecar(context))
 }
 
-// Has reports whether the chain gets the patch.
-func (c Chain) Has(p *Patch) bool { return slices.Contains(c, p) }
+// Contains reports whether the chain gets the patch.
+func (c Chain) Contains(p *Patch) bool { return slices.Contains(c, p) }

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// fields are those of the objects that the CRD has, by their paths. What has no entry may have any fields.
-var fields = map[string]string{
+// knownFields are those of the objects that the CRD has, by their paths. What has no entry may have any fields.
+var knownFields = map[string]string{
 	"":                                     "apiVersion kind metadata spec status",
 	".spec":                                "configPatches priority targetRefs workloadSelector",
 	".spec.workloadSelector":               "labels",
@@ -37,10 +37,10 @@ var (
 	}
 )
 
-// strange returns an error for each field below n, of a path, that the CRD does not have, and for each value of another
+// checkShape returns an error for each field below n, of a path, that the CRD does not have, and for each value of another
 // kind. Kubernetes knows camelCase alone.
-func strange(n *tree.Node, path string) (wrong []error) {
-	names, known := fields[path]
+func checkShape(n *tree.Node, path string) (wrong []error) {
+	names, known := knownFields[path]
 	want := ""
 	switch {
 	case n.Kind == tree.Null:
@@ -54,16 +54,16 @@ func strange(n *tree.Node, path string) (wrong []error) {
 		want = "a whole number"
 	}
 	if want != "" {
-		return []error{fmt.Errorf("%v: %s: found %s, want %s", n.Pos(), n.Name, n.Shown(), want)}
+		return []error{fmt.Errorf("%v: %s: found %s, want %s", n.Pos(), n.Name, n.Describe(), want)}
 	}
 	for below := range n.Elements() {
-		wrong = append(wrong, strange(below, path+"[]")...)
+		wrong = append(wrong, checkShape(below, path+"[]")...)
 	}
 	for below := range n.Fields() {
 		if all := strings.Fields(names); known && !slices.Contains(all, below.Name) {
 			wrong = append(wrong, fmt.Errorf("%v: an EnvoyFilter has no field %s here, and Kubernetes rejects or drops it: %s", below.Pos(), rules.Shorten(below.Name), remedy(below.Name, path, all)))
 		} else if known {
-			wrong = append(wrong, strange(below, path+"."+below.Name)...)
+			wrong = append(wrong, checkShape(below, path+"."+below.Name)...)
 		}
 	}
 	return wrong
@@ -76,7 +76,7 @@ func remedy(name, path string, all []string) string {
 		switch {
 		case tree.SnakeCase(field) == name:
 			return "write " + field
-		case len(near) == 0 && slices.Contains(strings.Fields(fields[path+"."+field]+" "+fields[path+"."+field+"[]"]), name):
+		case len(near) == 0 && slices.Contains(strings.Fields(knownFields[path+"."+field]+" "+knownFields[path+"."+field+"[]"]), name):
 			return "put it into " + field
 		}
 	}

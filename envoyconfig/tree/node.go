@@ -54,7 +54,7 @@ func (n *Node) Field(name string) *Node {
 		return &Missing
 	}
 	for i := len(n.Nodes) - 1; i >= 0; i-- {
-		if below := &n.Nodes[i]; below.Kind != Null && below.Is(name) {
+		if below := &n.Nodes[i]; below.Kind != Null && below.HasName(name) {
 			return below
 		}
 	}
@@ -69,8 +69,8 @@ func (n *Node) At(names ...string) *Node {
 	return n
 }
 
-// Is reports whether a field has the name, or its camelCase.
-func (n *Node) Is(name string) bool {
+// HasName reports whether a field has the name, or its camelCase.
+func (n *Node) HasName(name string) bool {
 	if n.Name == name {
 		return true
 	}
@@ -115,16 +115,16 @@ func (n *Node) Hash(h *maphash.Hash) {
 	}
 }
 
-// There reports whether the field is there.
-func (n *Node) There() bool { return n.Kind != Absent }
+// Exists reports whether the field is there.
+func (n *Node) Exists() bool { return n.Kind != Absent }
 
 // Elements returns the elements of a list, none of anything else.
-func (n *Node) Elements() iter.Seq[*Node] { return n.below(List) }
+func (n *Node) Elements() iter.Seq[*Node] { return n.children(List) }
 
 // Fields returns the fields of an object, none of anything else.
-func (n *Node) Fields() iter.Seq[*Node] { return n.below(Object) }
+func (n *Node) Fields() iter.Seq[*Node] { return n.children(Object) }
 
-func (n *Node) below(kind Kind) iter.Seq[*Node] {
+func (n *Node) children(kind Kind) iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {
 		for i := range n.Nodes {
 			if n.Kind != kind || !yield(&n.Nodes[i]) {
@@ -134,8 +134,8 @@ func (n *Node) below(kind Kind) iter.Seq[*Node] {
 	}
 }
 
-// All returns what read makes of each element of a list.
-func All[T any](list *Node, read func(*Node) T) (all []T) {
+// Map returns what read makes of each element of a list.
+func Map[T any](list *Node, read func(*Node) T) (all []T) {
 	for n := range list.Elements() {
 		all = append(all, read(n))
 	}
@@ -143,10 +143,10 @@ func All[T any](list *Node, read func(*Node) T) (all []T) {
 }
 
 // Texts returns the elements of a list of text.
-func Texts(list *Node) []string { return All(list, func(n *Node) string { return n.Text }) }
+func Texts(list *Node) []string { return Map(list, func(n *Node) string { return n.Text }) }
 
-// Yes reports whether the field is true; otherwise is what it is if it is not there.
-func (n *Node) Yes(otherwise bool) bool {
+// Bool reports whether the field is true; otherwise is what it is if it is not there.
+func (n *Node) Bool(otherwise bool) bool {
 	switch n.Kind {
 	case Boolean, Text:
 		return n.Text == "true"
@@ -210,8 +210,8 @@ func (n *Node) Pos() rules.Pos {
 	return rules.Pos{File: *n.file, Line: int(n.line), Col: int(n.col)}
 }
 
-// Shown is the node for people, in an error.
-func (n *Node) Shown() string {
+// Describe is the node for people, in an error.
+func (n *Node) Describe() string {
 	switch n.Kind {
 	case Text:
 		return strconv.Quote(rules.Shorten(n.Text))

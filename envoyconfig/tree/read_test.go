@@ -47,7 +47,7 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		trimmed := strings.TrimLeft(string(text), " \t\r\n")
 		_, err := parseJSON("f", text)
-		if isJSON := strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "["); isJSON && strings.Count(trimmed, "[")+strings.Count(trimmed, "{") < deepest {
+		if isJSON := strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "["); isJSON && strings.Count(trimmed, "[")+strings.Count(trimmed, "{") < maxDepth {
 			if valid := json.Valid(text); valid != (err == nil) {
 				t.Errorf("parseJSON(%q) = %v, but json.Valid says %v", text, err, valid)
 			}

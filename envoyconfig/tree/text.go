@@ -17,19 +17,19 @@ func ReadText(n *Node, source []byte) ([]Node, error) {
 		return nil, err
 	}
 	place := func(at *Node) { at.line, at.col = n.line, n.col }
-	if lines := bytes.SplitAfterN(source, []byte{'\n'}, int(n.line)+2); isBlock(lines, n) {
+	if lines := bytes.SplitAfterN(source, []byte{'\n'}, int(n.line)+2); isBlockScalar(lines, n) {
 		first := lines[n.line]
 		indent := int32(len(first) - len(bytes.TrimLeft(first, " "))) //nolint:gosec // files are smaller than 2 GiB
 		place = func(at *Node) { at.line, at.col = at.line+n.line, at.col+indent }
 	}
 	for i := range roots {
-		roots[i].Each(place)
+		roots[i].Walk(place)
 	}
 	return roots, nil
 }
 
-// isBlock reports whether the text of n begins in the line below it.
-func isBlock(lines [][]byte, n *Node) bool {
+// isBlockScalar reports whether the text of n begins in the line below it.
+func isBlockScalar(lines [][]byte, n *Node) bool {
 	if len(lines) <= int(n.line) || int(n.col) > len(lines[n.line-1]) {
 		return false
 	}
@@ -37,10 +37,10 @@ func isBlock(lines [][]byte, n *Node) bool {
 	return (c == '|' || c == '>') && len(bytes.TrimSpace(lines[n.line])) > 0
 }
 
-// Each calls f with the node and with all below it.
-func (n *Node) Each(f func(*Node)) {
+// Walk calls f with the node and with all below it.
+func (n *Node) Walk(f func(*Node)) {
 	f(n)
 	for i := range n.Nodes {
-		n.Nodes[i].Each(f)
+		n.Nodes[i].Walk(f)
 	}
 }

@@ -15,14 +15,14 @@ import (
 // goroutine.
 type Scanner struct {
 	Bytes []byte
-	// At is the place of what comes next. After an error it is about where the text is no
+	// Offset is the place of what comes next. After an error it is about where the text is no
 	// JSON.
-	At int
-	// Hex takes \x22 in strings for the byte, as nginx writes quotes, and letters beyond ASCII,
+	Offset int
+	// HexEscapes takes \x22 in strings for the byte, as nginx writes quotes, and letters beyond ASCII,
 	// unless it is told to write JSON.
-	Hex bool
-	// Deepest is how deep the text may be nested; 0 for 64.
-	Deepest int
+	HexEscapes bool
+	// MaxDepth is how deep the text may be nested; 0 for 64.
+	MaxDepth int
 
 	depth int
 }
@@ -32,16 +32,16 @@ var ErrSyntax = errors.New("is no JSON")
 
 // Next returns the next byte that is no space, 0 at the end.
 func (s *Scanner) Next() byte {
-	if s.At < len(s.Bytes) && s.Bytes[s.At] > ' ' {
-		return s.Bytes[s.At]
+	if s.Offset < len(s.Bytes) && s.Bytes[s.Offset] > ' ' {
+		return s.Bytes[s.Offset]
 	}
-	return s.afterSpace()
+	return s.skipSpace()
 }
 
-// afterSpace is not a part of Next, so that the compiler copies that into its callers.
-func (s *Scanner) afterSpace() byte {
-	for ; s.At < len(s.Bytes); s.At++ {
-		switch c := s.Bytes[s.At]; c {
+// skipSpace is not a part of Next, so that the compiler copies that into its callers.
+func (s *Scanner) skipSpace() byte {
+	for ; s.Offset < len(s.Bytes); s.Offset++ {
+		switch c := s.Bytes[s.Offset]; c {
 		case ' ', '\t', '\r', '\n':
 		default:
 			return c
@@ -50,28 +50,28 @@ func (s *Scanner) afterSpace() byte {
 	return 0
 }
 
-// Take takes the byte c.
-func (s *Scanner) Take(c byte) error {
+// Consume takes the byte c.
+func (s *Scanner) Consume(c byte) error {
 	if s.Next() != c {
 		return ErrSyntax
 	}
-	s.At++
+	s.Offset++
 	return nil
 }
 
-// Quoted takes a string and returns what stands between its quotes, and whether it has a
+// RawString takes a string and returns what stands between its quotes, and whether it has a
 // backslash.
-func (s *Scanner) Quoted() (raw []byte, escaped bool, err error) {
+func (s *Scanner) RawString() (raw []byte, escaped bool, err error) {
 	if s.Next() != '"' {
 		return nil, false, ErrSyntax
 	}
-	from := s.At + 1
+	from := s.Offset + 1
 	i := bytes.IndexByte(s.Bytes[from:], '"')
 	if i < 0 {
 		return nil, false, ErrSyntax
 	}
 	if bytes.IndexByte(s.Bytes[from:from+i], '\\') < 0 {
-		s.At = from + i + 1
+		s.Offset = from + i + 1
 		return s.Bytes[from : from+i], false, nil
 	}
 	for j := from; j < len(s.Bytes); j++ {
@@ -79,7 +79,7 @@ func (s *Scanner) Quoted() (raw []byte, escaped bool, err error) {
 		case '\\':
 			j++
 		case '"':
-			s.At = j + 1
+			s.Offset = j + 1
 			return s.Bytes[from:j], true, nil
 		}
 	}
@@ -91,11 +91,11 @@ func (s *Scanner) Skip() error {
 	switch s.Next() {
 	case '"':
 		// A quote behind anything but a backslash is the end, whatever stands before.
-		if i := bytes.IndexByte(s.Bytes[s.At+1:], '"'); i == 0 || i > 0 && s.Bytes[s.At+i] != '\\' {
-			s.At += i + 2
+		if i := bytes.IndexByte(s.Bytes[s.Offset+1:], '"'); i == 0 || i > 0 && s.Bytes[s.Offset+i] != '\\' {
+			s.Offset += i + 2
 			return nil
 		}
-		_, _, err := s.Quoted()
+		_, _, err := s.RawString()
 		return err
 	case '{', '[':
 		return s.skipNested()
@@ -116,19 +116,19 @@ func (s *Scanner) skipNested() error {
 // literal takes a number, true, false or null.
 func (s *Scanner) literal() ([]byte, error) {
 	s.Next()
-	from := s.At
-	for s.At < len(s.Bytes) {
-		switch c := s.Bytes[s.At]; {
+	from := s.Offset
+	for s.Offset < len(s.Bytes) {
+		switch c := s.Bytes[s.Offset]; {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '+', c == '.', c == 'E':
-			s.At++
+			s.Offset++
 			continue
 		}
 		break
 	}
-	if s.At == from {
+	if s.Offset == from {
 		return nil, ErrSyntax
 	}
-	return s.Bytes[from:s.At], nil
+	return s.Bytes[from:s.Offset], nil
 }
 
 // Value takes a value and returns it as text: a string without its escapes, appended to
@@ -136,7 +136,7 @@ func (s *Scanner) literal() ([]byte, error) {
 func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 	switch s.Next() {
 	case '"':
-		raw, escaped, err := s.Quoted()
+		raw, escaped, err := s.RawString()
 		if err != nil || !escaped {
 			return slices.Clip(raw), scratch, err
 		}
@@ -144,9 +144,9 @@ func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 		scratch, err = s.unescape(scratch, raw)
 		return scratch[from:len(scratch):len(scratch)], scratch, err
 	case '{', '[':
-		from := s.At
+		from := s.Offset
 		err := s.Skip()
-		return s.Bytes[from:s.At:s.At], scratch, err
+		return s.Bytes[from:s.Offset:s.Offset], scratch, err
 	default:
 		literal, err := s.literal()
 		if string(literal) == "null" {
@@ -167,7 +167,7 @@ func (s *Scanner) unescape(to, raw []byte) ([]byte, error) {
 			return to, ErrSyntax
 		}
 		switch c := raw[i]; {
-		case c == 'x' && s.Hex:
+		case c == 'x' && s.HexEscapes:
 			b, ok := hex(raw, i+1, 2)
 			if !ok {
 				return to, ErrSyntax
@@ -216,19 +216,19 @@ func hex(b []byte, at, digits int) (rune, bool) {
 
 // Key takes the key of an object's field, with its colon, and returns the key without its escapes.
 func (s *Scanner) Key() ([]byte, error) {
-	key, escaped, err := s.Quoted()
+	key, escaped, err := s.RawString()
 	if err == nil && escaped {
 		key, err = s.unescape(nil, key)
 	}
 	if err == nil {
-		err = s.Take(':')
+		err = s.Consume(':')
 	}
 	return key, err
 }
 
 // Object calls field for each field of an object, with its key. Field takes the value.
 func (s *Scanner) Object(field func(key []byte) error) error {
-	return s.each('{', func() error {
+	return s.eachMember('{', func() error {
 		key, err := s.Key()
 		if err != nil {
 			return err
@@ -238,18 +238,18 @@ func (s *Scanner) Object(field func(key []byte) error) error {
 }
 
 // List calls element for each of a list's. Element takes it.
-func (s *Scanner) List(element func() error) error { return s.each('[', element) }
+func (s *Scanner) List(element func() error) error { return s.eachMember('[', element) }
 
-// each calls member for each of what stands between brackets. Member takes it.
-func (s *Scanner) each(opening byte, member func() error) error {
-	if err := s.Take(opening); err != nil || s.depth == cmp.Or(s.Deepest, 64) {
+// eachMember calls member for each of what stands between brackets. Member takes it.
+func (s *Scanner) eachMember(opening byte, member func() error) error {
+	if err := s.Consume(opening); err != nil || s.depth == cmp.Or(s.MaxDepth, 64) {
 		return ErrSyntax
 	}
 	s.depth++
 	defer func() { s.depth-- }()
 	closing := opening + 2 // as in ASCII
 	if s.Next() == closing {
-		s.At++
+		s.Offset++
 		return nil
 	}
 	for {
@@ -257,9 +257,9 @@ func (s *Scanner) each(opening byte, member func() error) error {
 			return err
 		}
 		if s.Next() == ',' {
-			s.At++
+			s.Offset++
 			continue
 		}
-		return s.Take(closing)
+		return s.Consume(closing)
 	}
 }

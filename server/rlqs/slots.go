@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/heap"
 )
 
-// MostStreams is how many streams may be open at once. Each Envoy has one for each domain.
-const MostStreams = 10_000
+// MaxStreams is how many streams may be open at once. Each Envoy has one for each domain.
+const MaxStreams = 10_000
 
 // slots are the slots of the open streams. A client takes free ones while it has fewer than are free, so one client takes
 // half of them at most, and leaves each next client half of the rest.
@@ -49,7 +49,7 @@ func (p *slots) take(st *Stream, id uint64) (evicted *Stream, ok bool) {
 	if c := p.clients[id]; c != nil {
 		has = c.streams()
 	}
-	if has >= MostStreams-p.taken {
+	if has >= MaxStreams-p.taken {
 		if evicted = p.evictable(has); evicted == nil {
 			return nil, false
 		}
@@ -73,7 +73,7 @@ func (p *slots) evictable(has int) *Stream {
 		return nil
 	}
 	e := p.most[0].unreported.Front()
-	if e == nil && p.taken == MostStreams {
+	if e == nil && p.taken == MaxStreams {
 		e = p.most[0].reported.Back()
 	}
 	if e == nil {

@@ -86,7 +86,7 @@ func (i *Interceptors) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamS
 // Recover must be deferred by a call. Without it, a panic would exit the process.
 func (i *Interceptors) Recover(err *error) {
 	if p := recover(); p != nil {
-		i.panics.Caught(p)
+		i.panics.Report(p)
 		*err = status.Error(codes.Internal, "internal error")
 	}
 }

@@ -108,7 +108,7 @@ func (c *connection) feedLocked(in []byte, now time.Duration) (used int, more bo
 // recoverPanicLocked is deferred by all parts of a batch. A panic is a bug, and closes only this connection.
 func (c *connection) recoverPanicLocked(err *error) {
 	if p := recover(); p != nil {
-		c.Handler.Panics.Caught(p)
+		c.Handler.Panics.Report(p)
 		c.spare = nil // its state is unknown
 		*err = &h2.ConnError{Code: h2.CodeInternal, Reason: "internal error"}
 	}

@@ -117,8 +117,8 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 // delayReply schedules the reply.
 func (x *rateLimitCall) delayReply(delay, took time.Duration) {
 	m := x.conn.Handler.Metrics
-	m.WaitedCalls.Inc()
-	m.WaitingCalls.Inc()
+	m.DelayedResponses.Inc()
+	m.PendingDelays.Inc()
 	x.countedBytes = x.Bytes()
 	x.conn.delayedBytes += x.countedBytes
 	x.duration, x.awaited = took, true
@@ -247,7 +247,7 @@ func (x *rateLimitCall) recordEndLocked(took time.Duration, err error) {
 	x.recorded = true
 	if x.delayTimer != nil {
 		x.conn.delayedBytes -= x.countedBytes
-		x.conn.Handler.Metrics.WaitingCalls.Dec()
+		x.conn.Handler.Metrics.PendingDelays.Dec()
 	}
 	x.conn.Handler.Done(err, took)
 }

@@ -137,7 +137,7 @@ func (o *output) release() {
 func (c *connection) reportViolation(why error) {
 	c.violationOnce.Do(func() {
 		h := c.Handler
-		reportEnded(endedCounter(&h.Metrics.Ended, why), h.Rare, c.raw, why)
+		reportEnded(endedCounter(&h.Metrics.ClosedConnections, why), h.Rare, c.raw, why)
 	})
 }
 

@@ -158,7 +158,7 @@ func TestClosedConnectionsDoNotAffectOthers(t *testing.T) {
 				if got := neighbour.countEndsBeforePing(); got != n {
 					t.Errorf("%d of %d calls of a neighbour are answered", got, n)
 				}
-				if n := testutil.ToFloat64(s.Metrics().WaitingCalls); n != 0 || w.storeMemory.bytes.Load() != 0 {
+				if n := testutil.ToFloat64(s.Metrics().PendingDelays); n != 0 || w.storeMemory.bytes.Load() != 0 {
 					t.Errorf("%v calls are held in the end, and %d bytes of calls counted", n, w.storeMemory.bytes.Load())
 				}
 			})
@@ -247,7 +247,7 @@ func TestCallsOfClosedConnections(t *testing.T) {
 	close(done)
 	deciding.Wait()
 	await(t, "all is returned", func() bool {
-		return w.storeMemory.bytes.Load() == 0 && testutil.ToFloat64(s.Metrics().WaitingCalls) == 0
+		return w.storeMemory.bytes.Load() == 0 && testutil.ToFloat64(s.Metrics().PendingDelays) == 0
 	})
 	t.Logf("%d calls of a neighbour were answered", calls)
 }

@@ -19,33 +19,33 @@ var (
 )
 
 // endedCounter returns the counter of a reason.
-func endedCounter(ended *telemetry.Ended, why error) prometheus.Counter {
+func endedCounter(ended *telemetry.ClosedConnections, why error) prometheus.Counter {
 	switch {
 	case errors.Is(why, errMemory):
 		return ended.Memory
 	case errors.Is(why, errHandshakeTimeout):
 		return ended.HandshakeTimeout
 	case errors.Is(why, errIncompleteFrame):
-		return ended.IncompleteFrame
+		return ended.FrameTimeout
 	case errors.Is(why, errNotReading):
-		return ended.NotReading
+		return ended.WriteTimeout
 	case errors.Is(why, errPingTimeout):
-		return ended.PingTimeout
+		return ended.KeepaliveTimeout
 	case errors.Is(why, errHTTP1):
 		return ended.Protocol
 	}
 	breach, ok := errors.AsType[*h2.ConnError](why)
 	switch {
 	case !ok:
-		return ended.Bug
+		return ended.Panic
 	case breach.Code == h2.CodeInternal:
-		return ended.Bug
+		return ended.Panic
 	case breach.Code == h2.CodeFlowControl:
 		return ended.FlowControl
 	case breach.Code == h2.CodeEnhanceYourCalm && breach.Reason == h2.TooManyPings:
 		return ended.TooManyPings
 	case breach.Code == h2.CodeEnhanceYourCalm:
-		return ended.Glitches
+		return ended.Flood
 	}
 	return ended.Protocol
 }

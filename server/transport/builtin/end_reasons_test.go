@@ -56,7 +56,7 @@ func TestEndReasons(t *testing.T) {
 		want string
 		do   func(t *testing.T, r *running, c *rawClient)
 	}{
-		{"glitches", func(_ *testing.T, _ *running, c *rawClient) {
+		{"flood", func(_ *testing.T, _ *running, c *rawClient) {
 			many(c, 2000, func() error { return c.fr.WriteSettings() })
 		}},
 		{"too_many_pings", func(_ *testing.T, _ *running, c *rawClient) {
@@ -78,14 +78,14 @@ func TestEndReasons(t *testing.T) {
 				return c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x40\x7f")})
 			})
 		}},
-		{"incomplete_frame", func(t *testing.T, r *running, c *rawClient) {
+		{"frame_timeout", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
 			w, conn := r.onlyConnection(t)
 			many(c, 1, func() error { _, err := c.conn.Write([]byte{0}); return err })
 			await(t, "a part of a frame has come", func() bool { return conn.activity.incompleteFrameAt.Load() != 0 })
 			conn.checkActivity(w.Handler.Clock.Elapsed() + maxFrameTime)
 		}},
-		{"not_reading", func(t *testing.T, r *running, c *rawClient) {
+		{"write_timeout", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
 			w, conn := r.onlyConnection(t)
 			c.must(c.fr.WriteWindowUpdate(0, 1<<30))
@@ -99,7 +99,7 @@ func TestEndReasons(t *testing.T) {
 			await(t, "a write began", func() bool { return conn.activity.writeStartedAt.Load() != 0 })
 			conn.checkActivity(w.Handler.Clock.Elapsed() + maxWriteTime)
 		}},
-		{"ping_timeout", func(t *testing.T, r *running, _ *rawClient) {
+		{"keepalive_timeout", func(t *testing.T, r *running, _ *rawClient) {
 			t.Helper()
 			w, conn := r.onlyConnection(t)
 			begun(t, conn)
@@ -107,7 +107,7 @@ func TestEndReasons(t *testing.T) {
 			conn.checkActivity(now)
 			conn.checkActivity(now + 10*time.Second)
 		}},
-		{"bug", func(t *testing.T, r *running, c *rawClient) {
+		{"panic", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
 			w, conn := r.onlyConnection(t)
 			begun(t, conn)
@@ -124,7 +124,7 @@ func TestEndReasons(t *testing.T) {
 			r := serve(t, s)
 			c := r.rawClient(t)
 			tt.do(t, r, c)
-			if tt.want != "not_reading" {
+			if tt.want != "write_timeout" {
 				_, _ = io.Copy(io.Discard, c.conn) // until it is closed
 			}
 			wantEnded(t, r, s, tt.want)

@@ -51,7 +51,7 @@ func TestPanicInBatchClosesConnection(t *testing.T) {
 			if !bytes.Contains(said, []byte("internal error")) {
 				t.Errorf("the client gets %q, want a GOAWAY", said)
 			}
-			wantEnded(t, r, s, "bug")
+			wantEnded(t, r, s, "panic")
 			if got := testutil.ToFloat64(s.Metrics().Panics); got != 1 {
 				t.Errorf("%v panics are counted, want 1", got)
 			}

@@ -75,7 +75,7 @@ func (q *quotaStream) ReceiveChunk(p []byte, follow int) {
 	if q.status != nil {
 		return
 	}
-	if err := q.quota.Report(p, follow == 0); err != nil {
+	if err := q.quota.Feed(p, follow == 0); err != nil {
 		q.endWith(statusOf(err))
 	}
 	q.conn.shared.buffered.shed() // the service may use more memory now
@@ -106,7 +106,7 @@ func (q *quotaStream) MarkAcknowledged(mark uint32) {
 	const bits = 1<<24 - 1
 	behind := (uint32(q.seq) - mark) & bits //nolint:gosec // the end of it
 	if uint64(behind) < q.seq {
-		q.quota.Confirmed(q.seq - uint64(behind))
+		q.quota.Confirm(q.seq - uint64(behind))
 	}
 }
 
@@ -123,7 +123,7 @@ func (q *quotaStream) close() {
 func (q *quotaStream) sendLocked() {
 	q.queued.Store(false)
 	c := q.conn
-	if err := q.quota.Ended(); err != nil && q.status == nil {
+	if err := q.quota.Err(); err != nil && q.status == nil {
 		status := statusOf(err)
 		q.status = &status
 	}
@@ -144,7 +144,7 @@ func (q *quotaStream) sendLocked() {
 	message := getOutput()
 	defer message.release()
 	var seq uint64
-	if message.bytes, seq, q.pending = q.quota.Take(message.bytes); seq == 0 {
+	if message.bytes, seq, q.pending = q.quota.AppendMessage(message.bytes); seq == 0 {
 		return
 	}
 	q.seq, q.unsent = seq, messagePrefix+len(message.bytes)

@@ -27,7 +27,7 @@ type outcome struct {
 	headers  []string // sorted
 	body     []byte
 	trailers []string // sorted; in Trailers-Only they are headers
-	end      int // the step of END_STREAM, or -1
+	end      int      // the step of END_STREAM, or -1
 	resets   []string
 	last     int // the last step with a frame
 }
@@ -80,7 +80,7 @@ type player struct {
 	events  []event // acknowledgements of PING and SETTINGS
 	goAway  *http2.GoAwayFrame
 	reason  string // of goAway
-	ended   int // the step at which the connection was closed, or -1
+	ended   int    // the step at which the connection was closed, or -1
 }
 
 // event is what the client receives on the connection in a step.

@@ -94,7 +94,7 @@ func TestWaitingForLockNeedsNoToken(t *testing.T) {
 			close(over)
 		}()
 		synctest.Wait()
-		<-w.tokens // the reader has it
+		<-w.tokens             // the reader has it
 		w.tokens <- struct{}{} // and has released it
 		c.mu.Unlock()
 		for range cap(w.tokens) {

@@ -102,7 +102,7 @@ func TestTimeouts(t *testing.T) {
 		{"a drain", long, map[string]func(c *timedClient){
 			"0.5": func(c *timedClient) { c.sendText(settings); c.openDelayedCall(1); c.openDelayedCall(3) },
 			"2.5": func(c *timedClient) { c.startDrain() },
-			"2.6": func(c *timedClient) { c.addCall(5) }, // sent before the client received the GOAWAY
+			"2.6": func(c *timedClient) { c.addCall(5) },         // sent before the client received the GOAWAY
 			"8.2": func(c *timedClient) { c.openDelayedCall(7) }, // too late
 		}, []string{
 			"0.5 SETTINGS", "0.5 HEADERS 1", "0.5 DATA 1", "0.5 HEADERS 1 END", "2.5 GOAWAY 2147483647", "2.5 PING", "2.6 HEADERS 5", "2.6 DATA 5", "2.6 HEADERS 5 END",
@@ -323,7 +323,7 @@ func (c *timedClient) startDrain() { c.done.Go(c.GracefulStop) }
 
 // wantCancelled checks the number of canceled calls.
 func (c *timedClient) wantCancelled(want float64) {
-	if got := testutil.ToFloat64(c.metrics.CancelledWaits); got != want {
+	if got := testutil.ToFloat64(c.metrics.CancelledDelays); got != want {
 		c.tb.Errorf("%v calls were cancelled while they were held, want %v", got, want)
 	}
 }

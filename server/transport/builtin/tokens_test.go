@@ -187,7 +187,7 @@ func TestTooManyNotReadingClients(t *testing.T) {
 		t.Errorf("%d wait, but some were ended: %v", maxStalled, why)
 	}
 	w.stalled.add(conns[maxStalled+1])
-	if why := endedBy(t, s); why["not_reading"] != 1 || len(w.stalled.conns) != maxStalled {
+	if why := endedBy(t, s); why["write_timeout"] != 1 || len(w.stalled.conns) != maxStalled {
 		t.Errorf("%d wait, and were ended by reason: %v, want one", len(w.stalled.conns), why)
 	}
 	if _, err := conns[0].raw.Write([]byte{1}); err == nil || !strings.Contains(err.Error(), "closed") {
@@ -228,5 +228,5 @@ func TestIncompleteFrames(t *testing.T) {
 	c.must(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: c.block(0)}))
 	await(t, "another has begun", func() bool { return wc.activity.headerBlockAt.Load() != 0 })
 	wc.checkActivity(own.Handler.Clock.Elapsed() + maxFrameTime)
-	wantEnded(t, r, s, "incomplete_frame")
+	wantEnded(t, r, s, "frame_timeout")
 }

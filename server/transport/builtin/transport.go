@@ -60,7 +60,7 @@ func New(c transport.Config) *Transport {
 		conns:   make(map[*connection]struct{}),
 		stopped: make(chan struct{}), done: make(chan struct{}),
 	}
-	t.buffered.reserved = c.Quotas.Held
+	t.buffered.reserved = c.Quotas.MemoryBytes
 	t.buffered.shares = func() []*memoryShare {
 		var shares []*memoryShare
 		for _, c := range t.snapshotConns() {

@@ -79,7 +79,7 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-wakes:
 		}
-		if err := st.Ended(); err != nil {
+		if err := st.Err(); err != nil {
 			return err
 		}
 		select {
@@ -100,13 +100,13 @@ func send(stream grpc.ServerStream, st *rlqs.Stream, ready <-chan struct{}) erro
 		for more := true; more; {
 			var seq uint64
 			m := &quotaBytes{}
-			if m.bytes, seq, more = st.Take(nil); seq == 0 {
+			if m.bytes, seq, more = st.AppendMessage(nil); seq == 0 {
 				break
 			}
 			if err := stream.SendMsg(m); err != nil {
 				return err
 			}
-			st.Sent(seq)
+			st.MarkSent(seq)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func receive(stream grpc.ServerStream, st *rlqs.Stream) error {
 		case err != nil:
 			return err
 		}
-		if err := st.Report(m.bytes, true); err != nil {
+		if err := st.Feed(m.bytes, true); err != nil {
 			return err
 		}
 		st.ConfirmByReports()

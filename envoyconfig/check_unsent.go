@@ -8,17 +8,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-func (k *checker) count(at *tree.Node, r *route, why string) {
+func (k *checker) countRoute(at *tree.Node, r *route, why string) {
 	t := k.tallies[at]
 	if t == nil {
 		t = &tally{}
 		k.tallies[at] = t
 	}
 	if why == "" {
-		t.sent++
+		t.sending++
 		return
 	}
-	if t.not++; t.not == 1 {
+	if t.notSending++; t.notSending == 1 {
 		t.why, t.at = why, r.node.Pos()
 	}
 	if why == hiddenByRoute {
@@ -26,30 +26,30 @@ func (k *checker) count(at *tree.Node, r *route, why string) {
 	}
 }
 
-// never reports the elements of rate_limits that some routes do not send, which may be on
+// reportNeverSent reports the elements of rate_limits that some routes do not send, which may be on
 // purpose, or that none does, and filters for which there are none.
-func (k *checker) never() {
+func (k *checker) reportNeverSent() {
 	unsent := false
 	for at, t := range k.tallies {
 		switch {
-		case t.sent == 0:
+		case t.sending == 0:
 			unsent = true
 			severity := rules.Error
-			if t.staged {
+			if t.filterElsewhere {
 				severity = rules.Warning // the filter may be in another part
 			}
 			k.report(NeverAsked, severity, at.Pos(), "no route sends this: %s (route %v)", t.why, t.at)
-		case t.not > 0:
-			k.report(NeverAsked, rules.Note, at.Pos(), "%d of %d routes do not send this; the first, at %v: %s", t.not, t.not+t.sent, t.at, t.why)
+		case t.notSending > 0:
+			k.report(NeverAsked, rules.Note, at.Pos(), "%d of %d routes do not send this; the first, at %v: %s", t.notSending, t.notSending+t.sending, t.at, t.why)
 		}
 	}
-	k.hidden()
-	k.idleDomains(unsent)
+	k.reportHidden()
+	k.reportUnusedRouteDomains(unsent)
 	for domain, at := range k.domains {
-		if k.lit[domain] || k.bucketed[domain] || k.dark[domain] || unsent {
+		if k.sentSome[domain] || k.quotaDomains[domain] || k.sentUnknown[domain] || unsent {
 			continue
 		}
-		if k.partial[domain] {
+		if k.fragmentDomains[domain] {
 			k.report(Unknown, rules.Note, at, "no rate_limits are in these files, so that it is not known what is sent to domain %q: give those of the virtual hosts or routes, too", rules.Shorten(domain))
 		} else {
 			k.report(NeverAsked, rules.Error, at, "nothing is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
@@ -66,27 +66,27 @@ func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why strin
 		k.routeDomains[domain] = t
 	}
 	if asked {
-		t.sent++
+		t.sending++
 	}
 }
 
-// idleDomains warns of domains of a RateLimitPerRoute for whose routes the filter never asks. A domain about which
+// reportUnusedRouteDomains warns of domains of a RateLimitPerRoute for whose routes the filter never asks. A domain about which
 // nothing asks at all is an error already, except where an unsent element of rate_limits may be meant for it.
-func (k *checker) idleDomains(unsent bool) {
+func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	for at, t := range k.routeDomains {
-		if t.sent == 0 && (unsent || k.lit[at.Text]) {
+		if t.sending == 0 && (unsent || k.sentSome[at.Text]) {
 			k.report(NeverAsked, rules.Warning, at.Pos(), "this domain has no effect, since the filter never asks there: %s (route %v); add rate_limits, or leave it out", t.why, t.at)
 		}
 	}
 }
 
-// hidden warns of routes that have rate_limits of their own, and so leave out those of their virtual host that others send.
-func (k *checker) hidden() {
+// reportHidden warns of routes that have rate_limits of their own, and so leave out those of their virtual host that others send.
+func (k *checker) reportHidden() {
 	type hides struct{ list, of *tree.Node }
 	var all []hides
 	for at, t := range k.tallies {
 		for _, list := range t.hidden {
-			if t.sent > 0 {
+			if t.sending > 0 {
 				all = append(all, hides{list, at})
 			}
 		}
@@ -95,7 +95,7 @@ func (k *checker) hidden() {
 		return cmp.Or(comparePos(a.list.Pos(), b.list.Pos()), comparePos(a.of.Pos(), b.of.Pos()))
 	})
 	for _, h := range all {
-		k.reportOnce(NeverAsked, "hidden", "route", h.list.Pos(), "the route has rate_limits of its own, and so does not send those of its virtual host, at %v: "+
+		k.reportPerFile(NeverAsked, "hidden", "route", h.list.Pos(), "the route has rate_limits of its own, and so does not send those of its virtual host, at %v: "+
 			"to send both write include_vh_rate_limits: true beside them, or vh_rate_limits: INCLUDE, where OVERRIDE says that it is on purpose", h.of.Pos())
 	}
 }

@@ -27,13 +27,13 @@ func TestNeverTwo(t *testing.T) {
 				return lost
 			}
 			shared.before, shared.after = odd, odd
-			playRoles(t, []rlqs.Roles{shared, shared, shared}, func(all []*stage) {
+			playRoles(t, []rlqs.Elector{shared, shared, shared}, func(all []*stage) {
 				served, by := 0, map[int]bool{}
 				for range 40_000 {
 					time.Sleep(5 * time.Millisecond)
 					divide := 0
 					for i, s := range all {
-						if s.Serves()["d"] {
+						if s.DividedDomains()["d"] {
 							divide++
 							by[i] = true
 						}

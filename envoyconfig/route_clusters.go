@@ -5,33 +5,33 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// judgeClusters rejects routes to clusters that are not there. Envoy looks for those of a route_config only, and of
+// validateRouteClusters rejects routes to clusters that are not there. Envoy looks for those of a route_config only, and of
 // clusters from elsewhere, or that cannot be read, nothing is known.
-func (c *Config) judgeClusters() {
-	if len(c.clusters) == 0 || len(c.judge.Wrong) > 0 || !c.allClusters || c.dumps {
+func (c *Config) validateRouteClusters() {
+	if len(c.clusters) == 0 || len(c.validator.Errors) > 0 || !c.allClusters || c.hasDump {
 		return
 	}
 	for _, m := range c.managers {
 		table := m.node.Field("route_config")
-		if !table.Field("validate_clusters").Yes(true) {
+		if !table.Field("validate_clusters").Bool(true) {
 			continue
 		}
 		for host := range table.Field("virtual_hosts").Elements() {
 			for route := range host.Field("routes").Elements() {
 				action := route.Field("route")
-				c.judgeCluster(action.Field("cluster"))
+				c.validateClusterName(action.Field("cluster"))
 				for cluster := range action.At("weighted_clusters", "clusters").Elements() {
-					c.judgeCluster(cluster.Field("name"))
+					c.validateClusterName(cluster.Field("name"))
 				}
 				for mirror := range action.Field("request_mirror_policies").Elements() {
-					c.judgeCluster(mirror.Field("cluster"))
+					c.validateClusterName(mirror.Field("cluster"))
 				}
 			}
 		}
 	}
 }
 
-func (c *Config) judgeCluster(name *tree.Node) {
+func (c *Config) validateClusterName(name *tree.Node) {
 	if name.Text == "" || c.clusters[name.Text] != nil {
 		return
 	}
@@ -39,6 +39,6 @@ func (c *Config) judgeCluster(name *tree.Node) {
 	for other := range c.clusters {
 		names = append(names, other)
 	}
-	c.judge.Reject(name, "the cluster %s of the route is not in these files, and Envoy rejects that: add it, or correct the name%s",
-		name.Shown(), rules.DidYouMean(rules.Nearest(name.Text, names)))
+	c.validator.Reject(name, "the cluster %s of the route is not in these files, and Envoy rejects that: add it, or correct the name%s",
+		name.Describe(), rules.DidYouMean(rules.Nearest(name.Text, names)))
 }

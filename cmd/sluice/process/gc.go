@@ -16,25 +16,25 @@ import (
 // So the heap grows by heapRoom at most, or by half where that is more. It is what a heap of 4 MiB
 // has anyway: fifty hostile connections, which hold 15 MiB, then cost some 32.
 const (
-	mostGCPercent  = 400
-	leastGCPercent = 50
-	heapRoom       = 16 << 20
+	maxGCPercent  = 400
+	minGCPercent  = 50
+	maxHeapGrowth = 16 << 20
 )
 
 // gcPercent returns how far the heap may grow, in percent of what the collector found
 // in use, in bytes.
 func gcPercent(inUse uint64) int {
-	return int(max(leastGCPercent, min(mostGCPercent, heapRoom*100/max(inUse, 1))))
+	return int(max(minGCPercent, min(maxGCPercent, maxHeapGrowth*100/max(inUse, 1))))
 }
 
-// PaceCollector sets how far the heap may grow, now and after each collection, for as
+// TuneGC sets how far the heap may grow, now and after each collection, for as
 // long as the process lives. GOGC, where it is set, holds instead. Call it once.
-func PaceCollector() {
+func TuneGC() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	debug.SetGCPercent(mostGCPercent)
-	afterEachCollection(func() bool {
+	debug.SetGCPercent(maxGCPercent)
+	afterEachGC(func() bool {
 		samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/gogc:percent"}}
 		metrics.Read(samples)
 		want := gcPercent(samples[0].Value.Uint64() + samples[1].Value.Uint64())
@@ -46,10 +46,10 @@ func PaceCollector() {
 	})
 }
 
-// afterEachCollection calls f after each garbage collection for as long as it returns
+// afterEachGC calls f after each garbage collection for as long as it returns
 // true. No goroutine waits meanwhile: what calls f is the finalizer of an object that
 // nobody holds.
-func afterEachCollection(f func() bool) {
+func afterEachGC(f func() bool) {
 	type garbage struct{ _ [16]byte } // smaller ones share memory with others
 	var collected func(*garbage)
 	collected = func(g *garbage) {

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// endingSlack is the time to end beside the drain delay and timeout: for closing
+// shutdownMargin is the time to end beside the drain delay and timeout: for closing
 // listeners and for sending the last metrics and spans.
-const endingSlack = 10 * time.Second
+const shutdownMargin = 10 * time.Second
 
-// logPatience is how long the end waits for the last lines of the log to be written.
-const logPatience = time.Second
+// logFlushTimeout is how long the end waits for the last lines of the log to be written.
+const logFlushTimeout = time.Second
 
-// endWithin waits for what runs until ctx is done. It returns an error if that has not
+// waitForShutdown waits for what runs until ctx is done. It returns an error if that has not
 // ended within bound after. A file system that does not answer, for example, blocks its
 // readers, and the process must not wait for them.
-func endWithin(ctx context.Context, bound time.Duration, wait func() error) error {
+func waitForShutdown(ctx context.Context, bound time.Duration, wait func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- wait() }()
 	select {
@@ -37,18 +37,18 @@ func endWithin(ctx context.Context, bound time.Duration, wait func() error) erro
 	}
 }
 
-// until is for a group: it runs what ends with ctx, and cannot fail.
-func until(ctx context.Context, run func(context.Context)) func() error {
+// task is for a group: it runs what ends with ctx, and cannot fail.
+func task(ctx context.Context, run func(context.Context)) func() error {
 	return func() error {
 		run(ctx)
 		return nil
 	}
 }
 
-// untilSignal returns a context that ends at the first signal to end. A second one ends
+// signalContext returns a context that ends at the first signal to end. A second one ends
 // the process at once, as the first one does for commands that do not call this. Stop
 // ends the context too.
-func untilSignal(ctx context.Context) (until context.Context, stop func()) {
+func signalContext(ctx context.Context) (until context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)

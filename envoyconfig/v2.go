@@ -27,8 +27,8 @@ var retiredFilters = map[string]string{
 	"envoy.rate_limit": api.RateLimit, "envoy.filters.http.ratelimit": api.RateLimit,
 }
 
-// retired returns an error if a file is of Envoy's v2 API. Nothing else of it is worth a word.
-func retired(roots []tree.Node) error {
+// checkRetired returns an error if a file is of Envoy's v2 API. Nothing else of it is worth a word.
+func checkRetired(roots []tree.Node) error {
 	var first *tree.Node
 	old, now := "", ""
 	places := 0
@@ -40,13 +40,13 @@ func retired(roots []tree.Node) error {
 	for i := range roots {
 		// The dump of a later Envoy has resources by their old names, too.
 		dump := roots[i].Field("configs").Kind == tree.List
-		roots[i].Each(func(n *tree.Node) {
+		roots[i].Walk(func(n *tree.Node) {
 			name, _ := n.Typed()
 			if now := retiredMessages[name]; now != "" && (!dump || strings.HasPrefix(name, "envoy.config.filter.")) {
 				see(n.Field("@type"), name, `"@type": type.googleapis.com/`+now)
 			} else if now := retiredFilters[n.Field("name").Text]; now != "" && n.Field("config").Kind == tree.Object {
 				see(n.Field("config"), "config, in place of typed_config", `typed_config: { "@type": type.googleapis.com/`+now+" }")
-			} else if filters := n.At("spec", "filters"); n.Field("kind").Text == "EnvoyFilter" && filters.There() {
+			} else if filters := n.At("spec", "filters"); n.Field("kind").Text == "EnvoyFilter" && filters.Exists() {
 				see(filters, "spec.filters of Istio before 1.3", "spec.configPatches")
 			}
 		})

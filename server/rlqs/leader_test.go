@@ -32,8 +32,8 @@ type shelf struct {
 
 func newShelf() *shelf { return &shelf{held: map[string]string{}, until: map[string]time.Time{}} }
 
-// Hold implements [rlqs.Roles].
-func (s *shelf) Hold(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
+// AcquireLeadership implements [rlqs.Elector].
+func (s *shelf) AcquireLeadership(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
 	if s.before != nil && s.before() {
 		return
 	}
@@ -63,16 +63,16 @@ func (s *shelf) forget() {
 	clear(s.held)
 }
 
-// roles implements [rlqs.Roles].
+// roles implements [rlqs.Elector].
 type roles func(holder string, length time.Duration, domains []string, answer func(i int, before string))
 
-// Hold implements [rlqs.Roles].
-func (r roles) Hold(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
+// AcquireLeadership implements [rlqs.Elector].
+func (r roles) AcquireLeadership(holder string, length time.Duration, domains []string, answer func(i int, before string)) {
 	r(holder, length, domains, answer)
 }
 
 // playRoles runs a test with so many services that share roles.
-func playRoles(t *testing.T, shared []rlqs.Roles, test func(all []*stage)) {
+func playRoles(t *testing.T, shared []rlqs.Elector, test func(all []*stage)) {
 	t.Helper()
 	set, metrics := servertest.Compile(t, divided), servertest.Metrics(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func playRoles(t *testing.T, shared []rlqs.Roles, test func(all []*stage)) {
 			s.Service = rlqs.New(rlqs.Options{
 				Elapsed: func() time.Duration { return time.Since(begun) + time.Hour + time.Duration(s.paused.Load()) }, Rules: func() *descriptors.Set { return s.set.Load() }, Metrics: metrics,
 				Count:  func(*descriptors.Set, *descriptors.Rule, []descriptors.Entry, uint64, uint64, uint64) {},
-				Panics: telemetry.NewPanics(metrics.Panics, zap.NewNop()), Roles: r, Name: fmt.Sprintf("host-%d", i),
+				Panics: telemetry.NewPanics(metrics.Panics, zap.NewNop()), Elector: r, Name: fmt.Sprintf("host-%d", i),
 			})
 			all = append(all, s)
 			synctest.Wait() // so that the first is the first to ask
@@ -103,7 +103,7 @@ func playRoles(t *testing.T, shared []rlqs.Roles, test func(all []*stage)) {
 func (s *stage) refusal() error {
 	e := s.envoy()
 	defer e.Close()
-	return e.Report(servertest.Marshal(s.t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "al")}}), true)
+	return e.Feed(servertest.Marshal(s.t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "al")}}), true)
 }
 
 // rate is what an Envoy was told last of al.
@@ -115,10 +115,10 @@ func (e *envoy) rate() (perHour int) {
 // TestOneOfSeveralDivides has two services share roles: one divides, and gives that back in the end.
 func TestOneOfSeveralDivides(t *testing.T) {
 	r := newShelf()
-	playRoles(t, []rlqs.Roles{r, r}, func(all []*stage) {
+	playRoles(t, []rlqs.Elector{r, r}, func(all []*stage) {
 		a, b := all[0], all[1]
-		if !a.Serves()["d"] || b.Serves()["d"] || len(b.Serves()) != 1 {
-			t.Fatalf("they serve %v and %v", a.Serves(), b.Serves())
+		if !a.DividedDomains()["d"] || b.DividedDomains()["d"] || len(b.DividedDomains()) != 1 {
+			t.Fatalf("they serve %v and %v", a.DividedDomains(), b.DividedDomains())
 		}
 		if err := b.refusal(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "host-0") {
 			t.Errorf("who does not divide answers %v", err)
@@ -132,17 +132,17 @@ func TestOneOfSeveralDivides(t *testing.T) {
 		woken := e.wakes.Load()
 		a.Resign()
 		a.Resign()
-		if err := e.Ended(); status.Code(err) != codes.Unavailable || e.wakes.Load() == woken {
+		if err := e.Err(); status.Code(err) != codes.Unavailable || e.wakes.Load() == woken {
 			t.Errorf("the stream of who resigned ends with %v, woken: %v", err, e.wakes.Load() > woken)
 		}
-		if err := e.Report(nil, true); status.Code(err) != codes.Unavailable {
+		if err := e.Feed(nil, true); status.Code(err) != codes.Unavailable {
 			t.Errorf("its next report is answered by %v", err)
 		}
 		e.Close()
 		if err := a.refusal(); status.Code(err) != codes.Unavailable {
 			t.Errorf("who resigned answers %v", err)
 		}
-		if time.Sleep(time.Second); !b.Serves()["d"] || a.Serves()["d"] {
+		if time.Sleep(time.Second); !b.DividedDomains()["d"] || a.DividedDomains()["d"] {
 			t.Error("the other does not divide a second later")
 		}
 	})
@@ -157,9 +157,9 @@ func TestResignsWhileItAsks(t *testing.T) {
 			asked.Store(true)
 			time.Sleep(100 * time.Millisecond)
 		}
-		r.Hold(holder, length, domains, answer)
+		r.AcquireLeadership(holder, length, domains, answer)
 	})
-	playRoles(t, []rlqs.Roles{slow, r}, func(all []*stage) {
+	playRoles(t, []rlqs.Elector{slow, r}, func(all []*stage) {
 		a, b := all[0], all[1]
 		time.Sleep(time.Minute)
 		for late.Store(true); !asked.Load(); {
@@ -167,8 +167,8 @@ func TestResignsWhileItAsks(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond) // when the other does not ask
 		a.Resign()
-		if time.Sleep(time.Second); !b.Serves()["d"] || a.Serves()["d"] {
-			t.Errorf("a second after the first resigned they serve %v and %v", a.Serves(), b.Serves())
+		if time.Sleep(time.Second); !b.DividedDomains()["d"] || a.DividedDomains()["d"] {
+			t.Errorf("a second after the first resigned they serve %v and %v", a.DividedDomains(), b.DividedDomains())
 		}
 	})
 }
@@ -177,14 +177,14 @@ func TestResignsWhileItAsks(t *testing.T) {
 // is given to anybody until all that the first told has ended.
 func TestTakesOver(t *testing.T) {
 	r := newShelf()
-	playRoles(t, []rlqs.Roles{r, r}, func(all []*stage) {
+	playRoles(t, []rlqs.Elector{r, r}, func(all []*stage) {
 		a, b := all[0], all[1]
 		time.Sleep(time.Minute)
 		e := a.envoy()
 		e.reports(user(1, 0, "al"))
 		a.Close() // it is gone, and says nothing
 		died := time.Now()
-		for !b.Serves()["d"] {
+		for !b.DividedDomains()["d"] {
 			time.Sleep(time.Millisecond)
 		}
 		took := time.Since(died)
@@ -232,7 +232,7 @@ func TestRoleEndsByItself(t *testing.T) {
 		}
 		return false
 	}
-	playRoles(t, []rlqs.Roles{r}, func(all []*stage) {
+	playRoles(t, []rlqs.Elector{r}, func(all []*stage) {
 		time.Sleep(time.Minute)
 		e, f := all[0].envoy(), all[0].envoy()
 		e.reports(user(1, 0, "al"))
@@ -243,21 +243,21 @@ func TestRoleEndsByItself(t *testing.T) {
 			t.Errorf("in time Envoy is told %q", e.told)
 		}
 		f.reports(user(1, 0, "cy"))
-		if err := e.Report(servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "di")}}), true); err != nil {
+		if err := e.Feed(servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "di")}}), true); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(601 * time.Millisecond)
-		if b, seq, _ := e.Take(nil); len(b) > 0 || seq > 0 {
+		if b, seq, _ := e.AppendMessage(nil); len(b) > 0 || seq > 0 {
 			t.Errorf("%d bytes are sent when the role is over", len(b))
 		}
 		time.Sleep(time.Second)
 		for _, stream := range []*envoy{e, f} {
-			if status.Code(stream.Ended()) != codes.Unavailable {
-				t.Errorf("a stream has ended: %v", stream.Ended())
+			if status.Code(stream.Err()) != codes.Unavailable {
+				t.Errorf("a stream has ended: %v", stream.Err())
 			}
 			stream.Close()
 		}
-		if all[0].Serves()["d"] {
+		if all[0].DividedDomains()["d"] {
 			t.Error("it serves without the role")
 		}
 		go all[0].Resign() // which may wait for the store
@@ -267,27 +267,27 @@ func TestRoleEndsByItself(t *testing.T) {
 // TestPausedProcess has a process pause, as when its machine stops: its clock goes on, its timers do not. What was queued
 // before is not sent after.
 func TestPausedProcess(t *testing.T) {
-	playRoles(t, []rlqs.Roles{newShelf()}, func(all []*stage) {
+	playRoles(t, []rlqs.Elector{newShelf()}, func(all []*stage) {
 		time.Sleep(time.Minute)
 		e := all[0].envoy()
 		e.reports(user(1, 0, "al"))
 		report := servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "bo")}})
-		must.OK(t, e.Report(report, true))
+		must.OK(t, e.Feed(report, true))
 		all[0].paused.Store(int64(3 * time.Second))
-		if b, seq, _ := e.Take(nil); len(b) > 0 || seq > 0 {
+		if b, seq, _ := e.AppendMessage(nil); len(b) > 0 || seq > 0 {
 			t.Errorf("%d bytes are sent when another may have the role", len(b))
 		}
-		if err := e.Report(report, true); err != nil && status.Code(err) != codes.Unavailable {
+		if err := e.Feed(report, true); err != nil && status.Code(err) != codes.Unavailable {
 			t.Error(err)
 		}
-		if b, seq, _ := e.Take(nil); len(b) > 0 || seq > 0 {
+		if b, seq, _ := e.AppendMessage(nil); len(b) > 0 || seq > 0 {
 			t.Errorf("%d bytes are sent when another may have the role", len(b))
 		}
-		if time.Sleep(time.Second); status.Code(e.Ended()) != codes.Unavailable {
-			t.Errorf("the stream has ended: %v", e.Ended())
+		if time.Sleep(time.Second); status.Code(e.Err()) != codes.Unavailable {
+			t.Errorf("the stream has ended: %v", e.Err())
 		}
 		e.Close()
-		if !all[0].Serves()["d"] {
+		if !all[0].DividedDomains()["d"] {
 			t.Error("it does not take the role that nobody has")
 		}
 	})
@@ -297,13 +297,13 @@ func TestPausedProcess(t *testing.T) {
 // Envoys go on at what they say that they admitted. What they were told under the old role does not count twice.
 func TestRoleIsTakenAnew(t *testing.T) {
 	r := newShelf()
-	playRoles(t, []rlqs.Roles{r}, func(all []*stage) {
+	playRoles(t, []rlqs.Elector{r}, func(all []*stage) {
 		time.Sleep(time.Minute)
 		e := all[0].envoy()
 		e.reports(user(300, 0, "al"))
 		r.forget()
-		if time.Sleep(time.Second); status.Code(e.Ended()) != codes.Unavailable {
-			t.Errorf("the stream has ended: %v", e.Ended())
+		if time.Sleep(time.Second); status.Code(e.Err()) != codes.Unavailable {
+			t.Errorf("the stream has ended: %v", e.Err())
 		}
 		e.Close()
 		e = all[0].envoy()
@@ -320,10 +320,10 @@ func TestForgetfulStore(t *testing.T) {
 	var silent atomic.Bool
 	cut := roles(func(holder string, length time.Duration, domains []string, answer func(i int, before string)) { // the first's way to it
 		if !silent.Load() {
-			r.Hold(holder, length, domains, answer)
+			r.AcquireLeadership(holder, length, domains, answer)
 		}
 	})
-	playRoles(t, []rlqs.Roles{cut, r}, func(all []*stage) {
+	playRoles(t, []rlqs.Elector{cut, r}, func(all []*stage) {
 		a, b := all[0], all[1]
 		time.Sleep(time.Minute)
 		e := a.envoy()
@@ -331,10 +331,10 @@ func TestForgetfulStore(t *testing.T) {
 		silent.Store(true)
 		r.forget()
 		lost := time.Now()
-		for !b.Serves()["d"] {
+		for !b.DividedDomains()["d"] {
 			time.Sleep(time.Millisecond)
 		}
-		if !a.Serves()["d"] {
+		if !a.DividedDomains()["d"] {
 			t.Fatal("the first knows that the store has lost its role; then this says nothing")
 		}
 		last := time.Time{} // when the first can last have told something
@@ -343,7 +343,7 @@ func TestForgetfulStore(t *testing.T) {
 		first.TimeElapsed = nil
 		f.reports(first)
 		for begun := time.Now(); len(f.told) == 0 && time.Since(begun) < time.Minute; time.Sleep(50 * time.Millisecond) {
-			if a.Serves()["d"] {
+			if a.DividedDomains()["d"] {
 				last = time.Now()
 			}
 			if f.take(); time.Since(begun)%(5*time.Second) == 0 {
@@ -354,7 +354,7 @@ func TestForgetfulStore(t *testing.T) {
 			t.Errorf("%v after the store lost all, the second tells %q, %v after the first could", time.Since(lost), f.told, since)
 		}
 		silent.Store(false)
-		if time.Sleep(time.Second); a.Serves()["d"] || !b.Serves()["d"] {
+		if time.Sleep(time.Second); a.DividedDomains()["d"] || !b.DividedDomains()["d"] {
 			t.Error("the first does not follow the store")
 		}
 	})
@@ -364,13 +364,13 @@ func TestForgetfulStore(t *testing.T) {
 func TestRulesHaveRoles(t *testing.T) {
 	r := newShelf()
 	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
-	playRoles(t, []rlqs.Roles{r, r}, func(all []*stage) {
+	playRoles(t, []rlqs.Elector{r, r}, func(all []*stage) {
 		a, b := all[0], all[1]
 		with := a.set.Load()
 		a.set.Store(without)
 		a.RulesChanged()
-		if time.Sleep(2 * time.Second); len(a.Serves()) > 0 || !b.Serves()["d"] {
-			t.Errorf("they serve %v and %v, want the second", a.Serves(), b.Serves())
+		if time.Sleep(2 * time.Second); len(a.DividedDomains()) > 0 || !b.DividedDomains()["d"] {
+			t.Errorf("they serve %v and %v, want the second", a.DividedDomains(), b.DividedDomains())
 		}
 		if err := a.refusal(); err != nil { // it is about no quota
 			t.Errorf("without quotas a stream ends with %v", err)
@@ -382,13 +382,13 @@ func TestRulesHaveRoles(t *testing.T) {
 		if e.take(); len(e.told) > 0 {
 			t.Errorf("before the role is asked for, Envoy is told %q", e.told)
 		}
-		if time.Sleep(time.Second); status.Code(e.Ended()) != codes.Unavailable {
-			t.Errorf("the stream that another should have goes on: %v", e.Ended())
+		if time.Sleep(time.Second); status.Code(e.Err()) != codes.Unavailable {
+			t.Errorf("the stream that another should have goes on: %v", e.Err())
 		}
 		e.Close()
 		b.set.Store(without)
 		b.RulesChanged()
-		if time.Sleep(2 * time.Second); !a.Serves()["d"] {
+		if time.Sleep(2 * time.Second); !a.DividedDomains()["d"] {
 			t.Error("the role that the second gave back is nobody's")
 		}
 	})
@@ -397,7 +397,7 @@ func TestRulesHaveRoles(t *testing.T) {
 // TestRulesChangeWithinAReport has a stream end because of new rules that a part of its report is the first to meet.
 func TestRulesChangeWithinAReport(t *testing.T) {
 	without := servertest.Compile(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]")
-	playRoles(t, []rlqs.Roles{newShelf()}, func(all []*stage) {
+	playRoles(t, []rlqs.Elector{newShelf()}, func(all []*stage) {
 		s := all[0]
 		with := s.set.Load()
 		s.set.Store(without)
@@ -406,14 +406,14 @@ func TestRulesChangeWithinAReport(t *testing.T) {
 		b := servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{
 			Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "al"), user(1, 0, "bo")},
 		})
-		must.OK(t, e.Report(b[:10], false))
+		must.OK(t, e.Feed(b[:10], false))
 		s.set.Store(with)
-		if err := e.Report(b[10:len(b)-5], false); status.Code(err) != codes.Unavailable {
+		if err := e.Feed(b[10:len(b)-5], false); status.Code(err) != codes.Unavailable {
 			t.Errorf("Report = %v, want UNAVAILABLE", err)
 		}
 		e.Close()
 		passes(time.Minute)
-		if held := s.Held(); held != 0 {
+		if held := s.MemoryBytes(); held != 0 {
 			t.Errorf("%d bytes are held without a stream", held)
 		}
 	})
@@ -438,14 +438,14 @@ func TestHostileRoles(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			playRoles(t, []rlqs.Roles{tc.lie}, func(all []*stage) {
+			playRoles(t, []rlqs.Elector{tc.lie}, func(all []*stage) {
 				for range 60 {
 					time.Sleep(time.Second)
 					if err := all[0].refusal(); err != nil && (tc.divides || status.Code(err) != codes.Unavailable || len(err.Error()) > 300) {
 						t.Fatalf("a stream ends with %v", err)
 					}
 				}
-				if got := all[0].Serves()["d"]; got != tc.divides && n.Load() == 0 {
+				if got := all[0].DividedDomains()["d"]; got != tc.divides && n.Load() == 0 {
 					t.Errorf("it divides: %v", got)
 				}
 				all[0].Resign()

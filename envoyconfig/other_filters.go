@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// others finds filters that have to do with rate limits, and are not among those of connection managers.
-func (c *Config) others() {
+// findOtherFilters finds filters that have to do with rate limits, and are not among those of connection managers.
+func (c *Config) findOtherFilters() {
 	looked := map[*tree.Node]bool{}
-	for m := range c.chains() {
+	for m := range c.filterChains() {
 		for _, f := range m.filters {
 			looked[f.config] = true
 		}
@@ -26,63 +26,63 @@ func (c *Config) others() {
 		typeName, config := n.Typed()
 		switch {
 		case typeName == api.LocalRateLimit, strings.HasSuffix(typeName, "local_ratelimit.v3.LocalRateLimit"):
-			c.local = append(c.local, n)
+			c.localFilters = append(c.localFilters, n)
 		case typeName == api.NetworkRateLimit:
-			c.connections = append(c.connections, &filter{node: n, typeName: typeName, config: config})
+			c.networkFilters = append(c.networkFilters, &filter{node: n, typeName: typeName, config: config})
 		case typeName == api.QuotaOverride:
 			c.overrides = append(c.overrides, n)
-		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !looked[config], slices.Contains(foreignFilters, typeName):
-			c.foreign = append(c.foreign, n)
+		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !looked[config], slices.Contains(uncheckedFilters, typeName):
+			c.foreignFilters = append(c.foreignFilters, n)
 		}
 	}
 	for _, root := range c.roots {
-		root.Each(see)
+		root.Walk(see)
 	}
 }
 
-// foreignFilters ask a service, and are not looked at.
-var foreignFilters = []string{
+// uncheckedFilters ask a service, and are not looked at.
+var uncheckedFilters = []string{
 	"envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit",
 }
 
-// locals returns the filters of a connection manager that limit without a service. They have the rate_limits of
+// localFilters returns the filters of a connection manager that limit without a service. They have the rate_limits of
 // routes, too.
-func (m *manager) locals() []*filter {
+func (m *manager) localFilters() []*filter {
 	return slices.DeleteFunc(slices.Clone(m.filters), func(f *filter) bool { return f.typeName != api.LocalRateLimit })
 }
 
 // hasLocal reports whether a filter that limits without a service makes use of a policy.
 func (m *manager) hasLocal(p *policy) bool {
-	return slices.ContainsFunc(m.locals(), func(f *filter) bool { return f.stage() == p.stage })
+	return slices.ContainsFunc(m.localFilters(), func(f *filter) bool { return f.stage() == p.stage })
 }
 
 // connectionForms returns the descriptors of a filter that asks when a connection begins, always about the same ones.
 func (f *filter) connectionForms() [][]descriptors.Form {
-	return tree.All(f.config.Field("descriptors"), func(n *tree.Node) []descriptors.Form {
-		return tree.All(n.Field("entries"), func(e *tree.Node) descriptors.Form {
+	return tree.Map(f.config.Field("descriptors"), func(n *tree.Node) []descriptors.Form {
+		return tree.Map(n.Field("entries"), func(e *tree.Node) descriptors.Form {
 			value := e.Field("value").Text
 			return descriptors.Form{Key: e.Field("key").Text, Value: value, AnyValue: strings.Contains(value, "%")}
 		})
 	})
 }
 
-// connection looks at a filter that asks when a connection begins.
-func (k *checker) connection(f *filter) {
+// checkNetworkFilter looks at a filter that asks when a connection begins.
+func (k *checker) checkNetworkFilter(f *filter) {
 	domain := f.domain()
 	if _, other := k.domains[domain]; !other {
-		k.connected[domain] = true
+		k.networkDomains[domain] = true
 	}
-	k.domain(domain, f.config.Field("domain"))
-	k.service(f)
+	k.checkDomain(domain, f.config.Field("domain"))
+	k.checkService(f)
 	if why, never := k.config.runtime.disabled("ratelimit.tcp_filter_enabled"); never {
 		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so that the filter never asks", why)
 	}
 	for i, forms := range f.connectionForms() {
-		k.lit[domain] = true
+		k.sentSome[domain] = true
 		reach := k.set.Reach(domain, forms)
-		k.wait(f, &reach)
+		k.checkMaxWait(f, &reach)
 		for _, r := range reach.Rules {
-			k.reached[r] = true
+			k.reachedRules[r] = true
 		}
 		if reach.Reason != "" && slices.Contains(k.set.Domains(), domain) {
 			k.report(Unmatched, rules.Error, f.config.Field("descriptors").Nodes[i].Pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)

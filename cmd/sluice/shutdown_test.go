@@ -29,7 +29,7 @@ func TestEndWithin(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Hour, cancel)
 				start := time.Now()
-				err := endWithin(ctx, bound, func() error {
+				err := waitForShutdown(ctx, bound, func() error {
 					<-ctx.Done()
 					time.Sleep(tt.takes)
 					return tt.err
@@ -45,7 +45,7 @@ func TestEndWithin(t *testing.T) {
 		})
 	}
 	t.Run("before the signal", func(t *testing.T) {
-		if err := endWithin(t.Context(), bound, func() error { return failed }); !errors.Is(err, failed) {
+		if err := waitForShutdown(t.Context(), bound, func() error { return failed }); !errors.Is(err, failed) {
 			t.Errorf("error is %v, want %v", err, failed)
 		}
 	})

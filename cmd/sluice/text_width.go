@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// columns returns how many columns of a terminal a rune takes, or more: who is given too many cuts a line too early, and with
+// runeWidth returns how many columns of a terminal a rune takes, or more: who is given too many cuts a line too early, and with
 // too few the terminal breaks it.
-func columns(r rune) int {
+func runeWidth(r rune) int {
 	switch {
 	case unicode.In(r, unicode.Mn, unicode.Me):
 		return 0
@@ -19,35 +19,35 @@ func columns(r rune) int {
 	return 2
 }
 
-// width returns how many columns a text takes, or more.
-func width(text string) (sum int) {
+// textWidth returns how many columns a text takes, or more.
+func textWidth(text string) (sum int) {
 	for _, r := range text {
-		sum += columns(r)
+		sum += runeWidth(r)
 	}
 	return sum
 }
 
-// fit returns how many of these runes stand in so many columns.
-func fit(text []rune, room int) int {
+// fitRunes returns how many of these runes stand in so many columns.
+func fitRunes(text []rune, room int) int {
 	for i, r := range text {
-		if room -= columns(r); room < 0 {
+		if room -= runeWidth(r); room < 0 {
 			return i
 		}
 	}
 	return len(text)
 }
 
-// cut returns the beginning of a text that is too long for so many columns.
-func (v *view) cut(text string, room int) string {
+// truncate returns the beginning of a text that is too long for so many columns.
+func (v *view) truncate(text string, room int) string {
 	all := []rune(text)
-	if fit(all, room) == len(all) {
+	if fitRunes(all, room) == len(all) {
 		return text
 	}
 	mark := "~"
 	if v.utf8 {
 		mark = "…"
 	}
-	return string(all[:fit(all, room-1)]) + mark
+	return string(all[:fitRunes(all, room-1)]) + mark
 }
 
 // printable returns s for the view's terminal, which may show no more than ASCII.

@@ -29,7 +29,7 @@ func TestGCPercent(t *testing.T) {
 // TestCollectorFollowsWhatIsLive holds 64 MiB and lets them go.
 func TestCollectorFollowsWhatIsLive(t *testing.T) {
 	t.Setenv("GOGC", "")
-	PaceCollector()
+	TuneGC()
 	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	await := func(want uint64) {
 		t.Helper()

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// page is where a report goes.
-type page struct {
+// reportFile is where a report goes.
+type reportFile struct {
 	path string
 	// mode is that of the file, less the umask.
 	mode os.FileMode
@@ -18,19 +18,19 @@ type page struct {
 	stream bool
 }
 
-// newPage returns the page at a path, or why none can be written there: a run over large logs
+// newReportFile returns the page at a path, or why none can be written there: a run over large logs
 // takes long. What is there stays as it is, and may not be one of the run's own files.
-func newPage(path string, inputs []string) (p page, err error) {
+func newReportFile(path string, inputs []string) (p reportFile, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		p.path, p.mode = path, 0o666
 	case err != nil:
-		return p, reason(err)
+		return p, withoutPath(err)
 	case info.IsDir():
 		return p, errors.New("this is a directory: name a file")
 	case !info.Mode().IsRegular():
-		return page{path: path, stream: true}, nil
+		return reportFile{path: path, stream: true}, nil
 	default:
 		for _, input := range inputs {
 			if other, err := os.Stat(input); err == nil && os.SameFile(info, other) {
@@ -39,36 +39,36 @@ func newPage(path string, inputs []string) (p page, err error) {
 		}
 		p.mode = info.Mode().Perm()
 		if p.path, err = filepath.EvalSymlinks(path); err != nil {
-			return p, reason(err)
+			return p, withoutPath(err)
 		}
 		old, err := os.OpenFile(p.path, os.O_WRONLY, 0)
 		if err != nil {
-			return p, reason(err)
+			return p, withoutPath(err)
 		}
 		if err := old.Close(); err != nil {
-			return p, reason(err)
+			return p, withoutPath(err)
 		}
 	}
-	f, err := openBeside(p.path, p.mode)
+	f, err := createTemporary(p.path, p.mode)
 	if err != nil {
-		return p, reason(err)
+		return p, withoutPath(err)
 	}
 	return p, errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-func (p page) write(content func(io.Writer) error) error {
+func (p reportFile) write(content func(io.Writer) error) error {
 	if !p.stream {
-		return reason(replaceFile(p.path, p.mode, content))
+		return withoutPath(replaceFile(p.path, p.mode, content))
 	}
 	f, err := os.OpenFile(p.path, os.O_WRONLY, 0)
 	if err != nil {
-		return reason(err)
+		return withoutPath(err)
 	}
 	return errors.Join(content(f), f.Close())
 }
 
-// reason is an error without the path, which its reader knows.
-func reason(err error) error {
+// withoutPath is an error without the path, which its reader knows.
+func withoutPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
 	}

@@ -15,20 +15,20 @@ import (
 func TestOneForm(t *testing.T) {
 	for text, want := range map[string]string{"yes": "true", "{ value: OFF }": "false", "{ value: 7 }": "7", "'7'": "7", "0x10": "16"} {
 		x := valueOf(t, text)
-		if good := kinds["BoolValue"].takes(x) || kinds["UInt32Value"].takes(x); !good || x.Text != want || x.Name != "x" {
+		if good := kinds["BoolValue"].accepts(x) || kinds["UInt32Value"].accepts(x); !good || x.Text != want || x.Name != "x" {
 			t.Errorf("%s is read as %q of %q, want %q", text, x.Text, x.Name, want)
 		}
 	}
-	if x := valueOf(t, "'on'"); tidyBoolean(x) {
+	if x := valueOf(t, "'on'"); normalizeBoolean(x) {
 		t.Error("a quoted on is read as a boolean")
 	}
 	for text, want := range map[string]string{"{ seconds: 2, nanos: 500000000 }": "2.5s", "{ nanos: 1 }": "0.000000001s", "1s": "1s"} {
-		if d := valueOf(t, text); !tidyDuration(d) || d.Text != want {
+		if d := valueOf(t, text); !normalizeDuration(d) || d.Text != want {
 			t.Errorf("%s is read as %q, want %q", text, d.Text, want)
 		}
 	}
 	for _, text := range []string{".25s", "1.s", "-1s", "{ millis: 1 }", "1", "1S", "1ms", "0.0000000001s", "'1 s'", "315576000001s", "{ seconds: a }"} {
-		if d := valueOf(t, text); tidyDuration(d) {
+		if d := valueOf(t, text); normalizeDuration(d) {
 			t.Errorf("%s is read as %q, want an error", text, d.Text)
 		}
 	}
