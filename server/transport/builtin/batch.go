@@ -52,7 +52,7 @@ func (c *connection) lockWithToken() {
 		<-c.tokens
 		c.shared.storeMemory.wakeNext()
 		c.mu.Lock()
-		c.mu.Unlock() //nolint:staticcheck // it waits for the end of the other's turn
+		c.mu.Unlock() //nolint:staticcheck // waits for the other batch
 	}
 }
 

@@ -143,23 +143,23 @@ func TestClosedConnectionsDoNotAffectOthers(t *testing.T) {
 				}
 				decided(decide[n:2*n], n)
 
-				neighbour := r.rawClient(t)
+				other := r.rawClient(t)
 				for range n {
-					neighbour.call(requestOf(t, "k"), 0)
+					other.call(requestOf(t, "k"), 0)
 				}
 				others := g.receive(n)
 				_ = client.conn.Close()
-				await(t, "the reader has left", func() bool { return len(w.snapshotConns()) == 1 })
+				await(t, "the reader has returned", func() bool { return len(w.snapshotConns()) == 1 })
 				decided(decide[2*n:], 0)
 				for _, d := range others {
 					d()
 				}
-				await(t, "the neighbour's calls are decided", func() bool { return w.snapshotConns()[0].storeCalls.Load() == 0 })
-				if got := neighbour.countEndsBeforePing(); got != n {
-					t.Errorf("%d of %d calls of a neighbour are answered", got, n)
+				await(t, "the other connection's calls are decided", func() bool { return w.snapshotConns()[0].storeCalls.Load() == 0 })
+				if got := other.countEndsBeforePing(); got != n {
+					t.Errorf("%d of %d calls of the other connection are answered", got, n)
 				}
 				if n := testutil.ToFloat64(s.Metrics().PendingDelays); n != 0 || w.storeMemory.bytes.Load() != 0 {
-					t.Errorf("%v calls are held in the end, and %d bytes of calls counted", n, w.storeMemory.bytes.Load())
+					t.Errorf("%v replies are delayed in the end, and %d bytes are counted", n, w.storeMemory.bytes.Load())
 				}
 			})
 		}
@@ -212,8 +212,8 @@ func TestCallsOfClosedConnections(t *testing.T) {
 	for i := range uint64(2) {
 		deciding.Go(func() { g.decideShuffled(rand.New(rand.NewPCG(seed, i)), done) })
 	}
-	neighbour, ended := r.rawClient(t), make(chan struct{})
-	neighbour.must(neighbour.fr.WriteWindowUpdate(0, 1<<30))
+	other, ended := r.rawClient(t), make(chan struct{})
+	other.must(other.fr.WriteWindowUpdate(0, 1<<30))
 	go func() {
 		defer close(ended)
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -238,9 +238,9 @@ func TestCallsOfClosedConnections(t *testing.T) {
 		default:
 		}
 		for range 20 {
-			neighbour.call(requestOf(t, "k"), 0)
+			other.call(requestOf(t, "k"), 0)
 		}
-		neighbour.readEnds(20)
+		other.readEnds(20)
 		calls += 20
 	}
 	w, _ := r.onlyConnection(t)
@@ -249,7 +249,7 @@ func TestCallsOfClosedConnections(t *testing.T) {
 	await(t, "all is returned", func() bool {
 		return w.storeMemory.bytes.Load() == 0 && testutil.ToFloat64(s.Metrics().PendingDelays) == 0
 	})
-	t.Logf("%d calls of a neighbour were answered", calls)
+	t.Logf("%d calls of the other connection were answered", calls)
 }
 
 // panickingGate panics after it has accepted a request.

@@ -18,7 +18,7 @@ func TestInflate(t *testing.T) {
 				parts := 0
 				z := &inflater{afterChunk: func(held int) {
 					if parts++; held > max(most+1, 0) {
-						t.Errorf("%d bytes are held, of %d allowed", held, most)
+						t.Errorf("%d bytes are allocated, of %d allowed", held, most)
 					}
 				}}
 				z, err := z.inflate(small, most, chunkBytes)
@@ -59,7 +59,7 @@ func randomBytes(r *rand.Rand, size int) []byte {
 func TestInflateCountsEmptyOutput(t *testing.T) {
 	small := bytes.Repeat(gzipped(nil), 10_000)
 	if _, err := inflateSmall(small[:smallMessageBytes], 100); !errors.Is(err, errNeedsToken) {
-		t.Errorf("a message of nothing is inflated without a ticket: %v", err)
+		t.Errorf("a message of nothing is decompressed without a token: %v", err)
 	}
 	parts := 0
 	z, err := inflateLarge(small, 100, func(int) { parts++ })

@@ -20,7 +20,7 @@ import (
 func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s)
-	c, neighbour := r.rawClient(t), r.rawClient(t)
+	c, other := r.rawClient(t), r.rawClient(t)
 	w, ok := r.grpc.(*Transport)
 	if !ok {
 		t.Fatal("this is not the built-in transport")
@@ -33,13 +33,13 @@ func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	c.callCompressed(marshal(t, large))
 	over := make(chan string, 1)
 	go func() { over <- c.readEnds(1)[1] }()
-	neighbour.callCompressed(marshal(t, simpleRequest()))
-	if got := neighbour.readEnds(1)[1]; got != "0" {
+	other.callCompressed(marshal(t, simpleRequest()))
+	if got := other.readEnds(1)[1]; got != "0" {
 		t.Errorf("a small request ends with %s", got)
 	}
 	select {
 	case got := <-over:
-		t.Errorf("a large request ends with %s though there is no ticket", got)
+		t.Errorf("a large request ends with %s although there is no token", got)
 	default:
 	}
 	for range cap(w.tokens) {
@@ -48,7 +48,7 @@ func TestLargeCompressedRequestsNeedToken(t *testing.T) {
 	if got := <-over; got != "0" {
 		t.Errorf("a large request ends with %s", got)
 	}
-	await(t, "no ticket is held", func() bool { return len(w.tokens) == 0 })
+	await(t, "no token is in use", func() bool { return len(w.tokens) == 0 })
 	await(t, "nothing is counted", func() bool { return w.buffered.bytes.Load() == 0 })
 }
 
@@ -74,7 +74,7 @@ func TestDecompressedBytesAreCounted(t *testing.T) {
 	}
 	c.releaseToken()
 	if len(w.tokens) != 0 {
-		t.Errorf("%d tickets are held in the end", len(w.tokens))
+		t.Errorf("%d tokens are in use in the end", len(w.tokens))
 	}
 }
 

@@ -126,6 +126,6 @@ func TestResetsDuringDrainReturnLeases(t *testing.T) {
 		t.Error(err)
 	}
 	if !isFree(t, s, now, request) {
-		t.Error("the place of a request that was reset after the drain stays held")
+		t.Error("the lease of a call that was reset after the drain was not returned")
 	}
 }

@@ -130,9 +130,9 @@ func TestDelayedCallReturnsLease(t *testing.T) {
 	held := func(n float64) func() bool {
 		return func() bool { return servertest.Gathered(t, s, "sluice_leases_active")["d"] == n }
 	}
-	await(t, "two hold a place", held(2))
+	await(t, "two leases are active", held(2))
 	client.must(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
-	await(t, "one holds a place", held(1))
+	await(t, "one lease is active", held(1))
 	awaitReturned(t, s, "reset", 1)
 }
 
@@ -170,7 +170,7 @@ func TestCallInStoreReturnsLease(t *testing.T) {
 // awaitReturned waits until n leases were returned in one way, and none in any other.
 func awaitReturned(t *testing.T, s *answer.Service, by string, n float64) {
 	t.Helper()
-	await(t, "leases came back", func() bool {
+	await(t, "leases were returned", func() bool {
 		got := servertest.Gathered(t, s, "sluice_leases_released_total")
 		return len(got) == 1 && got[by] == n
 	})

@@ -15,9 +15,9 @@ import (
 // panicking is a completion, and a pending call, whose methods panic.
 type panicking struct{}
 
-func (panicking) sendLocked() { panic("a bug in what was left for a turn") }
+func (panicking) sendLocked() { panic("a bug in a completion") }
 func (panicking) dropLocked() {}
-func (panicking) Cancel()     { panic("a bug in what was to be cancelled") }
+func (panicking) Cancel()     { panic("a bug in a pending call") }
 
 // cancelling is a pending call that counts its cancellation.
 type cancelling struct{ cancelled *int }

@@ -176,7 +176,7 @@ func TestLargeReport(t *testing.T) {
 		t.Errorf("the last bucket gets %d", got)
 	}
 	if w, conn := r.onlyConnection(t); w.buffered.bytes.Load() > 100_000 || conn.h2.MemoryBytes() > 200_000 {
-		t.Errorf("%d bytes are held", conn.h2.MemoryBytes())
+		t.Errorf("%d bytes are used", conn.h2.MemoryBytes())
 	}
 }
 
@@ -235,7 +235,7 @@ func TestQuotaClientThatNeverReads(t *testing.T) {
 	held := conn.h2.MemoryBytes()
 	conn.mu.Unlock()
 	if held > 400<<10 {
-		t.Errorf("%d bytes are held for it", held)
+		t.Errorf("%d bytes are used for it", held)
 	}
 	d := openQuotas(t, r)
 	send(t, d, newReports(1, "another"))

@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 			got := s.transcript(t)
 			fmt.Fprintf(&all, "== %s\n%s\n", tt.name, got)
 			if diff := cmp.Diff(want[tt.name], got); diff != "" && !*update {
-				t.Errorf("the client gets something else: -want +got\n%s", diff)
+				t.Errorf("the result differs: -want +got\n%s", diff)
 			}
 		})
 	}
@@ -67,7 +67,7 @@ func (s *script) transcript(t *testing.T) string {
 		cut = s.play(t, func(size int) int { return 1 + pieces.IntN(min(size, 20+size/20)) })
 	})
 	if diff := cmp.Diff(whole, cut); diff != "" {
-		t.Errorf("the client gets something else if its frames arrive in pieces: -at once +in pieces\n%s", diff)
+		t.Errorf("the result depends on the fragments: -complete +fragmented\n%s", diff)
 	}
 	return whole
 }

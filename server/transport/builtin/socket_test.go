@@ -58,7 +58,7 @@ func TestWritesOutsideBatchesAreCounted(t *testing.T) {
 	}}
 	c.mu.Unlock()
 	c.postCommand(commandPing)
-	await(t, "the flusher's turn is over", func() bool {
+	await(t, "the flusher has finished", func() bool {
 		c.mailbox.Lock()
 		defer c.mailbox.Unlock()
 		return !c.mailbox.flushing
@@ -102,7 +102,7 @@ func TestWaitingForLockNeedsNoToken(t *testing.T) {
 		}
 		<-over
 		if len(w.tokens) != 0 {
-			t.Errorf("%d tickets are held in the end", len(w.tokens))
+			t.Errorf("%d tokens are in use in the end", len(w.tokens))
 		}
 		_, _ = ours.Close(), theirs.Close()
 	})

@@ -57,10 +57,10 @@ func TestStoreCallsAreBounded(t *testing.T) {
 		t.Errorf("%d calls take %d bytes, %d each, want at most %d", len(undecided), w.storeMemory.bytes.Load(), each, most)
 	}
 
-	neighbour := r.rawClient(t)
-	neighbour.call(request, 0)
+	other := r.rawClient(t)
+	other.call(request, 0)
 	(<-g.waiting)()
-	neighbour.readEnds(1)
+	other.readEnds(1)
 
 	done := make(chan struct{})
 	go func() {
@@ -101,7 +101,7 @@ func TestAllConnectionsWaitForStore(t *testing.T) {
 	}
 	await(t, "the others wait", func() bool { return w.storeMemory.light.length.Load() == 3 })
 	if len(g.waiting) > 0 {
-		t.Error("the store gets a call above the bound")
+		t.Error("a call beyond the limit reached the store")
 	}
 	decide()
 	holder.readEnds(1)
@@ -154,7 +154,7 @@ func TestNotReadingClientBlocksNoOther(t *testing.T) {
 	c.mu.Lock()
 	c.writeStalled()
 	if n := w.storeMemory.bytes.Load(); n != 0 {
-		t.Errorf("others wait for %d bytes of a client that does not read", n)
+		t.Errorf("%d bytes of a client that does not read are still counted", n)
 	}
 	c.writeResumed()
 	c.mu.Unlock()
@@ -210,7 +210,7 @@ func TestClosedConnectionIsCounted(t *testing.T) {
 	_ = client.conn.Close()
 	await(t, "the connection has ended", func() bool { return len(w.snapshotConns()) == 0 })
 	if w.storeMemory.bytes.Load() == 0 {
-		t.Error("the call of a connection that has ended is not counted")
+		t.Error("the call of a closed connection is not counted")
 	}
 	decide()
 	await(t, "nothing is counted", func() bool { return w.storeMemory.bytes.Load() == 0 })
@@ -272,7 +272,7 @@ func TestStopDoesNotWaitForStore(t *testing.T) {
 			}
 			decide := g.receive(n)
 			w, c := r.onlyConnection(t)
-			await(t, "the calls are with the store", func() bool { return c.storeCalls.Load() == int64(n) })
+			await(t, "the store has the calls", func() bool { return c.storeCalls.Load() == int64(n) })
 			if full {
 				fill(t, w, c)
 			}
@@ -281,7 +281,7 @@ func TestStopDoesNotWaitForStore(t *testing.T) {
 			await(t, "the connection waits", c.activity.waitsForStore.Load)
 			r.grpc.Stop()
 			if len(g.waiting) > 0 {
-				t.Error("a call of a connection that was closed reaches the store")
+				t.Error("a call of a closed connection reached the store")
 			}
 			for _, d := range decide {
 				d()

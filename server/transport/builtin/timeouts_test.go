@@ -204,7 +204,7 @@ func TestWaitingConnectionIsNotClosed(t *testing.T) {
 	w.noteReceived(late)
 	w.noteIncompleteFrame(false, true)
 	if w.waitsForStore.Load() {
-		t.Error("it waits after it was fed all that came")
+		t.Error("it waits after all input was fed")
 	}
 }
 
@@ -324,7 +324,7 @@ func (c *timedClient) startDrain() { c.done.Go(c.GracefulStop) }
 // wantCancelled checks the number of canceled calls.
 func (c *timedClient) wantCancelled(want float64) {
 	if got := testutil.ToFloat64(c.metrics.CancelledDelays); got != want {
-		c.tb.Errorf("%v calls were cancelled while they were held, want %v", got, want)
+		c.tb.Errorf("%v calls were canceled during their delay, want %v", got, want)
 	}
 }
 

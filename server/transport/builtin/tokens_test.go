@@ -37,8 +37,8 @@ func (r *running) flooder(t *testing.T, calls int) *rawClient {
 func TestBusyConnectionsWaitAndOthersDoNot(t *testing.T) {
 	const calls = 5000
 	r := serve(t, service(t, answer.Settings{}, oneRule))
-	neighbour := r.dial(t)
-	checkOK(t, neighbour)
+	other := r.dial(t)
+	checkOK(t, other)
 	w, ok := r.grpc.(*Transport)
 	if !ok {
 		t.Fatal("this is not the built-in transport")
@@ -66,11 +66,11 @@ func TestBusyConnectionsWaitAndOthersDoNot(t *testing.T) {
 	}()
 	<-answered
 	for range 100 {
-		checkOK(t, neighbour)
+		checkOK(t, other)
 	}
 	select {
 	case n := <-answered:
-		t.Errorf("%d calls of a crowd were answered without a ticket", n)
+		t.Errorf("%d calls of busy connections were answered without a token", n)
 	default:
 	}
 	for range cap(w.tokens) {
@@ -79,7 +79,7 @@ func TestBusyConnectionsWaitAndOthersDoNot(t *testing.T) {
 	if n := <-answered; n != calls {
 		t.Errorf("%d calls were answered, want %d", n, calls)
 	}
-	await(t, "no ticket is held", func() bool { return len(w.tokens) == 0 })
+	await(t, "no token is in use", func() bool { return len(w.tokens) == 0 })
 }
 
 // TestNotReadingConnectionHasNoToken has a connection with a token wait for its client.
@@ -94,7 +94,7 @@ func TestNotReadingConnectionHasNoToken(t *testing.T) {
 	c.hasToken.Store(true)
 	c.writeStalled()
 	if len(w.tokens) != 0 || c.hasToken.Load() || len(w.stalled.conns) != 1 {
-		t.Errorf("%d tickets are held, by this connection: %v; %d wait, want 0, false, 1", len(w.tokens), c.hasToken.Load(), len(w.stalled.conns))
+		t.Errorf("%d tokens are in use, by this connection: %v; %d wait, want 0, false, 1", len(w.tokens), c.hasToken.Load(), len(w.stalled.conns))
 	}
 	c.writeResumed()
 	c.releaseToken() // at the end of its batch
@@ -121,7 +121,7 @@ func TestTokenIsReleasedOnce(t *testing.T) {
 	c.mu.Unlock()
 	c.releaseToken()
 	if len(w.tokens) != 0 {
-		t.Errorf("%d tickets are not given back", len(w.tokens))
+		t.Errorf("%d tokens were not released", len(w.tokens))
 	}
 }
 
@@ -142,7 +142,7 @@ func TestSocketReportsStalls(t *testing.T) {
 		t.Error("a connection that idles has a buffer of its own")
 	}
 	if n, err := socket.Write([]byte("short")); n != 5 || err != nil || len(stalled) != 0 {
-		t.Errorf("a short write: %d, %v, told %d times, want 5 bytes and no word", n, err, len(stalled))
+		t.Errorf("a short write: %d, %v, %d stalls, want 5 bytes and no stall", n, err, len(stalled))
 	}
 	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux buffers for a socket
 	wrote := make(chan error, 1)
@@ -159,10 +159,10 @@ func TestSocketReportsStalls(t *testing.T) {
 		t.Error(err)
 	}
 	if !bytes.Equal(got, append([]byte("short"), sent...)) {
-		t.Error("what came is not what was written")
+		t.Error("the received bytes differ from the written ones")
 	}
 	if len(stalled) != 0 || len(flowed) != 1 {
-		t.Errorf("it told %d times more of one write, and %d times of its end", len(stalled), len(flowed))
+		t.Errorf("%d more stalls in one write, and %d ends of stalls", len(stalled), len(flowed))
 	}
 }
 

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// chunkedCall notes the messages that come in pieces, and marks.
+// chunkedCall records the received messages and acknowledged marks.
 type chunkedCall struct {
 	*recordedCall
 	message []byte
 	begun   bool
-	most    int // the largest piece
+	most    int // the largest chunk
 	marked  []uint32
 }
 
@@ -32,7 +32,7 @@ func (p *chunkedCall) ReceiveChunk(piece []byte, follow int) {
 
 func (p *chunkedCall) MarkAcknowledged(mark uint32) { p.marked = append(p.marked, mark) }
 
-// openChunked begins a conversation whose messages come in pieces.
+// openChunked opens a ChunkedCall.
 func (c *client) openChunked(stream uint32) *chunkedCall {
 	c.t.Helper()
 	c.openStreaming(stream, "x-pieces", "yes")
@@ -40,11 +40,11 @@ func (c *client) openChunked(stream uint32) *chunkedCall {
 	return c.handler.piecewise[len(c.handler.piecewise)-1]
 }
 
-// TestChunks has messages of all sizes come in frames of all sizes.
+// TestChunks sends messages of all sizes in frames of all sizes.
 func TestChunks(t *testing.T) {
 	c := newReadyClient(t)
 	p := c.openChunked(1)
-	parked := c.conn.Buffered()
+	buffered := c.conn.Buffered()
 	r := rand.New(rand.NewPCG(1, 1))
 	var all []byte
 	var want []string
@@ -61,13 +61,13 @@ func TestChunks(t *testing.T) {
 	c.want()
 	c.must(c.WriteData(1, true, grpcMessage("last")))
 	c.wantReceived("last", "end 0")
-	if n := c.conn.Buffered() - parked; p.begun || n != 0 {
-		t.Errorf("%d bytes are parked, want none", n)
+	if n := c.conn.Buffered() - buffered; p.begun || n != 0 {
+		t.Errorf("%d bytes are buffered, want none", n)
 	}
 }
 
-// TestChunksAreNotBuffered has a message that is larger than any other may be: its window opens as it is read, and
-// nothing of it is held.
+// TestChunksAreNotBuffered sends a message that exceeds the limit of others: the window is extended as it is
+// read, and nothing is buffered.
 func TestChunksAreNotBuffered(t *testing.T) {
 	c := newReadyClient(t)
 	c.openChunked(1)
@@ -87,13 +87,13 @@ func TestChunksAreNotBuffered(t *testing.T) {
 			}
 		}
 		if c.err != nil || window > chunkedWindow || c.conn.MemoryBytes() > held+64 {
-			t.Fatalf("the window is %d, %d bytes are held, %v", window, c.conn.MemoryBytes()-held, c.err)
+			t.Fatalf("the window is %d, %d bytes are used, %v", window, c.conn.MemoryBytes()-held, c.err)
 		}
 	}
 	c.wantReceived(fmt.Sprintf("%d bytes", size))
 }
 
-// TestChunksLimitBatches has a client send more at once than a turn takes in.
+// TestChunksLimitBatches sends more than one call of Feed processes.
 func TestChunksLimitBatches(t *testing.T) {
 	c := newReadyClient(t)
 	p := c.openChunked(1)
@@ -107,7 +107,7 @@ func TestChunksLimitBatches(t *testing.T) {
 	}
 }
 
-// TestChunkedCallEnds has messages that are not whole, or compressed, and a conversation that has finished.
+// TestChunkedCallEnds sends incomplete and compressed messages, and messages to a call that has finished.
 func TestChunkedCallEnds(t *testing.T) {
 	for _, test := range []struct {
 		body string
@@ -133,7 +133,7 @@ func TestChunkedCallEnds(t *testing.T) {
 	c.wantReceived()
 }
 
-// TestChunksBeforeSettings has a client send as much as it may before it has our SETTINGS, and go on.
+// TestChunksBeforeSettings sends as much as allowed before the client knows our SETTINGS, and continues.
 func TestChunksBeforeSettings(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
@@ -153,7 +153,7 @@ func TestChunksBeforeSettings(t *testing.T) {
 	c.wantReceived(fmt.Sprintf("%d bytes", len(message)-prefixBytes))
 }
 
-// TestMarks has marks acknowledged, wait for a window, and come for streams that are gone.
+// TestMarks acknowledges marks, has marks wait for a window, and acknowledges marks of closed streams.
 func TestMarks(t *testing.T) {
 	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 8}))
@@ -185,24 +185,25 @@ func TestMarks(t *testing.T) {
 	c.must(c.WriteWindowUpdate(1, 7))
 	c.want(`DATA 1 "o"`, fmt.Sprintf("PING %q", ping(9, 1)))
 	c.must(c.WritePing(true, ping(9, 1)))
-	c.must(c.WritePing(true, [8]byte{}))                             // that of the keepalive
-	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))            // that of a drain
-	c.must(c.WritePing(true, ping(1, 3)))                            // of no stream
-	c.must(c.WritePing(true, ping(1, 0)))                            // of none
-	c.must(c.WritePing(true, [8]byte(bytes.Repeat([]byte{'m'}, 8)))) // nor here
+	c.must(c.WritePing(true, [8]byte{}))                             // of the keepalive
+	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))            // of a drain
+	c.must(c.WritePing(true, ping(1, 3)))                            // of a closed stream
+	c.must(c.WritePing(true, ping(1, 0)))                            // of no stream
+	c.must(c.WritePing(true, [8]byte(bytes.Repeat([]byte{'m'}, 8)))) // likewise
 	wantMarked(9)
 	c.out = c.conn.Finish(c.out, 1, Status{}, nil)
 	c.must(c.WritePing(true, ping(9, 1)))
 	c.feed()
 	wantMarked()
-	c.openStreaming(3) // which marks nothing
+	c.openStreaming(3) // which has no marks
 	c.must(c.WritePing(true, ping(1, 3)))
 	if c.feed(); c.err != nil {
 		t.Error(c.err)
 	}
 }
 
-// TestMarksAfterAStall has a client that stood still acknowledge many marks at once. Other acknowledgements are odd acts.
+// TestMarksAfterAStall has a suspended client acknowledge many marks at once. Other acknowledgements are
+// glitches.
 func TestMarksAfterAStall(t *testing.T) {
 	c := newReadyClient(t)
 	p := c.openChunked(1)
@@ -223,7 +224,7 @@ func TestMarksAfterAStall(t *testing.T) {
 		}
 	}
 	if len(p.marked) != 3*maxGlitches {
-		t.Errorf("%d marks came back", len(p.marked))
+		t.Errorf("%d marks were acknowledged", len(p.marked))
 	}
 	for range 2 * maxGlitches {
 		if ack(0); c.err != nil {
@@ -233,7 +234,7 @@ func TestMarksAfterAStall(t *testing.T) {
 	t.Error("a client acknowledges PINGs that were never sent as often as it likes")
 }
 
-// TestMarksAreNoGlitches has a client acknowledge many marks one by one, which is nothing odd.
+// TestMarksAreNoGlitches acknowledges many marks one by one.
 func TestMarksAreNoGlitches(t *testing.T) {
 	c := newReadyClient(t)
 	p := c.openChunked(1)
@@ -249,7 +250,7 @@ func TestMarksAreNoGlitches(t *testing.T) {
 		}
 	}
 	if len(p.marked) != 3*maxGlitches {
-		t.Errorf("%d marks came back", len(p.marked))
+		t.Errorf("%d marks were acknowledged", len(p.marked))
 	}
 	c.now += time.Hour
 	if c.out = c.conn.ResetOverdue(nil, c.now); len(c.out) != 0 {

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestOrdinaryClientsStayWithinBudget has clients do what real ones do, for long and without any time to refill
-// the budget.
+// TestOrdinaryClientsStayWithinBudget has clients behave like real ones, for long and without refills by time.
 func TestOrdinaryClientsStayWithinBudget(t *testing.T) {
 	for name, call := range map[string]func(c *client, stream uint32){
 		"calls": func(c *client, stream uint32) { c.call(stream, "hello") },
@@ -145,7 +144,7 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestHeaderBlockTooLarge has a header block that does not.
+// TestHeaderBlockTooLarge sends a header block that never ends.
 func TestHeaderBlockTooLarge(t *testing.T) {
 	c := newReadyClient(t)
 	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}}))
@@ -156,7 +155,7 @@ func TestHeaderBlockTooLarge(t *testing.T) {
 	}
 	c.wantError(CodeEnhanceYourCalm)
 	if n < maxBlockBytes || n > maxBlockBytes+2*maxFrameBytes || c.conn.Buffered() != 0 {
-		t.Errorf("it ended after %d bytes, with %d parked", n, c.conn.Buffered())
+		t.Errorf("it ended after %d bytes, with %d buffered", n, c.conn.Buffered())
 	}
 }
 
@@ -172,8 +171,7 @@ func TestTimeRefillsBudget(t *testing.T) {
 	}
 }
 
-// TestFreeRefusals has a client open thousands of streams before it knows how many
-// it may open.
+// TestFreeRefusals opens thousands of streams before the client knows how many it may open.
 func TestFreeRefusals(t *testing.T) {
 	c := newClient(t)
 	c.must(c.WriteSettings())
@@ -187,7 +185,7 @@ func TestFreeRefusals(t *testing.T) {
 		begin(id)
 	}
 	c.must(c.WriteSettingsAck())
-	for late := uint32(1); late < id; late += 2 { // what it sent before it read that they are refused
+	for late := uint32(1); late < id; late += 2 { // sent before it received the refusals
 		c.must(c.WriteData(late, true, grpcMessage("hello")))
 		c.feed()
 		c.out = c.out[:0]
@@ -200,11 +198,11 @@ func TestFreeRefusals(t *testing.T) {
 		begin(id)
 	}
 	c.wantError(CodeEnhanceYourCalm)
-	if n := (id - aware) / 2; n > maxGlitches+100+1 { // the first 100 have ended
+	if n := (id - aware) / 2; n > maxGlitches+100+1 { // the first 100 were answered
 		t.Errorf("%d streams were refused after the client knew how many it may open", n)
 	}
 
-	c = newClient(t) // this one never says that it knows
+	c = newClient(t) // this one never acknowledges
 	c.must(c.WriteSettings())
 	for id = 1; c.err == nil && id < 100_000; id += 2 {
 		begin(id)
@@ -236,8 +234,8 @@ func TestTooManyPings(t *testing.T) {
 	}
 }
 
-// TestCostOfSettings counts how many SETTINGS frames a connection takes: each setting counts, and a
-// change of the initial window counts more if it changes the windows of many streams.
+// TestCostOfSettings counts the SETTINGS frames that a connection accepts: each setting counts, and a change of
+// the initial window counts more if it changes the windows of many streams.
 func TestCostOfSettings(t *testing.T) {
 	window := func(v uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: v} }
 	many := func(n uint32) (settings []http2.Setting) {

@@ -5,27 +5,27 @@ import (
 	"encoding/binary"
 )
 
-// modelChunkedCall is a handler of a conversation whose messages come in pieces, and which is marked.
+// modelChunkedCall is a ChunkedCall with marks.
 type modelChunkedCall struct {
 	*modelStreamingCall
 
-	message []byte // what has come of one that is not whole
+	message []byte // the received part of an incomplete message
 	newest  uint32 // mark
-	waits   bool   // its PING is not out
+	waits   bool   // its PING was not sent
 	out     [][8]byte
-	// acked is the mark that the client is acknowledging, if acking.
+	// acked is the mark that the client is acknowledging, if acking is set.
 	acked  uint32
 	acking bool
 }
 
 // Receive is never called.
 func (p *modelChunkedCall) Receive(message []byte, _ bool) {
-	p.m.t.Fatalf("stream %d: a message of %d bytes comes at once", p.id, len(message))
+	p.m.t.Fatalf("stream %d: a complete message of %d bytes", p.id, len(message))
 }
 
 func (p *modelChunkedCall) ReceiveChunk(b []byte, follow int) {
 	if p.heard || p.finished || follow < 0 {
-		p.m.t.Fatalf("stream %d: a piece that nobody wants, before %d bytes: %+v", p.id, follow, p.modelStreamingCall)
+		p.m.t.Fatalf("stream %d: an unexpected chunk, before %d bytes: %+v", p.id, follow, p.modelStreamingCall)
 	}
 	p.message = append(p.message, b...)
 	if !p.m.changed && (p.received == len(p.s.messages) || len(p.message)+follow != len(p.s.messages[p.received]) ||
@@ -45,15 +45,15 @@ func (p *modelChunkedCall) RequestEnded(s Status) {
 	p.modelStreamingCall.RequestEnded(s)
 }
 
-// MarkAcknowledged takes in what the connection says of an acknowledgement.
+// MarkAcknowledged checks the acknowledged mark.
 func (p *modelChunkedCall) MarkAcknowledged(mark uint32) {
 	if !p.m.changed && (!p.acking || mark != p.acked) || p.finished {
-		p.m.t.Fatalf("stream %d: mark %d is told as acknowledged, want %d: %v", p.id, mark, p.acked, p.acking)
+		p.m.t.Fatalf("stream %d: mark %d was acknowledged, want %d: %v", p.id, mark, p.acked, p.acking)
 	}
 	p.acking = false
 }
 
-// mark has the connection mark what was sent so far.
+// mark marks everything that was sent so far.
 func (p *modelChunkedCall) mark() {
 	p.newest++
 	p.waits = true
@@ -61,7 +61,7 @@ func (p *modelChunkedCall) mark() {
 	p.m.perform(func(c *client) { c.out = c.conn.Mark(c.out, id, mark) })
 }
 
-// receivePing takes in a PING of the server.
+// receivePing checks a PING of the server.
 func (m *model) receivePing(f *frame) {
 	if f.has(flagAck) || f.payload[0] != markPing {
 		return
@@ -72,13 +72,13 @@ func (m *model) receivePing(f *frame) {
 	}
 	p := s.streaming.pieces
 	if mark := binary.BigEndian.Uint32(f.payload) & (1<<24 - 1); !p.waits || mark != p.newest || p.left != p.sent || s.answered+s.resets > 0 {
-		m.t.Fatalf("stream %d: mark %d is out behind %d of %d bytes; the newest is %d, which waits: %v", p.id, mark, p.left, p.sent, p.newest, p.waits)
+		m.t.Fatalf("stream %d: mark %d was sent after %d of %d bytes; the newest is %d, pending: %v", p.id, mark, p.left, p.sent, p.newest, p.waits)
 	}
 	p.waits = false
 	p.out = append(p.out, [8]byte(f.payload))
 }
 
-// acknowledge has the client acknowledge a mark, of a conversation that may be over.
+// acknowledge has the client acknowledge a mark, of a call that may have ended.
 func (m *model) acknowledge() {
 	var all []*modelChunkedCall
 	for id := uint32(1); id <= m.last; id += 2 {
@@ -96,7 +96,7 @@ func (m *model) acknowledge() {
 	m.must(m.WritePing(true, data))
 	m.frame()
 	if p.acking && p.open() && !m.changed && m.err == nil {
-		m.t.Fatalf("stream %d is not told that mark %d is acknowledged", p.id, p.acked)
+		m.t.Fatalf("the acknowledgement of mark %[2]d was not reported to stream %[1]d", p.id, p.acked)
 	}
 	p.acking = false
 }

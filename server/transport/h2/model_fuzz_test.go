@@ -13,21 +13,19 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// FuzzModel has a client that keeps the rules, but for frames that are changed on their way, and a
-// handler that answers at once, later or never. A model of streams and windows says what must hold:
+// FuzzModel has a valid client, some of whose frames are changed in transit, and a handler that answers at once,
+// later or never. A model of streams and windows checks these invariants:
 //
-//   - A stream ends once, and its handler is asked once at most. Who is to answer later is told once if
-//     nobody waits any more.
-//   - A conversation gets the messages that it asked for, in their order, and is told once that none
-//     follows. What it is told has left is what it has sent.
-//   - Pieces of messages are bytes that were sent, in their order, and say how many follow. A mark goes out
-//     once all before it has, and its acknowledgement is told once.
-//   - No DATA is sent that the client's windows do not allow.
-//   - The table and what is held stay within their bounds, and what is counted is what is held: see
-//     checkCounts.
-//   - As long as no frame was changed, the connection goes on, no stream is reset for a fault of the
-//     client, and all calls are answered in the end.
-//   - The same bytes in pieces give the same output.
+//   - A stream ends once, and its handler is called at most once. A pending call is canceled once if it is reset.
+//   - A StreamingCall receives the requested messages in order, and RequestEnded is called once. Sent reports
+//     the number of bytes sent.
+//   - The chunks of a ChunkedCall are the bytes that were sent, in order, with the right number of remaining
+//     bytes. A mark follows everything that was sent before it, and is acknowledged once.
+//   - No DATA exceeds the client's windows.
+//   - The table and the memory stay within their limits, and the counters are right: see checkCounts.
+//   - If no frame was changed, the connection stays open, no stream is reset for an error, and all calls are
+//     answered in the end.
+//   - The same input in fragments gives the same output.
 func FuzzModel(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
@@ -49,7 +47,7 @@ func FuzzModel(f *testing.F) {
 	})
 }
 
-// TestModel is FuzzModel by random numbers.
+// TestModel runs FuzzModel's model with random numbers.
 func TestModel(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -69,20 +67,20 @@ func TestModel(t *testing.T) {
 type model struct {
 	*client
 	next    func(n int) int // a number below n, or -1 at the end
-	changed bool            // a frame was
+	changed bool            // a frame was changed
 	read    int             // bytes of out that were checked
-	held    int             // bytes that came, of a frame that is not whole
+	held    int             // bytes of an incomplete frame
 
 	streams map[uint32]*modelStream
 	last    uint32
-	pending []uint32 // to be answered later
+	pending []uint32 // pending calls
 	initial int64    // windows for DATA of the server
 	window  int64
 	receive int64 // the connection's window for DATA of the client
 	acked   bool
 	drained bool
 
-	// played is what was done, to be done again with the same bytes in pieces.
+	// played are the steps, to be replayed in fragments.
 	played []modelStep
 }
 
@@ -98,20 +96,20 @@ type modelStream struct {
 	sent    int  // of body
 	ended   bool // by the client
 	reset   bool // by the client
-	headed  bool // headers of a reply came that do not end it
+	headed  bool // headers of a reply without END_STREAM were received
 	asked   int
 	later   bool
-	// laterBytes is what the reply takes that came later.
+	// laterBytes is the size of the reply of a pending call.
 	laterBytes int
-	answered   int // times that END_STREAM came
-	resets     int // of the server
+	answered   int // number of END_STREAMs
+	resets     int // by the server
 	cancels    int
 
-	messages  [][]byte            // of a conversation
-	streaming *modelStreamingCall // once it has begun
+	messages  [][]byte            // of a StreamingCall
+	streaming *modelStreamingCall // once it is open
 }
 
-// modelStreamingCall is a conversation's handler.
+// modelStreamingCall is a StreamingCall.
 type modelStreamingCall struct {
 	m          *model
 	s          *modelStream
@@ -121,12 +119,12 @@ type modelStreamingCall struct {
 	received   int // messages
 	sent, left int // bytes of replies
 	finished   bool
-	pieces     *modelChunkedCall // itself, if its messages come in pieces
+	pieces     *modelChunkedCall // itself, if it is a ChunkedCall
 }
 
 func (k *modelStreamingCall) Receive(message []byte, _ bool) {
 	if !k.wants || k.heard || k.finished {
-		k.m.t.Fatalf("stream %d: a message that nobody wants: %+v", k.id, k)
+		k.m.t.Fatalf("stream %d: a message that was not requested: %+v", k.id, k)
 	}
 	if !k.m.changed && (k.received == len(k.s.messages) || !bytes.Equal(message, k.s.messages[k.received])) {
 		k.m.t.Fatalf("stream %d: message %d of %d is %q", k.id, k.received, len(k.s.messages), message)
@@ -154,16 +152,16 @@ func (k *modelStreamingCall) Cancel() {
 	}
 }
 
-// open reports whether the conversation goes on.
+// open reports whether the call is open.
 func (k *modelStreamingCall) open() bool {
 	return k != nil && !k.finished && k.s.cancels == 0 && k.s.answered+k.s.resets == 0
 }
 
-// Call answers as the message says: its first byte how, the others how much.
+// Call answers as the message demands: its first byte selects how, the others how much.
 func (m *model) Call(c *Call) ([]byte, Status, PendingCall) {
 	s := m.streams[c.Stream]
 	if s == nil {
-		m.t.Fatalf("a call of stream %d, which has not begun", c.Stream)
+		m.t.Fatalf("a call on stream %d, which is idle", c.Stream)
 	}
 	if s.asked++; s.reset || s.asked > 1 {
 		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.asked, s.reset)
@@ -190,7 +188,7 @@ func modelAnswer(c *Call, later func() PendingCall) ([]byte, Status, PendingCall
 	return modelReply(int(c.Message[0])), Status{}, nil
 }
 
-// modelReply is of some bytes, or of more than two frames.
+// modelReply returns a reply of some bytes, or of more than two frames.
 func modelReply(n int) []byte { return make([]byte, n*n/2) }
 
 type modelPending struct {
@@ -206,7 +204,7 @@ func (l modelPending) Cancel() {
 	l.m.pending = slices.DeleteFunc(l.m.pending, func(id uint32) bool { return id == l.id })
 }
 
-// plainHandler answers in the same way without a model.
+// plainHandler answers in the same way, without a model.
 type plainHandler struct{ *echo }
 
 func (a plainHandler) Call(c *Call) ([]byte, Status, PendingCall) {
@@ -215,12 +213,12 @@ func (a plainHandler) Call(c *Call) ([]byte, Status, PendingCall) {
 
 func (m *model) Open(c *Call) (StreamingCall, Status) {
 	s := m.streams[c.Stream]
-	if s == nil && m.changed { // the number of a stream was
+	if s == nil && m.changed { // the number of a stream was changed
 		s = &modelStream{window: m.initial, receive: streamWindow}
 		m.streams[c.Stream] = s
 	}
 	if s == nil {
-		m.t.Fatalf("a conversation of stream %d, which has not begun", c.Stream)
+		m.t.Fatalf("a streaming call on stream %d, which is idle", c.Stream)
 	}
 	if s.asked++; s.reset || s.asked > 1 {
 		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.asked, s.reset)
@@ -261,10 +259,10 @@ func playModel(t *testing.T, next func(n int) int) {
 	m.replay(piece)
 }
 
-// pick is a number below n.
+// pick returns a number below n.
 func (m *model) pick(n int) int { return max(0, m.next(n)) }
 
-// pickStream is a stream that has begun and not ended on the client's side, or 0.
+// pickStream returns an open stream that the client has not ended, or 0.
 func (m *model) pickStream() uint32 {
 	var open []uint32
 	for id, s := range m.streams {
@@ -279,7 +277,7 @@ func (m *model) pickStream() uint32 {
 	return open[m.pick(len(open))]
 }
 
-// pickAnyStream is a stream that has begun.
+// pickAnyStream returns a stream that was opened.
 func (m *model) pickAnyStream() uint32 { return max(1, m.last-min(m.last-1, uint32(2*m.pick(6)))) }
 
 func (m *model) clientStep(clientStep int) {
@@ -329,7 +327,7 @@ func (m *model) clientStep(clientStep int) {
 	case 28:
 		m.must(m.WritePriority(m.pickAnyStream(), http2.PriorityParam{StreamDep: 0}))
 		m.frame()
-	case 29: // a table of another size, which the next block tells
+	case 29: // another table size, which the next block declares
 		m.encoder.SetMaxDynamicTableSize(uint32(17 * m.pick(240)))
 	case 30:
 		m.serverStep(1)
@@ -340,7 +338,7 @@ func (m *model) clientStep(clientStep int) {
 	}
 }
 
-// serverStep has the server do something by itself.
+// serverStep performs an action of the server.
 func (m *model) serverStep(act int) {
 	switch act {
 	case 0:
@@ -361,7 +359,7 @@ func (m *model) serverStep(act int) {
 	}
 }
 
-// streamingStep has a conversation's handler do something.
+// streamingStep performs an action of a StreamingCall's handler.
 func (m *model) streamingStep() {
 	var open []uint32
 	for id, s := range m.streams {
@@ -401,7 +399,7 @@ func (m *model) finishStreaming(k *modelStreamingCall) {
 	})
 }
 
-// startRequest begins a stream whose message has any size.
+// startRequest opens a stream, with a message of any size.
 func (m *model) startRequest() {
 	if m.last > 0 {
 		m.last += 2
@@ -436,7 +434,7 @@ func (m *model) startRequest() {
 	if inPieces {
 		fields = append(fields, "x-pieces", "yes")
 	}
-	if m.pick(12) == 11 { // no gRPC: it is answered at half a window, or at its end
+	if m.pick(12) == 11 { // not gRPC: it is answered at half a window, or at its end
 		fields[9] = "text/plain"
 		m.streams[m.last] = &modelStream{window: m.initial, receive: first, body: make([]byte, 30*m.pick(250))}
 	}
@@ -459,7 +457,7 @@ func (m *model) startRequest() {
 	m.frame()
 }
 
-// send sends at most so many bytes of a request, as the windows allow.
+// send sends at most most bytes of a request, as the windows allow.
 func (m *model) send(id uint32, most int, end bool) {
 	s := m.streams[id]
 	for most > 0 && !s.ended && s.answered+s.resets == 0 && m.err == nil {
@@ -476,7 +474,7 @@ func (m *model) send(id uint32, most int, end bool) {
 		s.sent += n
 		most -= max(1, n)
 		last := s.sent == len(s.body)
-		if last && end && m.pick(10) == 9 { // an end by trailers
+		if last && end && m.pick(10) == 9 { // end with trailers
 			m.must(m.WriteData(id, false, p))
 			m.frame()
 			m.trailers(id)
@@ -494,7 +492,7 @@ func (m *model) send(id uint32, most int, end bool) {
 	}
 }
 
-// trailers ends a request by trailers. Between their frames the server may do what it likes.
+// trailers ends a request with trailers. The server may act between their frames.
 func (m *model) trailers(id uint32) {
 	block := m.encode("x", "y")
 	if m.err != nil || m.pick(2) == 0 {
@@ -511,7 +509,7 @@ func (m *model) trailers(id uint32) {
 	m.frame()
 }
 
-// frame has what was written come to the connection, changed perhaps.
+// frame feeds the connection with the written frame, possibly changed.
 func (m *model) frame() {
 	all := bytes.Clone(m.in.Bytes())
 	held, in := all[:m.held], all[m.held:]
@@ -548,7 +546,7 @@ func (m *model) frame() {
 	m.check()
 }
 
-// perform does something else with the connection.
+// perform performs another action on the connection.
 func (m *model) perform(does func(c *client)) {
 	if m.err != nil {
 		return
@@ -558,7 +556,7 @@ func (m *model) perform(does func(c *client)) {
 	m.check()
 }
 
-// handleInput takes in what the client sends.
+// handleInput updates the model for the client's frames.
 func (m *model) handleInput(in []byte) {
 	in = bytes.TrimPrefix(in, []byte(Preface))
 	for len(in) >= frameHeaderBytes && len(in) >= frameHeaderBytes+frameBytes(in) {
@@ -613,7 +611,7 @@ func (m *model) handleInput(in []byte) {
 	}
 }
 
-// check looks at what the connection has appended.
+// check checks the output against the model.
 func (m *model) check() {
 	m.t.Helper()
 	for m.read < len(m.out) {
@@ -622,7 +620,7 @@ func (m *model) check() {
 		m.read += n
 		s := m.streams[f.stream]
 		if s == nil && f.stream != 0 && !m.changed {
-			m.t.Fatalf("%v on stream %d, which has not begun", f.frameType, f.stream)
+			m.t.Fatalf("%v on stream %d, which is idle", f.frameType, f.stream)
 		}
 		switch f.frameType { //nolint:exhaustive // as above
 		case frameData:
@@ -696,7 +694,7 @@ func (m *model) check() {
 		}
 	}
 	if most := c.server.MaxMemoryBytes(replies); c.MemoryBytes() > most || c.Buffered() < 0 {
-		m.t.Fatalf("%d bytes are held, more than %d; %d are parked", c.MemoryBytes(), most, c.Buffered())
+		m.t.Fatalf("%d bytes are used, more than %d; %d are buffered", c.MemoryBytes(), most, c.Buffered())
 	}
 	if c.OpenStreams() > testLimits.MaxStreams {
 		m.t.Fatalf("%d streams are open", c.OpenStreams())
@@ -714,7 +712,7 @@ func (m *model) checkAlive(id uint32, s *modelStream) {
 	}
 }
 
-// answerPending answers one of the calls that were to be answered later.
+// answerPending answers a pending call.
 func (m *model) answerPending(well bool) {
 	if len(m.pending) == 0 {
 		return
@@ -734,10 +732,10 @@ func (m *model) answerPending(well bool) {
 	})
 }
 
-// closeAndCheck has all that waits come to its end, and looks whether each stream has.
+// closeAndCheck completes everything that is pending, and checks that each stream has ended.
 func (m *model) closeAndCheck() {
 	if m.err == nil && m.conn.block.stream == 0 {
-		m.next = func(int) int { return -1 } // nothing is changed any more
+		m.next = func(int) int { return -1 } // no further changes
 		for len(m.pending) > 0 {
 			m.answerPending(true)
 		}
@@ -762,7 +760,7 @@ func (m *model) closeAndCheck() {
 			c.out = c.conn.ResetOverdue(c.out, c.now)
 		})
 		if m.err == nil && (m.conn.OpenStreams() != 0 || m.conn.Buffered() != 0 || m.conn.receive.usedSlots != 0 || len(m.conn.receive.slotQueue) != 0) {
-			m.t.Fatalf("in the end %d streams are open, %d bytes parked, %d turns taken, %d waited for",
+			m.t.Fatalf("in the end, %d streams are open, %d bytes buffered, %d slots used, %d waited for",
 				m.conn.OpenStreams(), m.conn.Buffered(), m.conn.receive.usedSlots, len(m.conn.receive.slotQueue))
 		}
 		for id, s := range m.streams {
@@ -777,7 +775,7 @@ func (m *model) closeAndCheck() {
 	}
 }
 
-// replay does the same with pieces of a size.
+// replay replays the steps in fragments of the given size.
 func (m *model) replay(piece int) {
 	c := newClient(m.t)
 	c.in.Reset()
@@ -789,12 +787,12 @@ func (m *model) replay(piece int) {
 		for rest := step.bytes; len(rest) > 0 && c.err == nil; {
 			n := min(piece, len(rest))
 			c.in.Write(rest[:n])
-			c.conn.lastBlock = lastBlock{} // which must make no difference
+			c.conn.lastBlock = lastBlock{} // which must not matter
 			c.feed()
 			rest = rest[n:]
 		}
 	}
 	if !bytes.Equal(c.out, m.out) || (c.err == nil) != (m.err == nil) || m.err != nil && m.err.Error() != c.err.Error() {
-		m.t.Fatalf("in pieces of %d bytes: %d bytes, %v; whole: %d bytes, %v", piece, len(c.out), c.err, len(m.out), m.err)
+		m.t.Fatalf("in fragments of %d bytes: %d bytes, %v; complete: %d bytes, %v", piece, len(c.out), c.err, len(m.out), m.err)
 	}
 }

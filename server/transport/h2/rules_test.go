@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestConnectionErrors has clients break rules after which a connection must end.
+// TestConnectionErrors violates rules that close the connection.
 func TestConnectionErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -99,7 +99,7 @@ func TestConnectionErrors(t *testing.T) {
 	}
 }
 
-// TestStreamErrors has clients break rules that cost one call.
+// TestStreamErrors violates rules that affect one call.
 func TestStreamErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -182,14 +182,14 @@ func TestStreamErrors(t *testing.T) {
 				t.Errorf("%d of %d calls were cancelled", c.handler.cancelled, later)
 			}
 			if c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
-				t.Errorf("%d streams are open, %d bytes parked", c.conn.OpenStreams(), c.conn.Buffered())
+				t.Errorf("%d streams are open, %d bytes buffered", c.conn.OpenStreams(), c.conn.Buffered())
 			}
 		})
 	}
 }
 
-// TestTrailersAfterEarlyAnswers has many calls answered before their requests have ended. Their clients end them later,
-// in any order, by trailers or by DATA.
+// TestTrailersAfterEarlyAnswers answers many calls before their requests have ended. The client ends them
+// later, in any order, with trailers or DATA.
 func TestTrailersAfterEarlyAnswers(t *testing.T) {
 	const n = 90
 	for _, trailers := range []bool{true, false} {
@@ -209,12 +209,12 @@ func TestTrailersAfterEarlyAnswers(t *testing.T) {
 		}
 		c.call(1001, "hello")
 		c.want(answer(1001, "hello")...)
-		c.headers(1, true, "x", "y") // each has ended by now
+		c.headers(1, true, "x", "y") // all have ended by now
 		c.wantError(CodeProtocol)
 	}
 }
 
-// TestIgnoredFrames has clients send what must be ignored.
+// TestIgnoredFrames sends frames that must be ignored.
 func TestIgnoredFrames(t *testing.T) {
 	for name, write := range map[string]func(c *client){
 		"unknown frames": func(c *client) {
@@ -268,7 +268,7 @@ func TestPreface(t *testing.T) {
 	c.wantError(CodeProtocol)
 }
 
-// TestErrors has calls that are answered with an error of their own.
+// TestErrors makes calls that are answered with errors.
 func TestErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -341,7 +341,7 @@ func TestErrors(t *testing.T) {
 				t.Errorf("the handler got %d calls, want the last", n)
 			}
 			if c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
-				t.Errorf("%d streams are open, %d bytes parked", c.conn.OpenStreams(), c.conn.Buffered())
+				t.Errorf("%d streams are open, %d bytes buffered", c.conn.OpenStreams(), c.conn.Buffered())
 			}
 		})
 	}

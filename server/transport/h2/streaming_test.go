@@ -28,7 +28,7 @@ func (e *echo) Open(c *Call) (StreamingCall, Status) {
 	return newest, Status{}
 }
 
-// recordedCall notes what a conversation is told.
+// recordedCall records the calls of its methods.
 type recordedCall struct {
 	*echo
 	stream uint32
@@ -53,25 +53,24 @@ func (s *recordedCall) RequestEnded(status Status) {
 
 func (s *recordedCall) Sent(n int) { s.sent += n }
 
-// wantReceived fails the test if the newest conversation was not told this since it was last asked.
+// wantReceived fails the test if the newest call did not receive this since the last check.
 func (c *client) wantReceived(lines ...string) {
 	c.t.Helper()
 	c.feed()
 	s := c.handler.talks[len(c.handler.talks)-1]
 	if !slices.Equal(s.heard, lines) {
-		c.t.Fatalf("the conversation is told %q, want %q", s.heard, lines)
+		c.t.Fatalf("the call received %q, want %q", s.heard, lines)
 	}
 	s.heard = nil
 }
 
-// openStreaming begins a conversation.
+// openStreaming opens a StreamingCall.
 func (c *client) openStreaming(stream uint32, more ...string) {
 	c.t.Helper()
 	c.headers(stream, false, request(talkPath, more...)...)
 }
 
-// TestKeptHeaderLimit has a call with more headers than it may keep: of those that do not fit, none is
-// kept, and of others all.
+// TestKeptHeaderLimit makes a call with more headers than it may keep: a header is kept if it fits.
 func TestKeptHeaderLimit(t *testing.T) {
 	c := newReadyClient(t, func(o *Options) { o.Methods[2].MaxKeptBytes = 230 })
 	c.openStreaming(1, "x-a", strings.Repeat("a", 60), "x-b", strings.Repeat("b", 60), "x-c", strings.Repeat("c", 60), "y", "2", "x-d", "")
@@ -93,7 +92,7 @@ func TestStreamingCall(t *testing.T) {
 	c.must(c.WriteData(1, false, append(grpcMessage("one"), grpcMessage("two")[:6]...)))
 	c.wantReceived("one")
 	c.must(c.WriteData(1, false, append(grpcMessage("two")[6:], grpcMessage("")...)))
-	c.wantReceived() // it was not asked for
+	c.wantReceived() // no message was requested
 	c.out = c.conn.RequestMessage(c.out, 1)
 	c.wantReceived("two")
 	c.out = c.conn.SendHeader(c.out, 1, []Field{{"x-d", "4"}})
@@ -113,7 +112,7 @@ func TestStreamingCall(t *testing.T) {
 	c.out = c.conn.Finish(c.out, 1, Status{Code: 3, Message: "é"}, []Field{{"x-f", strings.Repeat("f", 300)}})
 	c.want(fmt.Sprintf("DATA 1 %q", grpcMessage("")), "HEADERS 1 grpc-status=3 grpc-message=%C3%A9 x-f="+strings.Repeat("f", 300)+" END")
 	if got := c.handler.talks[0].sent; got != 15 || c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
-		t.Errorf("%d bytes were sent, want 15; %d streams are open, %d bytes are parked", got, c.conn.OpenStreams(), c.conn.Buffered())
+		t.Errorf("%d bytes were sent, want 15; %d streams are open, %d bytes are buffered", got, c.conn.OpenStreams(), c.conn.Buffered())
 	}
 	c.out = c.conn.Send(c.out, 1, []byte("late"))
 	c.out = c.conn.Finish(c.out, 1, Status{}, nil)
@@ -121,7 +120,7 @@ func TestStreamingCall(t *testing.T) {
 	c.want()
 }
 
-// TestStreamingCallEnds has conversations end in all ways.
+// TestStreamingCallEnds ends StreamingCalls in all ways.
 func TestStreamingCallEnds(t *testing.T) {
 	c := newReadyClient(t)
 	c.openStreaming(1, "x-refuse", "yes")
@@ -155,8 +154,7 @@ func TestStreamingCallEnds(t *testing.T) {
 	}
 }
 
-// TestStreamingCallWindows has a client send as much as it may: what is held is the message that is
-// awaited and the first window after it.
+// TestStreamingCallWindows sends as much as allowed: the requested message and the initial window are buffered.
 func TestStreamingCallWindows(t *testing.T) {
 	c := newReadyClient(t)
 	c.openStreaming(1)
@@ -168,7 +166,7 @@ func TestStreamingCallWindows(t *testing.T) {
 		c.out = c.conn.RequestMessage(c.out, 1)
 		c.wantReceived("0123456789")
 	}
-	c.want() // a client needs no window as long as nobody listens
+	c.want() // the client gets no window while no message is requested
 	c.out = c.conn.RequestMessage(c.out, 1)
 	c.want("WINDOW_UPDATE 1 4095")
 	message := grpcMessage(strings.Repeat("x", 60_000))
@@ -182,20 +180,20 @@ func TestStreamingCallWindows(t *testing.T) {
 	c.want()
 	c.wantReceived("60000 bytes")
 	if n := c.conn.Buffered(); n != 0 {
-		t.Errorf("%d bytes are parked, want none", n)
+		t.Errorf("%d bytes are buffered, want none", n)
 	}
 	c.must(c.WriteData(1, false, grpcMessage("y")[:3]))
 	c.want()
 	c.now += maxRequestTime
 	c.out = c.conn.ResetOverdue(c.out, c.now)
-	c.want() // nobody listens
+	c.want() // no message is requested
 	c.out = c.conn.RequestMessage(c.out, 1)
 	c.want("WINDOW_UPDATE 1 3843")
 	c.out = c.conn.ResetOverdue(c.out, c.now+maxRequestTime)
 	c.want("RST_STREAM 1 CANCEL")
 }
 
-// TestStreamingCallBackpressure has a client close its window: what waits is held until there is one.
+// TestStreamingCallBackpressure closes the window: messages wait for it.
 func TestStreamingCallBackpressure(t *testing.T) {
 	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 8}))
@@ -206,15 +204,15 @@ func TestStreamingCallBackpressure(t *testing.T) {
 	c.want("HEADERS 1", fmt.Sprintf("DATA 1 %q", grpcMessage("one")))
 	talk := c.handler.talks[0]
 	if talk.sent != 8 || c.conn.Buffered() != 8 {
-		t.Errorf("%d bytes were sent and %d are parked, want 8 and 8", talk.sent, c.conn.Buffered())
+		t.Errorf("%d bytes were sent and %d are buffered, want 8 and 8", talk.sent, c.conn.Buffered())
 	}
 	c.out = c.conn.ResetOverdue(c.out, c.now+time.Hour)
-	c.want() // it is the handler's to end it
+	c.want() // the handler has to end it
 	c.must(c.WriteWindowUpdate(1, 3))
 	c.want(`DATA 1 "\x00\x00\x00"`)
 	c.out = c.conn.Finish(c.out, 1, Status{}, nil)
 	c.want()
-	c.call(3, "") // others do not wait behind it
+	c.call(3, "") // other calls do not wait for it
 	c.want(answer(3, "")...)
 	c.must(c.WriteWindowUpdate(1, 100))
 	c.want(`DATA 1 "\x00\x03two"`, "HEADERS 1 grpc-status=0 END")
@@ -229,11 +227,11 @@ func TestStreamingCallBackpressure(t *testing.T) {
 	c.out = c.conn.ResetOverdue(c.out, c.now+maxReplyTime)
 	c.want("RST_STREAM 5 CANCEL")
 	if c.conn.Buffered() != 0 || c.conn.OpenStreams() != 0 {
-		t.Errorf("%d bytes are parked, %d streams are open", c.conn.Buffered(), c.conn.OpenStreams())
+		t.Errorf("%d bytes are buffered, %d streams are open", c.conn.Buffered(), c.conn.OpenStreams())
 	}
 }
 
-// TestStreamingCallAbort has a conversation end while a message waits for a window.
+// TestStreamingCallAbort aborts a call while a message waits for a window.
 func TestStreamingCallAbort(t *testing.T) {
 	c := newReadyClient(t)
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
@@ -246,11 +244,11 @@ func TestStreamingCallAbort(t *testing.T) {
 	c.out = c.conn.Abort(c.out, 1)
 	c.want()
 	if n := c.handler.talks[0].cancelled; n != 1 || c.conn.Buffered() != 0 || c.conn.OpenStreams() != 0 {
-		t.Errorf("cancelled %d times, %d bytes are parked, %d streams are open", n, c.conn.Buffered(), c.conn.OpenStreams())
+		t.Errorf("cancelled %d times, %d bytes are buffered, %d streams are open", n, c.conn.Buffered(), c.conn.OpenStreams())
 	}
 }
 
-// TestStreamingCallReleasesSlot has more conversations bring large messages than there are turns.
+// TestStreamingCallReleasesSlot opens more calls with large messages than there are slots.
 func TestStreamingCallReleasesSlot(t *testing.T) {
 	c := newReadyClient(t)
 	message := grpcMessage(strings.Repeat("x", 10_000))
@@ -264,7 +262,7 @@ func TestStreamingCallReleasesSlot(t *testing.T) {
 	}
 }
 
-// TestStreamingCallDeadline has a call last longer than its client waits.
+// TestStreamingCallDeadline has a call reach its deadline.
 func TestStreamingCallDeadline(t *testing.T) {
 	c := newReadyClient(t)
 	c.openStreaming(1, "grpc-timeout", "3S")
@@ -277,7 +275,7 @@ func TestStreamingCallDeadline(t *testing.T) {
 	}
 }
 
-// TestLongBlock has the headers of a reply take several frames.
+// TestLongBlock sends reply headers in several frames.
 func TestLongBlock(t *testing.T) {
 	c := newReadyClient(t)
 	c.call(1, "talk")
@@ -293,8 +291,8 @@ func TestLongBlock(t *testing.T) {
 	}
 }
 
-// TestStreamingCallEarnsBudget has a client do with each message what gRPC's clients do, many times: send
-// it in a small frame, open windows, and ping to measure the bandwidth.
+// TestStreamingCallEarnsBudget does, for each message, what gRPC clients do: send it in a small frame, extend
+// windows, and send a PING to measure the bandwidth.
 func TestStreamingCallEarnsBudget(t *testing.T) {
 	c := newReadyClient(t, func(o *Options) { o.Limits.PingInterval = time.Minute })
 	c.openStreaming(1)
