@@ -136,7 +136,7 @@ func (c *connection) finishBatchLocked(now time.Duration, err error) {
 		c.ending = true
 		c.reportViolation(e)
 	}
-	if err == errHTTP1 { //nolint:errorlint // it is greetLocked's own
+	if err == errHTTP1 { //nolint:errorlint // never wrapped
 		c.out.bytes = append(c.out.bytes, c.Hint...)
 		c.ending = true
 		c.reportViolation(err)

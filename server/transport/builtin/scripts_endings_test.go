@@ -26,7 +26,7 @@ var endings = []struct {
 	{"HEADERS on stream 0", func(s *script) { s.addHeaders(0, true, requestFields()...) }},
 	{"HEADERS on an even stream", func(s *script) { s.addHeaders(2, true, requestFields()...) }},
 	{"HEADERS on a lower stream", func(s *script) { s.addCall(5); s.addHeaders(3, true, requestFields()...) }},
-	{"HEADERS on a stream that has ended", func(s *script) { s.addCall(5); s.addHeaders(5, true, requestFields()...) }},
+	{"HEADERS on a closed stream", func(s *script) { s.addCall(5); s.addHeaders(5, true, requestFields()...) }},
 	{"trailers", func(s *script) {
 		s.addHeaders(1, false, requestFields()...)
 		s.addData(1, false, s.addSimpleCall(1))

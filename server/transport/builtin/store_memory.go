@@ -66,7 +66,7 @@ func (q *waitQueue) remove(e *list.Element) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.conns.Remove(e)
-	q.length.Store(int32(q.conns.Len())) //nolint:gosec // there are not so many connections
+	q.length.Store(int32(q.conns.Len())) //nolint:gosec // bounded by --max-connections
 }
 
 func (q *waitQueue) wakeFirst() {

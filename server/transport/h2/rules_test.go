@@ -17,14 +17,14 @@ func TestConnectionErrors(t *testing.T) {
 	}{
 		{"a frame too large", func(c *client) { c.must(c.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, maxFrameBytes+1))) }, CodeFrameSize},
 		{"DATA on stream 0", func(c *client) { c.must(c.WriteData(0, true, nil)) }, CodeProtocol},
-		{"DATA on a stream that has not begun", func(c *client) { c.must(c.WriteData(1, true, nil)) }, CodeProtocol},
+		{"DATA on an idle stream", func(c *client) { c.must(c.WriteData(1, true, nil)) }, CodeProtocol},
 		{"DATA on a stream that has ended", func(c *client) {
 			c.call(1, "hello")
 			c.must(c.WriteData(1, true, nil))
 		}, CodeStreamClosed},
 		{"HEADERS on stream 0", func(c *client) { c.headers(0, true, request(echoPath)...) }, CodeProtocol},
 		{"HEADERS on a server's stream", func(c *client) { c.headers(2, true, request(echoPath)...) }, CodeProtocol},
-		{"HEADERS on a stream that has ended", func(c *client) {
+		{"HEADERS on a closed stream", func(c *client) {
 			c.call(1, "hello")
 			c.headers(1, true, request(echoPath)...)
 		}, CodeStreamClosed},
@@ -32,7 +32,7 @@ func TestConnectionErrors(t *testing.T) {
 			c.call(3, "hello")
 			c.headers(1, true, request(echoPath)...)
 		}, CodeProtocol},
-		{"a frame within a header block", func(c *client) {
+		{"a frame inside a header block", func(c *client) {
 			c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.encode(request(echoPath)...)}))
 			c.must(c.WritePing(false, [8]byte{}))
 		}, CodeProtocol},
@@ -51,7 +51,7 @@ func TestConnectionErrors(t *testing.T) {
 		{"padding only", func(c *client) { c.must(c.WriteRawFrame(http2.FrameHeaders, flagPadded|flagEndHeaders, 1, []byte{1})) }, CodeProtocol},
 		{"padded and empty", func(c *client) { c.must(c.WriteRawFrame(http2.FrameHeaders, flagPadded, 1, nil)) }, CodeFrameSize},
 		{"a priority cut short", func(c *client) { c.must(c.WriteRawFrame(http2.FrameHeaders, flagPriority, 1, make([]byte, 4))) }, CodeFrameSize},
-		{"RST_STREAM on a stream that has not begun", func(c *client) { c.must(c.WriteRSTStream(1, http2.ErrCodeCancel)) }, CodeProtocol},
+		{"RST_STREAM on an idle stream", func(c *client) { c.must(c.WriteRSTStream(1, http2.ErrCodeCancel)) }, CodeProtocol},
 		{"RST_STREAM of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameRSTStream, 0, 1, make([]byte, 5))) }, CodeFrameSize},
 		{"PRIORITY on stream 0", func(c *client) { c.must(c.WriteRawFrame(http2.FramePriority, 0, 0, make([]byte, 5))) }, CodeProtocol},
 		{"PRIORITY of a wrong length on a stream that has not begun", func(c *client) { c.must(c.WriteRawFrame(http2.FramePriority, 0, 7, make([]byte, 4))) }, CodeFrameSize},
@@ -88,7 +88,7 @@ func TestConnectionErrors(t *testing.T) {
 		{"GOAWAY of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameGoAway, 0, 0, make([]byte, 7))) }, CodeFrameSize},
 		{"WINDOW_UPDATE of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameWindowUpdate, 0, 0, make([]byte, 5))) }, CodeFrameSize},
 		{"WINDOW_UPDATE of nothing", func(c *client) { c.must(c.WriteWindowUpdate(0, 0)) }, CodeProtocol},
-		{"WINDOW_UPDATE on a stream that has not begun", func(c *client) { c.must(c.WriteWindowUpdate(1, 1)) }, CodeProtocol},
+		{"WINDOW_UPDATE on an idle stream", func(c *client) { c.must(c.WriteWindowUpdate(1, 1)) }, CodeProtocol},
 		{"a connection's window too large", func(c *client) { c.must(c.WriteWindowUpdate(0, maxWindow)) }, CodeFlowControl},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
