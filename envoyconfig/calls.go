@@ -12,44 +12,42 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Unknowable is how the reason begins for which it is not known whether Envoy asks.
+// Unknowable is the prefix of a reason if it is unknown whether Envoy asks.
 const Unknowable = "unknown: "
 
-// OnlyConnections is the reason for which no call is made about a request where only network filters ask.
+// OnlyConnections is the value of Calls.NotCalled if only network filters ask.
 const OnlyConnections = "only network filters ask, when a connection begins"
 
-// Calls are those that Envoy makes to the service about a request.
+// Calls are the calls that Envoy makes to the service for a request.
 type Calls struct {
-	// VirtualHost and Route are where the request goes, "" where it goes nowhere.
+	// VirtualHost and Route are where the request is routed; empty if it is not routed.
 	VirtualHost, Route string
-	// Pos is the route's place.
+	// Pos is the position of the route.
 	Pos rules.Pos
-	// NotCalled says why no filter makes one; empty if some may. If it is not known whether one
-	// does, it begins with [Unknowable].
+	// NotCalled is the reason why no filter asks; empty if one may. It begins with [Unknowable] if that is unknown.
 	NotCalled string
-	// ByFilter has one element for each rate limit filter, in order.
+	// ByFilter has an element for each rate limit filter, in order.
 	ByFilter []Call
-	// ByConnection has one element for each network filter, which asks once for each connection.
+	// ByConnection has an element for each network filter, which asks once per connection.
 	ByConnection []Call
-	// Buckets has one element for each filter of the rate limit quota service, which decide without a call.
+	// Buckets has an element for each quota filter, which decides without a call.
 	Buckets []Bucket
 }
 
-// Call is what one rate limit filter does.
+// Call is the call of a rate limit filter.
 type Call struct {
 	Domain string
-	// Filter is the place of the filter.
+	// Filter is the position of the filter.
 	Filter rules.Pos
-	// NotCalled says why the filter does not make it. If that is not known, it begins with
-	// [Unknowable].
+	// NotCalled is the reason why the filter does not ask. It begins with [Unknowable] if that is unknown.
 	NotCalled string
-	// Descriptors has one element for each element of rate_limits that counts.
+	// Descriptors has an element for each policy that applies.
 	Descriptors []Descriptor
-	// Before are the filters before this one, by name, that may change the request.
+	// Before are the names of the filters before this one that may change the request.
 	Before []string
 }
 
-// Calls returns the calls that Envoy makes about a request.
+// Calls returns the calls that Envoy makes for a request.
 func (c *Config) Calls(r Request) (*Calls, error) {
 	m, err := c.chooseManager(&r)
 	if err != nil {
@@ -94,7 +92,7 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	return calls, nil
 }
 
-// find returns where a request goes. None says why it goes nowhere.
+// find returns the virtual host and route of a request. none is the reason if there is no route.
 func (t *table) find(x *exchange) (h *virtualHost, found *route, none string) {
 	if h, found = t.routeNamed(x.RouteName); found != nil {
 		return h, found, ""
@@ -122,7 +120,7 @@ func (t *table) find(x *exchange) (h *virtualHost, found *route, none string) {
 	return h, found, none
 }
 
-// chooseManager returns the connection manager that the request comes to.
+// chooseManager returns the connection manager that handles the request.
 func (c *Config) chooseManager(r *Request) (*manager, error) {
 	found := c.managersOf(r, (*manager).hasLimits)
 	if len(found) == 0 {
@@ -148,7 +146,7 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	case len(found) == 0 && r.Listener != "":
 		return nil, fmt.Errorf("no listener %q with a rate limit filter for requests is in these files", r.Listener)
 	case len(found) == 0:
-		return nil, errors.New("no listener with a rate limit filter is in these files, so that Envoy never asks")
+		return nil, errors.New("no listener with a rate limit filter is in these files, so Envoy never asks")
 	case r.Listener == "":
 		return nil, fmt.Errorf("several listeners ask: name one with --listener: %s", strings.Join(names, ", "))
 	default:
@@ -156,7 +154,7 @@ func (c *Config) chooseManager(r *Request) (*manager, error) {
 	}
 }
 
-// managersOf returns the connection managers that ask and may have the listener of a request.
+// managersOf returns the connection managers for which asks is true and whose listener may receive the request.
 func (c *Config) managersOf(r *Request, asks func(*manager) bool) (found []*manager) {
 	for _, m := range c.managers {
 		if asks(m) && (r.Listener == "" || r.Listener == m.listener) {
@@ -166,7 +164,7 @@ func (c *Config) managersOf(r *Request, asks func(*manager) bool) (found []*mana
 	return found
 }
 
-// connectionCall returns the call that a network filter makes when a connection begins.
+// connectionCall returns the call of a network filter for a new connection.
 func (f *filter) connectionCall() Call {
 	c := Call{Domain: f.domain(), Filter: f.node.Pos()}
 	for i, forms := range f.connectionForms() {
@@ -183,7 +181,7 @@ func (f *filter) connectionCall() Call {
 	return c
 }
 
-// callOf returns the call about a request that takes a route, or one of its branches.
+// callOf returns the filter's call for a request on a route. The call is unknown if it differs between branches.
 func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	if len(r.branches) == 0 {
 		return f.call(x, m, h, r)
@@ -234,8 +232,8 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	return c
 }
 
-// noClusterReason says why Envoy does not ask for want of a cluster to send the request to;
-// empty if it has one, or may have.
+// noClusterReason returns why Envoy does not ask for lack of an upstream cluster; empty if there is one or may be
+// one.
 func (c *Config) noClusterReason(x *exchange) string {
 	name, unknown := x.cluster()
 	switch {

@@ -15,7 +15,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 	}
 	for _, tt := range []struct{ host, request, want string }{
 		{action("{ extension: { name: expr, typed_config: { '@type': x/t } } }"), "http://a/", "shop: unknown: extension expr"},
-		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so that --service-cluster may say it"},
+		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so --service-cluster may say it"},
 		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: it is the address that connects to Envoy: give it with --remote ADDRESS"},
 		{action("{ metadata: { descriptor_key: m, metadata_key: { key: ns, path: [{ key: a }, { key: b }] } } }"), "http://a/", "shop: not sent: no filter before the rate limit filter sets the metadata ns: add the one that does, or correct the key"},
 		{action("{ metadata: { descriptor_key: m, source: cluster_entry, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: unknown: metadata ns:a: source CLUSTER_ENTRY is not looked at"},

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Check returns what stands between the configuration and the rules, in the order of files
-// and lines.
+// Check compares the configuration with the rules and returns what keeps limits from working, sorted by file and
+// line.
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
 		config: c, set: set, reachOf: map[sentPolicy]*descriptors.Reach{}, domains: map[string]rules.Pos{}, sentUnknown: map[string]bool{}, sentSome: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
@@ -22,7 +22,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 		k.report(Unknown, rules.Note, f.Pos, "%s, unless it came with another release: the dump is of Envoy %v", f.Message, c.release)
 	}
 	for _, pos := range c.unfilled {
-		k.report(ChangeMe, rules.Error, pos, placeholder+" stands for what the rules do not say: put in the name, address or value that is yours")
+		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
 	}
 	k.checkAll()
 	k.addPerFile()
@@ -30,7 +30,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 	return k.found
 }
 
-// checkAll looks at everything.
+// checkAll runs all checks.
 func (k *checker) checkAll() {
 	c := k.config
 	limiting := false
@@ -48,11 +48,11 @@ func (k *checker) checkAll() {
 		return
 	}
 	if c.fragments != nil {
-		how := "looked at one by one"
+		how := "checked one by one"
 		if c.fragments.chain != nil {
 			how = "applied as istiod applies them"
 		}
-		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, %s: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy", how)
+		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, %s; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump", how)
 	}
 	k.reportUnmatched()
 	k.checkUnfilteredListeners()
@@ -66,13 +66,13 @@ func (k *checker) checkAll() {
 	}
 }
 
-// checkManager looks at what the filters of a connection manager send on each route. It reports
-// whether there are any.
+// checkManager checks what the filters of a connection manager send on each route. It reports whether the manager has
+// rate limit filters.
 func (k *checker) checkManager(m *manager) bool {
 	limiting, quotas := m.rateLimitFilters(), m.quotaFilters()
 	for _, f := range m.filters {
 		if f.typeName == api.RateLimit && !slices.Contains(limiting, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotas, f) {
-			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter stands behind the router, which ends the chain: put it before")
+			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter is after the router, which ends the chain, so it never runs: put it before the router")
 		}
 	}
 	for _, f := range quotas {
@@ -96,7 +96,7 @@ func (k *checker) checkManager(m *manager) bool {
 			for _, f := range limiting {
 				k.sentUnknown[f.domain()] = true
 			}
-			k.report(Unknown, rules.Note, tree.Pos(), "what a tree of matchers leads to is not looked at")
+			k.report(Unknown, rules.Note, tree.Pos(), "matcher trees of virtual hosts are not checked")
 		}
 		behind := ""
 		for _, r := range h.routes {
@@ -104,24 +104,24 @@ func (k *checker) checkManager(m *manager) bool {
 				k.checkRoute(m, limiting, h, branch, behind)
 			}
 			if behind == "" && !r.fragment && r.matchesAll() {
-				behind = "no request comes to the route, since that at " + r.node.Pos().String() + " takes all of them"
+				behind = "no request reaches the route, because the route at " + r.node.Pos().String() + " matches all of them"
 			}
 		}
 	}
 	return true
 }
 
-// checkRoute looks at what filters send on a route, and counts what they do not.
-// Behind says why no request comes to the route; empty if some may.
+// checkRoute checks what the filters send on a route and counts what they do not send. If behind is not empty, it is
+// the reason why no request reaches the route.
 func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *route, behind string) {
 	uncalled := cmp.Or(behind, r.noCallReason())
 	type fate struct {
 		at  *tree.Node
 		why string
-		// local says that a filter which asks no service makes use of it.
+		// local is true if a local rate limit filter uses the policy.
 		local bool
 	}
-	var fates []fate // of each element, whichever filter sends it
+	var fates []fate // one for each policy, whichever filter sends it
 	leases := map[string]*filter{}
 	for _, f := range limiting {
 		candidates, config := f.candidates(m.table, h, r)
@@ -164,7 +164,7 @@ func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *
 	}
 }
 
-// checkSent looks at an element of rate_limits that a filter sends.
+// checkSent checks a policy that a filter sends.
 func (k *checker) checkSent(m *manager, f *filter, domain string, p candidate) {
 	k.sentSome[domain] = true
 	reach := k.reachOf[sentPolicy{domain, p.node}]
@@ -178,28 +178,28 @@ func (k *checker) checkSent(m *manager, f *filter, domain string, p candidate) {
 	k.checkMaxWait(f, reach)
 }
 
-// checkDomain holds that a filter's domain has rules.
+// checkDomain checks that the domain of a filter has rules.
 func (k *checker) checkDomain(name string, at *tree.Node) {
 	if _, ok := k.domains[name]; ok {
 		return
 	}
 	k.domains[name] = at.Pos()
 	if names := k.set.Domains(); !slices.Contains(names, name) {
-		k.report(Domain, rules.Error, at.Pos(), "no rules are for the domain %q that this filter asks about, so that nothing is limited%s",
+		k.report(Domain, rules.Error, at.Pos(), "there are no rules for the domain %q of this filter, so nothing is limited%s",
 			rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, names)))
 	}
 }
 
-// reportUnusedDomains holds that a filter asks about each domain of the rules. Where one asks about some, the others may be for
-// other Envoys.
+// reportUnusedDomains checks that a filter asks about each domain of the rules. If filters ask about some of them,
+// the others may belong to other Envoys.
 func (k *checker) reportUnusedDomains() {
 	names := k.set.Domains()
-	code, severity, of := Domain, rules.Error, "so that its rules limit nothing"
+	code, severity, of := Domain, rules.Error, "so its rules limit nothing"
 	if slices.ContainsFunc(names, func(name string) bool { return k.domains[name] != (rules.Pos{}) }) {
-		code, severity, of = Unsent, rules.Warning, "so that its rules limit nothing here"
+		code, severity, of = Unsent, rules.Warning, "so its rules limit nothing here"
 	}
 	if k.config.fragments != nil && severity == rules.Warning || !k.config.allListeners && k.config.listenerSource.Exists() || len(k.config.foreignFilters) > 0 {
-		code, severity, of = Unknown, rules.Note, "as far as these files say"
+		code, severity, of = Unknown, rules.Note, "in these files"
 	}
 	for _, name := range names {
 		if _, ok := k.domains[name]; ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/istio"
 )
 
-// checkPatches holds that the patches about rate limits do something, and that those which need each other reach the same
-// proxies.
+// checkPatches checks that patches about rate limits have an effect, and that patches which need each other reach the
+// same proxies.
 func (k *checker) checkPatches() {
 	all := k.config.patches
 	meets, others := map[*istio.Patch][]*istio.Patch{}, map[*istio.Patch][]*istio.Patch{}
@@ -34,12 +34,12 @@ func (k *checker) checkPatches() {
 			why, pos := p.MissedGatewayReason(meets[p][0])
 			k.report(NeverAsked, rules.Warning, pos, "this probably does not reach the proxies of the patch at %v: %s: put it into the namespace of the gateways", meets[p][0].Node.Pos(), why)
 		case len(meets[p]) == 0 && len(others[p]) > 0 && p.AddsPolicies:
-			severity := rules.Warning // where all filters in these files have rate_limits, this one's may be elsewhere
+			severity := rules.Warning // all filters in these files have rate_limits; the filter of this patch may be elsewhere
 			if slices.ContainsFunc(others[p], func(o *istio.Patch) bool { return len(meets[o]) == 0 }) {
 				severity = rules.Error
 			}
 			why, pos := p.DisjointReason(others[p][0])
-			k.report(NeverAsked, severity, pos, "nothing sends the rate_limits of this patch: no listener has them and the filter, at %v: %s: make both alike", others[p][0].Node.Pos(), why)
+			k.report(NeverAsked, severity, pos, "nothing sends the rate_limits of this patch: no listener gets them together with the filter at %v: %s: select the same proxies in both", others[p][0].Node.Pos(), why)
 		}
 	}
 	for _, m := range k.config.managers {
@@ -51,7 +51,7 @@ func (k *checker) checkPatches() {
 	}
 }
 
-// checkPatchCluster holds that the proxies which get a filter get the cluster of its service.
+// checkPatchCluster checks that the proxies which get a filter also get the cluster of its service.
 func (k *checker) checkPatchCluster(m *manager, f *filter, all []*istio.Patch) {
 	at := f.config.At("rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name")
 	var names []string
@@ -75,11 +75,11 @@ func (k *checker) checkPatchCluster(m *manager, f *filter, all []*istio.Patch) {
 	switch {
 	case !at.Exists():
 	case elsewhere != nil:
-		k.report(Cluster, rules.Error, at.Pos(), "proxies with this filter do not get the cluster %s, so that every call fails: the patch that adds it, at %v, is for others: give both patches one context, selector and namespace",
+		k.report(Cluster, rules.Error, at.Pos(), "proxies with this filter do not get the cluster %s, so every call fails: the patch that adds it, at %v, is for others: give both patches the same context, selector and namespace",
 			at.Describe(), elsewhere.Node.Pos())
-	case strings.Contains(at.Text, "|"): // istiod makes it of a Service
+	case strings.Contains(at.Text, "|"): // istiod generates it from a Service
 	case len(near) > 0:
-		k.report(Cluster, rules.Error, at.Pos(), "no patch adds the cluster %s, so that every call fails: correct the name%s", at.Describe(), rules.DidYouMean(near))
+		k.report(Cluster, rules.Error, at.Pos(), "no patch adds the cluster %s, so every call fails: correct the name%s", at.Describe(), rules.DidYouMean(near))
 	default:
 		k.report(Unknown, rules.Note, at.Pos(), "no patch in these files adds the cluster %s, and those of Istio have names such as outbound|8081||sluice.default.svc.cluster.local: give the EnvoyFilter that adds it, too", at.Describe())
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// checkUnfilteredListeners holds that routes which are limited behind one listener, or say how they are, are limited behind each.
+// checkUnfilteredListeners checks that routes with limits behind one listener have them behind every listener, and
+// that a listener whose routes have rate_limits has a rate limit filter.
 func (k *checker) checkUnfilteredListeners() {
 	limited := map[uint64]*manager{} // by the hash of the routes
 	for _, m := range k.config.managers {
@@ -27,12 +28,12 @@ func (k *checker) checkUnfilteredListeners() {
 				m.name(), o.name())
 		}
 		if at := m.table.firstPolicies(); at.Exists() {
-			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter, so that nothing sends the rate_limits of its routes, at %v: add it to http_filters", m.name(), at.Pos())
+			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter, so nothing sends the rate_limits of its routes, at %v: add it to http_filters", m.name(), at.Pos())
 		}
 	}
 }
 
-// firstPolicies returns the first rate_limits of the table, missing if it has none.
+// firstPolicies returns the first rate_limits of the table, or missing.
 func (t *table) firstPolicies() *tree.Node {
 	for _, h := range t.hosts {
 		if len(h.policies) > 0 {
@@ -47,10 +48,10 @@ func (t *table) firstPolicies() *tree.Node {
 	return &tree.Missing
 }
 
-// checkPerRouteNames holds that what is configured for a filter below typed_per_filter_config has the name of one: Envoy finds it
-// by that alone.
+// checkPerRouteNames checks that the keys of typed_per_filter_config are names of filters, the only way in which
+// Envoy matches them.
 func (k *checker) checkPerRouteNames() {
-	names := map[uint64]map[string]bool{} // by the hash of the routes: several listeners may have the same
+	names := map[uint64]map[string]bool{} // by route hash: several listeners may share routes
 	for m := range k.config.filterChains() {
 		for _, f := range m.rateLimitFilters() {
 			if m.table == nil {
@@ -78,7 +79,7 @@ func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
 			}
 			if typeName == api.RateLimitPerRoute && !names[f.Name] {
 				all := slices.Sorted(maps.Keys(names))
-				k.report(NeverAsked, rules.Error, f.Pos(), "no rate limit filter has the name %q, so that this has no effect: Envoy looks for the name of the filter in http_filters, here %s",
+				k.report(NeverAsked, rules.Error, f.Pos(), "no rate limit filter has the name %q, so this has no effect: Envoy looks for the name of the filter in http_filters, here %s",
 					rules.Shorten(f.Name), strings.Join(all, ", "))
 			}
 		}
@@ -92,7 +93,7 @@ func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
 	}
 }
 
-// matchesAll reports whether a route takes every request that comes to it.
+// matchesAll reports whether the route matches every request.
 func (r *route) matchesAll() bool {
 	match := r.node.Field("match")
 	for f := range match.Fields() {

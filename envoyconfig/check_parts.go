@@ -10,16 +10,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// reportNoFilter says why there is no filter to look at. That is wrong only where nothing is missing in these files.
+// reportNoFilter reports why there is no filter to check. It is an error only if the files are complete.
 func (k *checker) reportNoFilter() {
 	c := k.config
 	switch {
 	case k.discoveredFilter() != nil:
 		k.report(Unknown, rules.Note, k.discoveredFilter().node.Pos(), "the configuration of this rate limit filter comes by config_discovery: give its resource, or the answer of /config_dump, too")
 	case len(c.foreignFilters) > 0:
-		k.report(Unknown, rules.Note, c.foreignFilters[0].Pos(), "this filter is not looked at, and there is no other: only those in http_filters of a connection manager are")
+		k.report(Unknown, rules.Note, c.foreignFilters[0].Pos(), "this filter is not checked, and there is no other: only filters in http_filters of a connection manager are checked")
 	case len(c.localFilters) > 0:
-		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "only local rate limits are here, which Envoy decides itself: no filter asks a service")
+		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "there are only local rate limit filters, which ask no service")
 	case c.fragments != nil:
 		k.checkWithoutFilter()
 	case !c.allListeners && (len(c.managers) == 0 || c.listenerSource.Exists()):
@@ -29,11 +29,11 @@ func (k *checker) reportNoFilter() {
 		}
 		k.report(Unknown, rules.Note, at.Pos(), "no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump")
 	default:
-		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so that Envoy never asks: add one to http_filters")
+		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so Envoy never asks: add one to http_filters")
 	}
 }
 
-// discoveredFilter returns a rate limit filter whose configuration is not here; nil if there is none.
+// discoveredFilter returns a rate limit filter whose configuration comes by ECDS; nil if there is none.
 func (k *checker) discoveredFilter() *filter {
 	for _, m := range k.config.managers {
 		if i := slices.IndexFunc(m.filters, (*filter).isDiscovered); i >= 0 {
@@ -43,7 +43,8 @@ func (k *checker) discoveredFilter() *filter {
 	return nil
 }
 
-// checkWithoutFilter looks at rate_limits whose filter is in none of the files, as if one asked about each domain of the rules.
+// checkWithoutFilter checks policies whose filter is in none of the files, as if a filter asked about each domain of
+// the rules.
 func (k *checker) checkWithoutFilter() {
 	sent := false
 	look := func(m *manager, domains []string, policies []*policy) {
@@ -71,7 +72,7 @@ func (k *checker) checkWithoutFilter() {
 	}
 	for _, m := range slices.DeleteFunc(slices.Clone(k.config.managers), func(m *manager) bool { return !m.fragments }) {
 		if slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit }) {
-			return // it stands behind the router, which is an error already
+			return // it is behind the router, which is reported already
 		}
 		perRoute(m, m.table.node)
 		for _, h := range m.table.hosts {
@@ -87,13 +88,13 @@ func (k *checker) checkWithoutFilter() {
 	}
 	pos := k.config.fragments.node.Pos()
 	if sent {
-		k.report(Unknown, rules.Note, pos, "the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too")
+		k.report(Unknown, rules.Note, pos, "the filter that sends these rate_limits is in none of the files, so its domain and stage are not known: give its listener, or the answer of /config_dump, too")
 	} else {
 		k.report(Unknown, rules.Note, pos, "neither a rate limit filter nor rate_limits are in these files")
 	}
 }
 
-// checkPolicyWithoutFilter holds that a rule of one of the domains can match what an element of rate_limits makes.
+// checkPolicyWithoutFilter checks that a rule of one of the domains can match the policy.
 func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *policy) {
 	k.checkActions(m, nil, candidate{policy: p, own: true})
 	forms, known := p.forms()

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
+// countRoute counts a route that sends the policy at the given node, or does not send it for the reason why.
 func (k *checker) countRoute(at *tree.Node, r *route, why string) {
 	t := k.tallies[at]
 	if t == nil {
@@ -26,8 +27,8 @@ func (k *checker) countRoute(at *tree.Node, r *route, why string) {
 	}
 }
 
-// reportNeverSent reports the elements of rate_limits that some routes do not send, which may be on
-// purpose, or that none does, and filters for which there are none.
+// reportNeverSent reports policies that no route sends or, as a note, that some routes do not send, and filters
+// without policies.
 func (k *checker) reportNeverSent() {
 	unsent := false
 	for at, t := range k.tallies {
@@ -50,15 +51,15 @@ func (k *checker) reportNeverSent() {
 			continue
 		}
 		if k.fragmentDomains[domain] {
-			k.report(Unknown, rules.Note, at, "no rate_limits are in these files, so that it is not known what is sent to domain %q: give those of the virtual hosts or routes, too", rules.Shorten(domain))
+			k.report(Unknown, rules.Note, at, "there are no rate_limits in these files, so it is unknown what is sent to domain %q: give those of the virtual hosts or routes, too", rules.Shorten(domain))
 		} else {
 			k.report(NeverAsked, rules.Error, at, "nothing is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
 		}
 	}
 }
 
-// countDomain takes note of a route to which the domain of a RateLimitPerRoute applies. why is the reason for which no
-// request is sent anywhere from the route; empty if some may be.
+// countDomain counts a route to which the domain of a RateLimitPerRoute applies. why is the reason why no request is
+// sent from the route, empty if requests may be sent.
 func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why string) {
 	t := k.routeDomains[domain]
 	if t == nil {
@@ -70,17 +71,17 @@ func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why strin
 	}
 }
 
-// reportUnusedRouteDomains warns of domains of a RateLimitPerRoute for whose routes the filter never asks. A domain about which
-// nothing asks at all is an error already, except where an unsent element of rate_limits may be meant for it.
+// reportUnusedRouteDomains warns about domains of a RateLimitPerRoute on routes where the filter never asks. Domains
+// to which nothing is sent at all are reported as errors elsewhere, unless an unsent policy may be meant for them.
 func (k *checker) reportUnusedRouteDomains(unsent bool) {
 	for at, t := range k.routeDomains {
 		if t.sending == 0 && (unsent || k.sentSome[at.Text]) {
-			k.report(NeverAsked, rules.Warning, at.Pos(), "this domain has no effect, since the filter never asks there: %s (route %v); add rate_limits, or leave it out", t.why, t.at)
+			k.report(NeverAsked, rules.Warning, at.Pos(), "this domain has no effect, since the filter never asks there: %s (route %v); add rate_limits, or remove it", t.why, t.at)
 		}
 	}
 }
 
-// reportHidden warns of routes that have rate_limits of their own, and so leave out those of their virtual host that others send.
+// reportHidden warns about routes whose own rate_limits hide those of the virtual host that other routes send.
 func (k *checker) reportHidden() {
 	type hides struct{ list, of *tree.Node }
 	var all []hides
@@ -96,6 +97,6 @@ func (k *checker) reportHidden() {
 	})
 	for _, h := range all {
 		k.reportPerFile(NeverAsked, "hidden", "route", h.list.Pos(), "the route has rate_limits of its own, and so does not send those of its virtual host, at %v: "+
-			"to send both write include_vh_rate_limits: true beside them, or vh_rate_limits: INCLUDE, where OVERRIDE says that it is on purpose", h.of.Pos())
+			"to send both, set include_vh_rate_limits: true next to them, or vh_rate_limits: INCLUDE; OVERRIDE says that it is on purpose", h.of.Pos())
 	}
 }

@@ -11,30 +11,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// exchange is a request on its way through a connection manager.
+// exchange is a request in a connection manager.
 type exchange struct {
 	Request
 
-	// manager is the connection manager, table its route configuration, and route what it takes for
-	// the request, once that is known.
+	// manager is the connection manager, table its route configuration, and route the chosen route once it is known.
 	manager, table, route *tree.Node
-	// of is the connection manager, and limiter the rate limit filter in it that asks.
+	// of is the connection manager, and limiter the rate limit filter that asks.
 	of      *manager
 	limiter *filter
-	// streamDone says that the end of the stream has come.
+	// streamDone is true at the end of the stream.
 	streamDone bool
-	// earlyMutation says that headers may change before a route is chosen, and internalOnly are those that
-	// only internal requests keep.
+	// earlyMutation is the reason why headers may change before routing, if they may. internalOnly are headers
+	// removed from external requests.
 	earlyMutation string
 	internalOnly  []string
-	// nodeCluster is node.cluster of a bootstrap, or missing.
+	// nodeCluster is node.cluster of the bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// valuesAreFormats says that the runtime has Envoy take some descriptor values for format strings.
+	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings.
 	valuesAreFormats bool
 }
 
-// clientValues returns the values of a header as the client sends it.
+// clientValues returns the values of a header as the client sent it.
 func (x *exchange) clientValues(name string) []string {
 	var values []string
 	if x.Logged != nil {
@@ -51,8 +50,8 @@ func (x *exchange) clientValues(name string) []string {
 	return values
 }
 
-// header returns the values of a header that the filters see. Where the connection manager
-// writes it itself, and the value cannot be computed, unknown says so.
+// header returns the values of a header as filters see it. unknown is the reason if the connection manager sets it to
+// a value that cannot be computed.
 func (x *exchange) header(name string) (values []string, unknown string) {
 	m := x.manager
 	if x.Logged != nil && !strings.HasPrefix(name, "x-envoy-") {
@@ -99,7 +98,7 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 	return x.clientValues(name), ""
 }
 
-// earlyMutationReason says that headers may change before a route is chosen; empty if they do not.
+// earlyMutationReason returns why headers may change before routing; empty if they do not.
 func (x *exchange) earlyMutationReason() string {
 	if x.Logged == nil && len(x.manager.Field("early_header_mutation_extensions").Nodes) > 0 {
 		return "early_header_mutation_extensions may change it"
@@ -107,8 +106,7 @@ func (x *exchange) earlyMutationReason() string {
 	return ""
 }
 
-// authority returns the host that routes and filters see, which the connection manager may have
-// shortened; unknown says why it is not known.
+// authority returns the host as routes and filters see it, after the connection manager's changes.
 func (x *exchange) authority() (authority, unknown string) {
 	authority = x.Authority
 	if x.Logged != nil {
@@ -144,7 +142,7 @@ func (x *exchange) authority() (authority, unknown string) {
 	}
 }
 
-// isSetByEnvoy reports whether the connection manager may set a header itself.
+// isSetByEnvoy reports whether the connection manager may set a header.
 func (x *exchange) isSetByEnvoy(name string) bool {
 	m := x.manager
 	switch name {
@@ -161,8 +159,7 @@ func (x *exchange) isSetByEnvoy(name string) bool {
 	}
 }
 
-// unloggedReason says why the log does not tell a header; empty if it does, and where the request
-// is not of a log.
+// unloggedReason returns why the log does not contain a header; empty if it does or if the request is not from a log.
 func (x *exchange) unloggedReason(name string) string {
 	if x.Logged == nil {
 		return ""
@@ -171,8 +168,8 @@ func (x *exchange) unloggedReason(name string) string {
 	return unknown
 }
 
-// unknownPathReason says why the path that filters see is not known: the connection manager may
-// write it in another way. Paths that are in their normal form already stay as they are.
+// unknownPathReason returns why the path that filters see is unknown: the connection manager may rewrite it. A path
+// in normal form is not changed.
 func (x *exchange) unknownPathReason() string {
 	m := x.manager
 	if x.Logged != nil {
@@ -201,8 +198,8 @@ func (x *exchange) unknownPathReason() string {
 	return ""
 }
 
-// isNormal reports whether normalize_path leaves a path as it is: it has neither . nor ..,
-// and nothing that would be written as %XX or be decoded.
+// isNormal reports whether normalize_path leaves a path unchanged: it has no "." or ".." segments, and nothing that
+// would be percent-encoded or decoded.
 func isNormal(path string) bool {
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "." || segment == ".." {
@@ -217,7 +214,7 @@ func (x *exchange) pathOnly() string {
 	return path
 }
 
-// remote returns the client's address as Envoy finds it.
+// remote returns the client's address as determined by Envoy.
 func (x *exchange) remote() (a netip.Addr, unknown string) {
 	m := x.manager
 	if m.Field("original_ip_detection_extensions").Exists() {
@@ -233,7 +230,7 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 	trusted := true
 	forwarded, _ := x.forwardedFor()
 	if m.Field("use_remote_address").Bool(false) {
-		// The nearest of the trusted proxies is the one that connects.
+		// The peer is the nearest trusted proxy.
 		trusted = hops > 0
 		hops = max(hops, 1) - 1
 	}
@@ -248,7 +245,7 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 	return x.Remote, ""
 }
 
-// fromForwarded returns the last address of x-forwarded-for but skip.
+// fromForwarded returns the last address of x-forwarded-for after skipping the given number.
 func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 	for ; skip > 0; skip-- {
 		i := strings.LastIndexByte(value, ',')
@@ -261,7 +258,7 @@ func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 	return a, err == nil && a.Zone() == ""
 }
 
-// cluster returns the name of the cluster that the request is to go to, "" if it has none.
+// cluster returns the upstream cluster of the request, "" if it has none.
 func (x *exchange) cluster() (name, unknown string) {
 	action := x.route.Field("route")
 	if cluster := action.Field("cluster"); cluster.Exists() {
@@ -280,7 +277,7 @@ func (x *exchange) cluster() (name, unknown string) {
 	return "", "the route has no single cluster"
 }
 
-// query is the parameters of a request.
+// query contains the query parameters of a request.
 type query struct {
 	names, values []string
 	unknown       string
@@ -295,7 +292,7 @@ func (q query) first(name string) (string, bool) {
 	return "", false
 }
 
-// rawQuery returns the query's parameters as they are sent.
+// rawQuery returns the query parameters as sent.
 func (x *exchange) rawQuery() query {
 	q := query{unknown: x.unloggedReason(":path")}
 	_, text, ok := strings.Cut(x.Path, "?")
@@ -309,7 +306,7 @@ func (x *exchange) rawQuery() query {
 	return q
 }
 
-// decodedQuery returns the query's parameters with %XX decoded.
+// decodedQuery returns the percent-decoded query parameters.
 func (x *exchange) decodedQuery() query {
 	q := x.rawQuery()
 	for i := range q.names {
@@ -320,13 +317,13 @@ func (x *exchange) decodedQuery() query {
 
 var percentCode = regexp.MustCompile("%[0-9A-Fa-f]{2}")
 
-// decodePercent decodes %XX where XX are digits.
+// decodePercent decodes %XX sequences and keeps invalid ones.
 func decodePercent(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
 	}
 	return percentCode.ReplaceAllStringFunc(s, func(code string) string {
-		decoded, _ := hex.DecodeString(code[1:]) // they are digits
+		decoded, _ := hex.DecodeString(code[1:]) // always valid
 		return string(decoded)
 	})
 }

@@ -11,15 +11,15 @@ import (
 // filter is an HTTP filter.
 type filter struct {
 	node *tree.Node
-	// name is what typed_per_filter_config calls it.
+	// name is the key of the filter in typed_per_filter_config.
 	name, typeName string
-	// disabled says that it acts only on routes that enable it.
+	// disabled is true if the filter runs only on routes that enable it.
 	disabled bool
 	// config is the typed_config.
 	config *tree.Node
 	// policies are the rate limit filter's own rate_limits.
 	policies []*policy
-	// routeNames are the texts in its configurations for routes, of a filter that writes metadata by them.
+	// routeNames are the strings in the per-route configurations of a filter that uses them as metadata namespaces.
 	routeNames map[string]bool
 }
 
@@ -40,7 +40,8 @@ func (f *filter) domain() string { return f.config.Field("domain").Text }
 
 func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
 
-// isDiscovered reports whether the configuration of a rate limit filter is in no file, but comes by config_discovery.
+// isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is in none of the
+// files.
 func (f *filter) isDiscovered() bool {
 	for n := range f.node.At("config_discovery", "type_urls").Elements() {
 		if f.typeName == "" && strings.HasSuffix(n.Text, "/"+api.RateLimit) {
@@ -50,7 +51,7 @@ func (f *filter) isDiscovered() bool {
 	return false
 }
 
-// levels are where a filter's configuration for a route can stand, the most specific first.
+// levels returns the nodes that can have per-route configuration of a filter, the most specific first.
 func levels(t *table, h *virtualHost, r *route) []*tree.Node {
 	if r.entry != nil {
 		return []*tree.Node{r.entry, r.node, h.node, t.node}
@@ -58,8 +59,8 @@ func levels(t *table, h *virtualHost, r *route) []*tree.Node {
 	return []*tree.Node{r.node, h.node, t.node}
 }
 
-// perRoute returns the filter's configuration for a route, and whether the filter is
-// disabled there. Envoy looks at the most specific level that has one.
+// perRoute returns the filter's configuration for a route, and whether the filter is disabled there. The most
+// specific level wins.
 func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node, disabled bool) {
 	config, disabled = &tree.Missing, f.disabled
 	said := false
@@ -80,20 +81,19 @@ func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node
 	return config, disabled
 }
 
-// candidate is an element of rate_limits that a filter may send on a route.
+// candidate is a policy that a filter may send on a route.
 type candidate struct {
 	*policy
-	// own says that it is the filter's, or of its configuration for the route. Only there
-	// does Envoy send hits.
+	// own is true for a policy of the filter or of its per-route configuration. Envoy sends hits for these only.
 	own bool
-	// notSent says why the filter does not send it here; empty if it does.
+	// notSent is the reason why the filter does not send the policy here; empty if it does.
 	notSent string
 }
 
-// hiddenByRoute is why Envoy leaves out the rate_limits of a virtual host, where nobody says that it shall.
+// hiddenByRoute is the reason why Envoy leaves out the rate_limits of a virtual host by default.
 const hiddenByRoute = "the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too"
 
-// candidates returns what a filter may send on a route, and its configuration for the route.
+// candidates returns the policies that a filter may send on a route, and the filter's configuration for the route.
 func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *tree.Node) {
 	config, disabled := f.perRoute(t, h, r)
 	add := func(policies []*policy, own bool, why string) {
@@ -133,7 +133,7 @@ func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate
 	return all, config
 }
 
-// isAlways reports whether a fraction is all of them, whatever the runtime says.
+// isAlways reports whether a runtime fraction is always 100 %.
 func isAlways(fraction *tree.Node) bool {
 	value := fraction.Field("default_value")
 	all := map[string]uint64{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}[value.Field("denominator").Enum("HUNDRED", "TEN_THOUSAND", "MILLION")]

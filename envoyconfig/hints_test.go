@@ -55,7 +55,7 @@ func TestExclusive(t *testing.T) {
 	} {
 		found := false
 		for _, f := range proxy(t, "rate_limits: [{ actions: ["+actions+"] }]\n"+toBackend, "timeout: 1s").Check(ruleSet(t, "{domain: shop, descriptors: []}")) {
-			found = found || f.Code == NeverAsked && strings.Contains(f.Message, "wants the opposite")
+			found = found || f.Code == NeverAsked && strings.Contains(f.Message, "requires the opposite")
 		}
 		if found != want {
 			t.Errorf("%s: found %v, want %v", actions, found, want)
@@ -76,8 +76,8 @@ func TestHidden(t *testing.T) {
 		routes string
 		want   string
 	}{
-		"two":             {route("a", "") + route("b", "") + plain, "; so it is with another route of this file, at line 22"},
-		"three":           {route("a", "") + route("b", "") + route("c", "") + plain, "; so it is with 2 other routes of this file, the next at line 22"},
+		"two":             {route("a", "") + route("b", "") + plain, "; the same applies to another route of this file, at line 22"},
+		"three":           {route("a", "") + route("b", "") + route("c", "") + plain, "; the same applies to 2 other routes of this file, the next at line 22"},
 		"includes":        {route("a", ", include_vh_rate_limits: true") + plain, ""},
 		"says so":         {override + plain, ""},
 		"is acknowledged": {"# sluice:allow never-asked\n" + route("a", "") + plain, ""},
@@ -132,7 +132,7 @@ func TestFromElsewhere(t *testing.T) {
 	}
 	got := checkTexts(t, strings.Replace(text, "domain: shop", "domain: mail", 1)+"dynamic_resources: { cds_config: { ads: {} }, lds_config: { ads: {} } }\n")
 	for _, f := range got {
-		if strings.Contains(f, "no filter asks about") && !strings.Contains(f, `note: unknown: no filter asks about the domain "shop", as far as these files say`) {
+		if strings.Contains(f, "no filter asks about") && !strings.Contains(f, `note: unknown: no filter asks about the domain "shop", in these files`) {
 			t.Errorf("with listeners from elsewhere: found %s", f)
 		}
 	}

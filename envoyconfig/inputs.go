@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Inputs returns the headers, in lower case and sorted, that routes and descriptors may
-// depend on.
+// Inputs returns the names of the headers that routes and descriptors may depend on, sorted and in lower case.
 func (c *Config) Inputs() []string {
 	names := map[string]bool{}
 	c.walk(func(n *tree.Node) {
@@ -27,8 +26,7 @@ func (c *Config) Inputs() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// MetadataInputs returns what descriptors need of the dynamic metadata, as
-// [Request.Metadata] names it.
+// MetadataInputs returns the keys of the dynamic metadata that descriptors read, in the form of [Request.Metadata].
 func (c *Config) MetadataInputs() []string {
 	names := map[string]bool{}
 	c.walk(func(n *tree.Node) {
@@ -39,7 +37,7 @@ func (c *Config) MetadataInputs() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// walk calls see with all of the connection managers and route tables.
+// walk calls see for each node of all connection managers and their route tables.
 func (c *Config) walk(see func(*tree.Node)) {
 	var below func(*tree.Node)
 	below = func(n *tree.Node) {

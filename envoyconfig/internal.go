@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// typeMismatchReason says why a filter with this request_type does not ask for the request; empty if it does. A
-// reason that begins with [Unknowable] says why that is not known.
+// typeMismatchReason returns why a filter with this request_type does not ask for the request; empty if it does. It
+// begins with [Unknowable] if that is unknown.
 func (x *exchange) typeMismatchReason(requestType string) string {
 	if requestType != "internal" && requestType != "external" {
 		return ""
@@ -26,10 +26,9 @@ func (x *exchange) typeMismatchReason(requestType string) string {
 	}
 }
 
-// isInternal reports whether Envoy takes the request for an internal one. Measured on 1.40: it takes
-// none for that without internal_address_config. With it, a connection manager with
-// use_remote_address looks at the peer's address if there is no x-forwarded-for; others look at
-// x-forwarded-for if that is a single address.
+// isInternal reports whether Envoy treats the request as internal. Measured on 1.40: without internal_address_config
+// no request is internal. With it, a connection manager with use_remote_address uses the peer's address if there is
+// no x-forwarded-for; others use x-forwarded-for if it is a single address.
 func (x *exchange) isInternal() (internal bool, unknown string) {
 	m := x.manager
 	ranges := m.Field("internal_address_config")
@@ -77,8 +76,8 @@ func isWithin(ranges *tree.Node, address netip.Addr) bool {
 	return false
 }
 
-// forwardedFor returns x-forwarded-for as the client sent it, and whether it did. Logs have it with the
-// address that Envoy appended, which is the peer's.
+// forwardedFor returns x-forwarded-for as the client sent it. Logs contain it with the peer's address appended by
+// Envoy.
 func (x *exchange) forwardedFor() (value string, there bool) {
 	given := x.clientValues("x-forwarded-for")
 	value = strings.Join(given, ",")
@@ -94,7 +93,7 @@ func (x *exchange) forwardedFor() (value string, there bool) {
 	return value[:max(0, i)], i >= 0
 }
 
-// unknownRemoteReason explains how to give the peer's address.
+// unknownRemoteReason returns how to provide the peer's address.
 func (x *exchange) unknownRemoteReason() string {
 	if x.Logged != nil {
 		return "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"

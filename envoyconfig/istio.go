@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// patchMessages are the messages of the values of patches.
+// patchMessages maps applyTo to the message type of a patch's value.
 var patchMessages = map[string]string{
 	istio.Listener: api.Listener, istio.RouteConfiguration: api.RouteTable, istio.VirtualHost: api.VirtualHost, istio.HTTPRoute: api.Route,
 	istio.Cluster: api.Cluster, istio.ExtensionConfig: api.Extension, istio.HTTPFilter: api.Patch + istio.HTTPFilter,
 }
 
-// readEnvoyFilter takes in an EnvoyFilter of Istio. Its patches are applied when all files are read.
+// readEnvoyFilter reads an EnvoyFilter of Istio. Its patches are applied when all files have been read.
 func (c *Config) readEnvoyFilter(n *tree.Node) {
 	c.validator.Validate(n, api.EnvoyFilter)
 	f, wrong := istio.Read(n)
@@ -30,8 +30,8 @@ func (c *Config) readEnvoyFilter(n *tree.Node) {
 	c.validator.Strict = false
 }
 
-// readPatch judges the value of a patch, and takes in what is a resource by itself. A part that is merged may lack fields,
-// but the elements of its lists may not.
+// readPatch validates the value of a patch and reads values that are resources. A value that is merged may lack
+// fields, but the elements of its lists may not.
 func (c *Config) readPatch(p *istio.Patch) {
 	p.AddsFilter, p.AddsPolicies = addsFilter(p), addsPolicies(p)
 	hosts := p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute // where another operation than MERGE is found later
@@ -59,8 +59,8 @@ func (c *Config) readPatch(p *istio.Patch) {
 	}
 }
 
-// applyPatches adds a connection manager for each kind of listener that the EnvoyFilters tell apart. It has the
-// other parts in these files too, of which nothing says where they belong.
+// applyPatches adds a connection manager for each kind of listener that the EnvoyFilters distinguish. Each also gets
+// the other fragments, since nothing says where these belong.
 func (c *Config) applyPatches() {
 	if len(c.envoyFilters) == 0 {
 		return
@@ -90,19 +90,20 @@ func (c *Config) applyPatches() {
 	}
 }
 
-// addsFilter reports whether a patch adds or changes a filter that has rate limits.
+// addsFilter reports whether a patch adds or changes a rate limit filter.
 func addsFilter(p *istio.Patch) bool {
 	typeName, _ := p.Value.Field("typed_config").Typed()
 	return p.ApplyTo == istio.HTTPFilter && (typeName == api.RateLimit || typeName == api.RateLimitQuota || isLocal(p))
 }
 
-// isLocal reports whether a patch adds or changes a filter that limits without a service.
+// isLocal reports whether a patch adds or changes a local rate limit filter.
 func isLocal(p *istio.Patch) bool {
 	typeName, _ := p.Value.Field("typed_config").Typed()
 	return typeName == api.LocalRateLimit
 }
 
-// addsPolicies reports whether a patch adds rate_limits to routes, or a configuration of the rate limit filter.
+// addsPolicies reports whether a patch adds rate_limits to routes, or per-route configuration of the rate limit
+// filter.
 func addsPolicies(p *istio.Patch) bool {
 	if p.ApplyTo == istio.HTTPFilter {
 		return false

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// newPatchedTable returns the routes that the patches of a chain are for, each as far as patches say something of it:
-// a virtual host for each match of one, with a route for each match of a route, and a route for all others.
+// newPatchedTable returns the routes that the patches of a chain apply to, as far as the patches determine them: a
+// virtual host for each distinct match, with a route for each matched route name and one for all others.
 func newPatchedTable(chain istio.Chain) *table {
 	t := &table{node: &tree.Missing}
 	var keys []istio.HostMatch
@@ -33,7 +33,7 @@ func newPatchedTable(chain istio.Chain) *table {
 	}
 	for _, key := range keys {
 		var patches []*istio.Patch
-		for _, i := range hosts.of(key, istio.HostMatch{Name: key.Name}, istio.HostMatch{Domain: key.Domain}, istio.HostMatch{}) {
+		for _, i := range hosts.indexes(key, istio.HostMatch{Name: key.Name}, istio.HostMatch{Domain: key.Domain}, istio.HostMatch{}) {
 			patches = append(patches, chain[i])
 		}
 		t.hosts = append(t.hosts, newPatchedHost(patches, key))
@@ -44,11 +44,11 @@ func newPatchedTable(chain istio.Chain) *table {
 	return t
 }
 
-// positions has the positions of patches in a list, by their match.
+// positions maps a match to the indexes of its patches.
 type positions[K comparable] map[K][]int
 
-// of returns the positions of the patches with any of the given matches, in their order.
-func (x positions[K]) of(matches ...K) (all []int) {
+// indexes returns the sorted indexes of the patches with any of the given matches.
+func (x positions[K]) indexes(matches ...K) (all []int) {
 	for _, match := range matches {
 		all = append(all, x[match]...)
 	}
@@ -56,8 +56,8 @@ func (x positions[K]) of(matches ...K) (all []int) {
 	return slices.Compact(all)
 }
 
-// newPatchedHost returns the virtual host of a match, after all patches for it. Their policies keep the nodes of the
-// files, by which the checks know them.
+// newPatchedHost returns the virtual host of a match after all patches. Its policies keep the nodes of the files,
+// which the checks use as keys.
 func newPatchedHost(patches []*istio.Patch, key istio.HostMatch) *virtualHost {
 	h := &virtualHost{node: &tree.Missing, name: key.Name}
 	var added []*istio.Patch
@@ -80,7 +80,7 @@ func newPatchedHost(patches []*istio.Patch, key istio.HostMatch) *virtualHost {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		r := &route{node: &tree.Missing, fragment: true}
-		for _, i := range routes.of("", name) {
+		for _, i := range routes.indexes("", name) {
 			r.node = istio.Merge(r.node, patches[i].Value)
 			r.policies = append(r.policies, newPolicies(patches[i].Value.At("route", "rate_limits"))...)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// findOtherFilters finds filters that have to do with rate limits, and are not among those of connection managers.
+// findOtherFilters finds filters related to rate limits outside of connection managers.
 func (c *Config) findOtherFilters() {
 	looked := map[*tree.Node]bool{}
 	for m := range c.filterChains() {
@@ -40,23 +40,22 @@ func (c *Config) findOtherFilters() {
 	}
 }
 
-// uncheckedFilters ask a service, and are not looked at.
+// uncheckedFilters ask a service but are not checked.
 var uncheckedFilters = []string{
 	"envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit",
 }
 
-// localFilters returns the filters of a connection manager that limit without a service. They have the rate_limits of
-// routes, too.
+// localFilters returns the local rate limit filters of the manager. They use the rate_limits of routes, too.
 func (m *manager) localFilters() []*filter {
 	return slices.DeleteFunc(slices.Clone(m.filters), func(f *filter) bool { return f.typeName != api.LocalRateLimit })
 }
 
-// hasLocal reports whether a filter that limits without a service makes use of a policy.
+// hasLocal reports whether a local rate limit filter uses the policy.
 func (m *manager) hasLocal(p *policy) bool {
 	return slices.ContainsFunc(m.localFilters(), func(f *filter) bool { return f.stage() == p.stage })
 }
 
-// connectionForms returns the descriptors of a filter that asks when a connection begins, always about the same ones.
+// connectionForms returns the descriptors of a network filter, which are the same for all connections.
 func (f *filter) connectionForms() [][]descriptors.Form {
 	return tree.Map(f.config.Field("descriptors"), func(n *tree.Node) []descriptors.Form {
 		return tree.Map(n.Field("entries"), func(e *tree.Node) descriptors.Form {
@@ -66,7 +65,7 @@ func (f *filter) connectionForms() [][]descriptors.Form {
 	})
 }
 
-// checkNetworkFilter looks at a filter that asks when a connection begins.
+// checkNetworkFilter checks a filter that asks once per connection.
 func (k *checker) checkNetworkFilter(f *filter) {
 	domain := f.domain()
 	if _, other := k.domains[domain]; !other {
@@ -75,7 +74,7 @@ func (k *checker) checkNetworkFilter(f *filter) {
 	k.checkDomain(domain, f.config.Field("domain"))
 	k.checkService(f)
 	if why, never := k.config.runtime.disabled("ratelimit.tcp_filter_enabled"); never {
-		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so that the filter never asks", why)
+		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
 	}
 	for i, forms := range f.connectionForms() {
 		k.sentSome[domain] = true

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// fragmentManager returns the connection manager of all parts of configurations. What they are merged
-// into is not known, and its routes are parts of routes.
+// fragmentManager returns the connection manager that combines all fragments. It is unknown what they are merged
+// into.
 func (c *Config) fragmentManager(n *tree.Node) *manager {
 	if c.fragments == nil {
 		c.fragments = &manager{node: n, fragments: true, table: &table{node: &tree.Missing}}
@@ -17,8 +17,8 @@ func (c *Config) fragmentManager(n *tree.Node) *manager {
 	return c.fragments
 }
 
-// readPart takes in what is less than a resource: a connection manager, a filter, a virtual host, a route, or lists of
-// filters and of rate_limits. It reports whether n is one.
+// readPart reads a fragment smaller than a resource: a connection manager, a filter, a virtual host, a route, or
+// lists of filters and rate_limits. It reports whether n is one.
 func (c *Config) readPart(n *tree.Node) bool {
 	typeName, _ := n.Field("typed_config").Typed()
 	filters := n.Field("http_filters").Kind == tree.List
@@ -48,15 +48,15 @@ func (c *Config) readPart(n *tree.Node) bool {
 	return true
 }
 
-// isUnrelated reports whether n is a resource of xDS that is of no account here, such as endpoints and secrets.
+// isUnrelated reports whether n is an xDS resource that is irrelevant here, such as endpoints and secrets.
 func isUnrelated(n *tree.Node) bool {
 	typeName, _ := n.Typed()
 	return strings.HasPrefix(typeName, "envoy.") || n.Field("cluster_name").Exists() && n.Field("endpoints").Exists() ||
 		n.Field("name").Exists() && (n.Field("tls_certificate").Exists() || n.Field("validation_context").Exists() || n.Field("generic_secret").Exists())
 }
 
-// isGloo reports whether n is a virtual host of a Proxy of Gloo, or has a list of them. Their routes have matchers in place
-// of match.
+// isGloo reports whether n is a virtual host of Gloo's Proxy, or has a list of them. Their routes have matchers
+// instead of match.
 func isGloo(n *tree.Node) bool {
 	if hosts := n.Field("virtual_hosts"); hosts.Kind == tree.List && len(hosts.Nodes) > 0 {
 		n = &hosts.Nodes[0]
@@ -65,12 +65,13 @@ func isGloo(n *tree.Node) bool {
 	return routes.Kind == tree.List && len(routes.Nodes) > 0 && routes.Nodes[0].Field("matchers").Exists()
 }
 
-// isPolicies reports whether a list is one of actions, which rules have under the same name otherwise.
+// isPolicies reports whether a list contains policies. Rules of the service use the same field name for other
+// objects.
 func isPolicies(list *tree.Node) bool {
 	return list.Kind == tree.List && len(list.Nodes) > 0 && list.Nodes[0].Field("actions").Exists()
 }
 
-// readSnippet takes in what [Snippet] makes.
+// readSnippet reads the output of [Snippet].
 func (c *Config) readSnippet(n *tree.Node) {
 	c.validator.Validate(n, api.Snippet)
 	m := c.fragmentManager(n)
@@ -79,7 +80,7 @@ func (c *Config) readSnippet(n *tree.Node) {
 	m.addPart("", newHost(n), &route{node: n, action: &tree.Missing, fragment: true})
 }
 
-// addPart adds a part of a virtual host to those of the same name.
+// addPart adds a route and policies to the virtual host of the given name.
 func (m *manager) addPart(name string, h *virtualHost, r *route) {
 	for _, other := range m.table.hosts {
 		if other.name == name {
@@ -94,7 +95,7 @@ func (m *manager) addPart(name string, h *virtualHost, r *route) {
 	m.table.hosts = append(m.table.hosts, h)
 }
 
-// addUnusedTables makes parts of the route configurations that no connection manager in these files has.
+// addUnusedTables adds route configurations that no connection manager uses to the fragments.
 func (c *Config) addUnusedTables() {
 	for _, name := range c.tableNames {
 		t := c.tables[name]
@@ -109,8 +110,8 @@ func (c *Config) addUnusedTables() {
 	}
 }
 
-// readWrapped takes in what stands somewhere below fields that are not Envoy's, as tools print configurations, and
-// reports whether there is any. In an object of Kubernetes there is none.
+// readWrapped reads documents nested below fields that are not Envoy's, as tools print them, and reports whether
+// there are any. Kubernetes objects are skipped.
 func (c *Config) readWrapped(n *tree.Node) (found bool) {
 	if n.Field("kind").Exists() && n.Field("api_version").Exists() {
 		return false
@@ -121,12 +122,12 @@ func (c *Config) readWrapped(n *tree.Node) (found bool) {
 	return found
 }
 
-// readConfigMap takes in the files of a ConfigMap, those that are configuration of Envoy.
+// readConfigMap reads the files of a ConfigMap that are configuration of Envoy.
 func (c *Config) readConfigMap(n *tree.Node) (found bool) {
 	for file := range n.Field("data").Fields() {
 		roots, err := tree.ReadText(file, c.sources[file.Pos().File])
 		if err != nil {
-			continue // it is no YAML, or not of Envoy
+			continue // not YAML
 		}
 		for i := range roots {
 			c.roots = append(c.roots, &roots[i])
@@ -136,7 +137,7 @@ func (c *Config) readConfigMap(n *tree.Node) (found bool) {
 	return found
 }
 
-// readPatchPolicy takes in an EnvoyPatchPolicy of Envoy Gateway: each value that it adds, by itself.
+// readPatchPolicy reads the values added by an EnvoyPatchPolicy of Envoy Gateway, each as a document.
 func (c *Config) readPatchPolicy(n *tree.Node) {
 	m := c.fragmentManager(n)
 	for patch := range n.At("spec", "json_patches").Elements() {

@@ -6,12 +6,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// policy is an element of a rate_limits list: how one descriptor is made.
+// policy is an element of a rate_limits list, from which Envoy makes one descriptor.
 type policy struct {
 	node    *tree.Node
 	stage   uint64
 	actions []*action
-	// streamDone says that the descriptor is sent at the end of the stream.
+	// streamDone is true if the descriptor is sent at the end of the stream.
 	streamDone bool
 }
 
@@ -24,7 +24,7 @@ func newPolicies(list *tree.Node) []*policy {
 	})
 }
 
-// newAction reads an action of Envoy's API. What one makes that is not known here is unknown.
+// newAction reads an action of Envoy's API. The entry of an unsupported action is unknown.
 func newAction(n *tree.Node) *action {
 	why := "an action that is not known here"
 	for below := range n.Fields() {
@@ -47,8 +47,7 @@ func newAction(n *tree.Node) *action {
 	return &action{node: n, shape: shape{anyKey: true, anyValue: true, optional: true}, value: unknowable(why)}
 }
 
-// knownActions are those of Envoy's API, by their names there. Key is that of an entry whose
-// descriptor_key is left out.
+// knownActions are the supported actions by their field names in Envoy's API. key is the default of descriptor_key.
 var knownActions = []struct {
 	kind, key string
 	read      func(*action)

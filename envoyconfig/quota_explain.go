@@ -10,21 +10,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Bucket is what one filter of the rate limit quota service does with a request.
+// Bucket is the decision of a rate limit quota filter for a request.
 type Bucket struct {
 	Domain string
-	// Filter is the place of the filter, and Pos that of the bucket's settings.
+	// Filter is the position of the filter, and Pos that of the bucket's settings.
 	Filter, Pos rules.Pos
-	// NoBucket says why the request has no bucket, and passes. If that is not known, it begins with [Unknowable].
+	// NoBucket is the reason why the request has no bucket and is allowed. It begins with [Unknowable] if that is
+	// unknown.
 	NoBucket string
-	// Invalid says why no rule can match the bucket's id, and Entries are the descriptor that it makes.
+	// Invalid is the reason why no rule can match the bucket's ID; otherwise Entries is the ID's descriptor.
 	Invalid string
 	Entries []Entry
-	// Before are the filters before this one, by name, that may change the request.
+	// Before are the names of the filters before this one that may change the request.
 	Before []string
 }
 
-// String returns the descriptor of the bucket as (key, value)(key, value).
+// String formats the descriptor as (key, value)(key, value).
 func (b *Bucket) String() string {
 	var s strings.Builder
 	for _, e := range b.Entries {
@@ -33,7 +34,8 @@ func (b *Bucket) String() string {
 	return s.String()
 }
 
-// bucketOf returns what the filter does with a request, whose route may be nil: it acts on requests without one, too.
+// bucketOf returns the filter's bucket for a request. r may be nil, because the filter also runs for requests without
+// a route.
 func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Bucket {
 	b := Bucket{Domain: f.domain(), Filter: f.node.Pos(), Before: m.filtersBefore(f)}
 	disabled := f.disabled
@@ -79,7 +81,7 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 				return b
 			}
 			if value == "" {
-				b.Invalid = "the id lacks " + quote(entry.Name) + ", since " + name + " is empty: nobody can assign the bucket anything"
+				b.Invalid = "the id lacks " + quote(entry.Name) + ", since " + name + " is empty: the bucket cannot be assigned anything"
 			}
 		}
 		b.Entries = append(b.Entries, Entry{entry.Name, value})
@@ -87,7 +89,7 @@ func (f *filter) bucketOf(x *exchange, m *manager, h *virtualHost, r *route) Buc
 	return b
 }
 
-// matchAction returns the typed_config of the action that a tree of matchers leads to; nil if there is none.
+// matchAction returns the typed_config of the action that a matcher tree selects; nil if it selects none.
 func (x *exchange) matchAction(matcher *tree.Node) (settings *tree.Node, unknown string) {
 	for n := range matcher.At("matcher_list", "matchers").Elements() {
 		switch v := x.matchPredicate(n.Field("predicate")); {
@@ -113,8 +115,8 @@ func (x *exchange) matchAction(matcher *tree.Node) (settings *tree.Node, unknown
 	return x.resolveOnMatch(matcher.Field("on_no_match"))
 }
 
-// matchBranches returns the branches of a matcher tree that take the request, in the order in which Envoy tries them: the
-// longest prefix first. A branch whose nested matcher does not take the request leaves it to the next one.
+// matchBranches returns the branches of a matcher tree that match the request, in the order in which Envoy tries
+// them: the longest prefix first. If the nested matcher of a branch does not match, the next branch is tried.
 func (x *exchange) matchBranches(mt *tree.Node) (all []*tree.Node, unknown string) {
 	value, has, unknown := x.inputValue(mt.Field("input"))
 	if unknown != "" {
@@ -153,7 +155,7 @@ func (x *exchange) resolveOnMatch(on *tree.Node) (settings *tree.Node, unknown s
 	}
 }
 
-// matchPredicate reports whether a predicate takes the request.
+// matchPredicate reports whether a predicate matches the request.
 func (x *exchange) matchPredicate(predicate *tree.Node) verdict {
 	one := predicate.Field("single_predicate")
 	switch {
@@ -169,7 +171,7 @@ func (x *exchange) matchPredicate(predicate *tree.Node) verdict {
 	case predicate.Field("not_matcher").Exists():
 		v := x.matchPredicate(predicate.Field("not_matcher"))
 		return v.equals(false)
-	case predicate.Field("or_matcher").Exists(): // none fails to hold
+	case predicate.Field("or_matcher").Exists(): // not (all predicates fail)
 		return allMatch(predicate.At("or_matcher", "predicate").Nodes, func(n tree.Node) verdict {
 			v := x.matchPredicate(&n)
 			return v.equals(false)
@@ -179,7 +181,7 @@ func (x *exchange) matchPredicate(predicate *tree.Node) verdict {
 	}
 }
 
-// inputValue returns what an input takes of the request, and whether there is any.
+// inputValue returns the value of a matcher input, and whether the request has one.
 func (x *exchange) inputValue(inputValue *tree.Node) (value string, has bool, unknown string) {
 	typeName, name := inputSource(inputValue)
 	switch typeName {

@@ -18,8 +18,7 @@ type File struct {
 	Content []byte
 }
 
-// Read reads files, which together are one configuration. The error says all that is wrong
-// with them.
+// Read reads files that together form one configuration. The error joins all problems found.
 func Read(files []File) (*Config, error) {
 	c := &Config{
 		tables: map[string]*table{}, clusters: map[string]*tree.Node{}, extensions: map[string]*tree.Node{},
@@ -45,7 +44,7 @@ func Read(files []File) (*Config, error) {
 	return c, nil
 }
 
-// readFile takes in a file.
+// readFile reads one file into c.
 func (c *Config) readFile(f File) error {
 	roots, err := tree.Read(f.Name, f.Content, c.allowances)
 	if err != nil {
@@ -67,7 +66,7 @@ func (c *Config) readFile(f File) error {
 	return nil
 }
 
-// unreadable adds a hint to an error of reading.
+// unreadable adds a hint if the unreadable file seems to be a template.
 func unreadable(f File, err error) error {
 	if bytes.Contains(f.Content, []byte("{{")) {
 		return fmt.Errorf("%w: this seems to be a template: give what it makes, such as the output of helm template", err)
@@ -75,7 +74,7 @@ func unreadable(f File, err error) error {
 	return err
 }
 
-// unrecognised says that a file is no configuration of Envoy.
+// unrecognised returns the error for a file that is not a configuration of Envoy.
 func unrecognised(name string, roots []tree.Node) error {
 	pos := rules.Pos{File: name, Line: 1, Col: 1}
 	found := "nothing"
@@ -94,8 +93,8 @@ func unrecognised(name string, roots []tree.Node) error {
 		}
 	}
 	for i := range roots {
-		if n, maker := controlPlaneObject(&roots[i]); maker != "" {
-			return fmt.Errorf("%v: found an object of kind %s, of which %s", n.Pos(), rules.Shorten(n.Field("kind").Text), maker)
+		if n, hint := controlPlaneObject(&roots[i]); hint != "" {
+			return fmt.Errorf("%v: found an object of kind %s, of which %s", n.Pos(), rules.Shorten(n.Field("kind").Text), hint)
 		}
 	}
 	for i := range roots {
@@ -113,23 +112,24 @@ func unrecognised(name string, roots []tree.Node) error {
 		"xDS resources (resources, or @type), routes, the answer of /config_dump (configs), or Istio's (kind: EnvoyFilter)", pos, found)
 }
 
-// controlPlaneObject returns the first object of Kubernetes of which a control plane makes configuration of Envoy, and says how to
-// get that; maker is empty if there is none.
-func controlPlaneObject(n *tree.Node) (of *tree.Node, maker string) {
+// controlPlaneObject returns the first Kubernetes object that a control plane translates into Envoy's configuration,
+// and a hint on how to get the translation. The hint is empty if there is no such object.
+func controlPlaneObject(n *tree.Node) (object *tree.Node, hint string) {
 	items := n.Field("items")
 	if n.Kind == tree.List {
 		items = n
 	}
 	for item := range items.Elements() {
-		if of, maker = controlPlaneObject(item); maker != "" {
-			return of, maker
+		if object, hint = controlPlaneObject(item); hint != "" {
+			return object, hint
 		}
 	}
 	group, _, _ := strings.Cut(n.Field("api_version").Text, "/")
 	return n, controlPlaneHint(group)
 }
 
-// controlPlaneHint says how to get the configuration of Envoy that is made of objects of an API group; empty if none is known.
+// controlPlaneHint says how to get the Envoy configuration made from objects of an API group; empty for unknown
+// groups.
 func controlPlaneHint(group string) string {
 	switch {
 	case group == "gateway.envoyproxy.io":
@@ -146,12 +146,11 @@ func controlPlaneHint(group string) string {
 	}
 }
 
-// readDocument takes in what one value of a file holds, and reports whether it is a
-// configuration of Envoy.
+// readDocument reads one document and reports whether it is configuration of Envoy.
 func (c *Config) readDocument(n *tree.Node) (found bool) {
 	kind := n.Field("kind").Text
 	switch {
-	case n.Kind == tree.List: // of resources, as istioctl prints them
+	case n.Kind == tree.List: // a list of resources, as printed by istioctl
 		for below := range n.Elements() {
 			found = c.readDocument(below) || found
 		}
@@ -166,7 +165,7 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 		c.readPatchPolicy(n)
 	case kind == "ConfigMap":
 		return c.readConfigMap(n)
-	case kind == "List": // of kubectl get -o yaml
+	case kind == "List": // the output of kubectl get -o yaml
 		return c.readDocument(n.Field("items"))
 	case n.Field("static_resources").Exists() || n.Field("dynamic_resources").Exists() || n.At("admin", "address").Exists():
 		c.validator.Validate(n, api.Bootstrap)
@@ -182,7 +181,7 @@ func (c *Config) readDocument(n *tree.Node) (found bool) {
 	return true
 }
 
-// findPlaceholders finds what a snippet leaves open.
+// findPlaceholders records the placeholders that a snippet left to the operator.
 func (c *Config) findPlaceholders(n *tree.Node) {
 	if n.Kind == tree.Text && strings.Contains(n.Text, placeholder) {
 		c.unfilled = append(c.unfilled, n.Pos())
@@ -192,10 +191,10 @@ func (c *Config) findPlaceholders(n *tree.Node) {
 	}
 }
 
-// resolveTable finds what a manager gets by xDS.
+// resolveTable finds the routes and filter configurations that a manager gets by xDS.
 func (c *Config) resolveTable(m *manager) {
 	if m.fragments {
-		// There is no more than the parts.
+		// Fragments have no other routes.
 	} else if inline := m.node.Field("route_config"); inline.Exists() {
 		m.table = newTable(inline)
 	} else if t := c.tables[m.node.At("rds", "route_config_name").Text]; t != nil {

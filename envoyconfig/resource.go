@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// typicalFields are those that only one message has. They tell a resource that lacks its @type.
+// typicalFields identify a resource without @type: each occurs in one message only.
 var typicalFields = []struct{ field, message string }{
 	{"filter_chains", api.Listener},
 	{"default_filter_chain", api.Listener},
@@ -18,10 +18,11 @@ var typicalFields = []struct{ field, message string }{
 	{"lb_policy", api.Cluster},
 }
 
-// isListField reports whether a telling field is a list. Others than Envoy have objects under such names.
+// isListField reports whether a typical field must be a list. Products other than Envoy have objects of the same
+// names.
 func isListField(field string) bool { return field == "filter_chains" || field == "virtual_hosts" }
 
-// readResource takes in a resource of xDS, and reports whether it is one.
+// readResource reads an xDS resource and reports whether n is one.
 func (c *Config) readResource(n *tree.Node) bool {
 	message := n.TypeName()
 	for _, t := range typicalFields {
@@ -33,7 +34,7 @@ func (c *Config) readResource(n *tree.Node) bool {
 	return c.readMessage(n, message)
 }
 
-// readMessage takes in a resource of xDS whose message is known, and reports whether it is one.
+// readMessage reads an xDS resource of the given message type and reports whether it is one.
 func (c *Config) readMessage(n *tree.Node, message string) bool {
 	var read func(*tree.Node)
 	switch message {
@@ -56,8 +57,8 @@ func (c *Config) readMessage(n *tree.Node, message string) bool {
 	return true
 }
 
-// readResources takes in a list of resources, and reports whether any is one, also if it is of no account here. Each may
-// stand in an envoy.service.discovery.v3.Resource.
+// readResources reads a list of resources and reports whether it contains one, including unrelated ones. An element
+// may be wrapped in an envoy.service.discovery.v3.Resource.
 func (c *Config) readResources(list *tree.Node) (found bool) {
 	for n := range list.Elements() {
 		if inner := n.Field("resource"); inner.Exists() {
@@ -68,7 +69,7 @@ func (c *Config) readResources(list *tree.Node) (found bool) {
 	return found
 }
 
-// readListener takes in the connection managers of a listener.
+// readListener reads the connection managers of a listener.
 func (c *Config) readListener(n *tree.Node) {
 	name := n.Field("name").Text
 	chain := func(n *tree.Node) {
@@ -109,7 +110,6 @@ func (c *Config) readExtension(n *tree.Node) {
 	c.extensions[n.Field("name").Text] = n.Field("typed_config")
 }
 
-// readBootstrap takes in a bootstrap.
 func (c *Config) readBootstrap(n *tree.Node) {
 	c.readProcess(n)
 	from := n.Field("dynamic_resources")
@@ -124,7 +124,7 @@ func (c *Config) readBootstrap(n *tree.Node) {
 	}
 }
 
-// readProcess takes in what a bootstrap says of Envoy's process.
+// readProcess reads the node and the runtime of a bootstrap.
 func (c *Config) readProcess(n *tree.Node) {
 	if cluster := n.At("node", "cluster"); cluster.Exists() {
 		c.nodeCluster = cluster

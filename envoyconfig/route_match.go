@@ -7,12 +7,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// routeMatch is a RouteMatch: which requests take a route.
+// routeMatch is a RouteMatch.
 type routeMatch struct {
 	path    func(x *exchange, path string) verdict
 	headers headerMatchers
 	query   queryMatchers
-	// unsupported is a field that depends on more than the request; empty if there is none.
+	// unsupported is the name of a field that depends on more than the request; empty if there is none.
 	unsupported string
 }
 
@@ -35,7 +35,7 @@ func isGRPC(contentType string) verdict {
 	return verdict{yes: ok && (rest == "" || rest[0] == '+')}
 }
 
-// pathComparisons are the ways of a RouteMatch.
+// pathComparisons are the ways in which a RouteMatch compares paths.
 var pathComparisons = []comparison{{"prefix", strings.HasPrefix}, {"path", isEqual}, {"path_separated_prefix", func(path, want string) bool {
 	rest, ok := strings.CutPrefix(path, want)
 	return ok && (rest == "" || rest[0] == '/')
@@ -58,7 +58,7 @@ func newPathMatcher(n *tree.Node) func(x *exchange, path string) verdict {
 	}
 }
 
-// match reports whether the request takes the route, if those before it do not.
+// match reports whether the route matches the request, if no earlier route does.
 func (m *routeMatch) match(x *exchange) verdict {
 	if why := x.unknownPathReason(); why != "" {
 		return verdict{unknown: "path: " + why}

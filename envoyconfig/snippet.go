@@ -14,17 +14,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// placeholder stands in a snippet for what rules do not say. Check does not let it pass.
+// placeholder marks values of a snippet that the operator must fill in. Check reports those that remain.
 const placeholder = "CHANGE-ME"
 
 //go:embed snippet.tmpl
 var snippetText string
 
-// Snippet returns parts of a configuration that asks for what the rules of a domain need: a
-// filter, a cluster, and a list of actions for each rule. They are EnvoyFilters of Istio if
-// that is set. The domain must be configured.
+// Snippet returns configuration that asks about the rules of a domain: a filter, a cluster, and a list of actions for
+// each rule. With istio it is wrapped in EnvoyFilters. The domain must be configured.
 func Snippet(set *descriptors.Set, domain string, istio bool) string {
-	// The filter waits longer than any rule holds replies.
+	// The filter must wait longer than any rule holds replies.
 	timeout := 250 * time.Millisecond
 	for _, l := range set.Limits {
 		if l.Rule.Domain() == domain && !l.Candidate {
@@ -38,12 +37,12 @@ func Snippet(set *descriptors.Set, domain string, istio bool) string {
 	})
 }
 
-// renderSnippet fills in the template.
+// renderSnippet executes the template.
 func renderSnippet(istio bool, data map[string]any) string {
 	t := template.New("")
 	text := func(name string, data any) string {
 		var b strings.Builder
-		_ = t.ExecuteTemplate(&b, name, data) // to memory, and tests run all of it
+		_ = t.ExecuteTemplate(&b, name, data) // memory only; tests execute every branch
 		return b.String()
 	}
 	template.Must(t.Funcs(template.FuncMap{"text": text, "indent": indentText, "item": listItem}).Parse(snippetText))
@@ -54,7 +53,7 @@ func renderSnippet(istio bool, data map[string]any) string {
 	return text("envoy", data)
 }
 
-// snippetRules are the rules of a domain.
+// snippetRules returns the rules of a domain.
 func snippetRules(set *descriptors.Set, domain string) (all []*descriptors.Rule) {
 	for _, l := range set.Limits {
 		if r := l.Rule; r.Domain() == domain && (len(all) == 0 || all[len(all)-1] != r) {
@@ -64,17 +63,17 @@ func snippetRules(set *descriptors.Set, domain string) (all []*descriptors.Rule)
 	return all
 }
 
-// keyLevel is where a key stands in rules.
+// keyLevel is the depth of a key in the rules.
 type keyLevel struct {
 	depth int
 	key   string
 }
 
-// openKeys are those of keys of which some rule has any value. They come from the request, and so do the values that
-// other rules have.
-func openKeys(of []*descriptors.Rule) map[keyLevel]bool {
+// openKeys returns the keys for which some rule accepts any value. Their values come from the request, also where
+// other rules want a fixed one.
+func openKeys(all []*descriptors.Rule) map[keyLevel]bool {
 	open := map[keyLevel]bool{}
-	for _, r := range of {
+	for _, r := range all {
 		for depth, l := range r.Levels() {
 			if l.Value == "" || strings.Contains(l.Value, "*") {
 				open[keyLevel{depth, l.Key}] = true
@@ -84,8 +83,8 @@ func openKeys(of []*descriptors.Rule) map[keyLevel]bool {
 	return open
 }
 
-// snippetLists is a list of actions for each rule, rules that need the same one together. Rules that Envoys divide get
-// none: a call would be decided by a counter beside what is divided, and both together let twice as much pass.
+// snippetLists returns a list of actions for each distinct need of the rules. Rules with quota get none: the counter
+// of a call and the quota of the Envoys together would allow twice the limit.
 func snippetLists(set *descriptors.Set, domain string) string {
 	ofDomain := snippetRules(set, domain)
 	open := openKeys(ofDomain)
@@ -114,7 +113,8 @@ func snippetLists(set *descriptors.Set, domain string) string {
 	return b.String() + divided.String()
 }
 
-// snippetReleases brings back, when a stream ends, each lease of a rule, and says what the request has cost.
+// snippetReleases returns the policies that release the leases of a rule at the end of a stream, and that report the
+// cost of the request.
 func snippetReleases(r *descriptors.Rule, actions string) string {
 	var b strings.Builder
 	end := func(comment, format, more string) {
@@ -136,8 +136,8 @@ func snippetReleases(r *descriptors.Rule, actions string) string {
 	return b.String()
 }
 
-// snippetAction is what makes an entry that a level of the rules matches. Open says that its
-// value is the request's.
+// snippetAction returns an action whose entry a level of the rules matches. open is true if its value comes from the
+// request.
 func snippetAction(l rules.Level, open bool) string {
 	value := strconv.Quote(l.Value)
 	if open {
@@ -164,7 +164,7 @@ func snippetAction(l rules.Level, open bool) string {
 	return fromHeader + " # or where only some routes send it: generic_key: { descriptor_key: " + key + ", descriptor_value: " + value + " }"
 }
 
-// indent moves text to the right.
+// indentText indents every line.
 func indentText(by int, s string) string {
 	space := strings.Repeat(" ", by)
 	return space + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+space) + "\n"

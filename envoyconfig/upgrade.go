@@ -10,7 +10,7 @@ import (
 // upgrade is an element of upgrade_configs of a connection manager.
 type upgrade struct {
 	node *tree.Node
-	// own has the filters for requests with this upgrade; nil if they are those of other requests.
+	// own has the filters for requests with this upgrade; nil if the usual filters apply.
 	own *manager
 }
 
@@ -25,7 +25,7 @@ func newUpgrades(n *tree.Node, listener string) (all []upgrade) {
 	return all
 }
 
-// filterChains returns the connection managers, and those with the filters of an upgrade that have some for rate limits.
+// filterChains returns the connection managers, and one for each upgrade that has rate limit filters of its own.
 func (c *Config) filterChains() iter.Seq[*manager] {
 	return func(yield func(*manager) bool) {
 		for _, m := range c.managers {
@@ -41,7 +41,7 @@ func (c *Config) filterChains() iter.Seq[*manager] {
 	}
 }
 
-// hasLimits reports whether requests may come to a filter for rate limits.
+// hasLimits reports whether requests can reach a rate limit or quota filter.
 func (m *manager) hasLimits() bool {
 	for _, u := range m.upgrades {
 		if u.own != nil && u.own.hasLimits() {
@@ -51,8 +51,8 @@ func (m *manager) hasLimits() bool {
 	return len(m.rateLimitFilters())+len(m.quotaFilters()) > 0
 }
 
-// forUpgrade returns the connection manager with the filters that a request runs through, which may have asked for
-// another protocol. none says why it runs through none, or why that is not known. r may be nil.
+// forUpgrade returns the connection manager with the filters for a request, which may ask for a protocol upgrade.
+// none is the reason why no filters run, or why that is unknown. r may be nil.
 func (m *manager) forUpgrade(x *exchange, r *route) (of *manager, none string) {
 	protocol := strings.Join(x.clientValues("upgrade"), ",")
 	if len(x.clientValues("upgrade")) == 0 || strings.EqualFold(protocol, "h2c") {
@@ -83,7 +83,7 @@ func (m *manager) forUpgrade(x *exchange, r *route) (of *manager, none string) {
 	}
 	switch {
 	case !enabled:
-		return m, "no upgrade_configs allow upgrade: " + protocol + ", so that Envoy answers 403"
+		return m, "no upgrade_configs allow upgrade: " + protocol + ", so Envoy answers 403"
 	case found.own != nil:
 		return found.own, ""
 	default:
@@ -91,7 +91,7 @@ func (m *manager) forUpgrade(x *exchange, r *route) (of *manager, none string) {
 	}
 }
 
-// hasToken reports whether a list of tokens has one, in any case.
+// hasToken reports whether a comma-separated list contains the token, ignoring case.
 func hasToken(lists []string, want string) bool {
 	for _, list := range lists {
 		for token := range strings.SplitSeq(list, ",") {

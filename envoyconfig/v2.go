@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// retiredMessages are messages of Envoy's v2 API that have to do with rate limits, and those of today. Others are left
-// alone: some of other makers have v2 in their names, too.
+// retiredMessages maps the v2 API's messages about rate limits to those of v3. Other messages are not listed:
+// third-party names may contain v2, too.
 var retiredMessages = map[string]string{
 	"envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager": api.ConnectionManager,
 	"envoy.config.filter.http.rate_limit.v2.RateLimit":                             api.RateLimit,
@@ -21,13 +21,13 @@ var retiredMessages = map[string]string{
 	"envoy.api.v2.RouteConfiguration":                                              api.RouteTable,
 }
 
-// retiredFilters are filters that have config in place of typed_config there.
+// retiredFilters are the v2 filters that have config instead of typed_config.
 var retiredFilters = map[string]string{
 	"envoy.http_connection_manager": api.ConnectionManager, "envoy.filters.network.http_connection_manager": api.ConnectionManager,
 	"envoy.rate_limit": api.RateLimit, "envoy.filters.http.ratelimit": api.RateLimit,
 }
 
-// checkRetired returns an error if a file is of Envoy's v2 API. Nothing else of it is worth a word.
+// checkRetired returns an error if a file uses Envoy's v2 API. Nothing else is reported about such a file.
 func checkRetired(roots []tree.Node) error {
 	var first *tree.Node
 	old, now := "", ""
@@ -38,7 +38,7 @@ func checkRetired(roots []tree.Node) error {
 		}
 	}
 	for i := range roots {
-		// The dump of a later Envoy has resources by their old names, too.
+		// Dumps of later Envoys contain the old names of resources, too.
 		dump := roots[i].Field("configs").Kind == tree.List
 		roots[i].Walk(func(n *tree.Node) {
 			name, _ := n.Typed()

@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// rule is one of protoc-gen-validate, such as min_len=1.
+// rule is a rule of protoc-gen-validate, such as min_len=1.
 type rule struct{ name, value string }
 
-// constraints are the rules that there are, by name: whether a value meets one, and the values that do, for people.
-// Others, such as strict, change how another one is judged.
+// constraints are the supported rules by name: a function that reports whether a value meets the rule, and a
+// description of the valid values. Other rules, such as strict, modify these.
 var constraints = map[string]struct {
 	meets func(n *tree.Node, value string) bool
 	want  string
@@ -43,7 +43,7 @@ var constraints = map[string]struct {
 	"well_known_regex": {isHeaderText, "that can be a header"},
 }
 
-// firstUnmet returns the first rule that a value does not meet. Of several "in" it must meet one.
+// firstUnmet returns the first rule that a value violates. Of several "in" rules one must be met.
 func firstUnmet(n *tree.Node, all []rule) (unmet rule, ok bool) {
 	has := func(name, value string) bool { return slices.Contains(all, rule{name, value}) }
 	if isEmpty(n) && has("ignore_empty", "true") {
@@ -66,7 +66,7 @@ func firstUnmet(n *tree.Node, all []rule) (unmet rule, ok bool) {
 	return rule{}, false
 }
 
-// describe says what a field takes, by the rules that bound its values.
+// describe describes the valid values of a field, including the rules that bound them.
 func (f *field) describe(all []rule) string {
 	one := f.noun().one
 	var texts []string
@@ -89,7 +89,7 @@ func (f *field) describe(all []rule) string {
 	return strings.TrimSpace(one)
 }
 
-// describe says what values meet the rule.
+// describe describes the values that meet the rule.
 func (r rule) describe(one string) string {
 	want := constraints[r.name].want
 	if strings.Contains(want, "%s") {
@@ -98,13 +98,13 @@ func (r rule) describe(one string) string {
 	return one + " " + want
 }
 
-// allowsEmpty reports whether Envoy takes a message without the field.
+// allowsEmpty reports whether Envoy accepts a message without the field.
 func (f *field) allowsEmpty() bool {
 	var zero *tree.Node
 	switch {
 	case f.isList || f.isMap:
 		zero = &tree.Node{Kind: tree.List}
-	case f.isMessage(), len(f.typeName) > 0 && f.typeName[0] < 'a': // a message, which may be unset
+	case f.isMessage(), len(f.typeName) > 0 && f.typeName[0] < 'a': // a message or wrapper
 		for _, r := range f.rules {
 			if r.name == "required" {
 				return false
@@ -120,7 +120,7 @@ func (f *field) allowsEmpty() bool {
 	return !unmet
 }
 
-// compareAmount compares amounts: numbers, or durations in seconds.
+// compareAmount compares numbers, or durations in seconds.
 func compareAmount(holds func(a, b float64) bool) func(n *tree.Node, value string) bool {
 	return func(n *tree.Node, value string) bool { return holds(parseAmount(n.Text), parseAmount(value)) }
 }
@@ -136,9 +136,9 @@ func parseAmount(text string) float64 {
 	return v
 }
 
-// compareCount compares how many there are.
-func compareCount(of func(n *tree.Node) int, holds func(a, b float64) bool) func(n *tree.Node, value string) bool {
-	return func(n *tree.Node, value string) bool { return holds(float64(of(n)), parseAmount(value)) }
+// compareCount compares the result of count.
+func compareCount(count func(n *tree.Node) int, holds func(a, b float64) bool) func(n *tree.Node, value string) bool {
+	return func(n *tree.Node, value string) bool { return holds(float64(count(n)), parseAmount(value)) }
 }
 
 func runeCount(n *tree.Node) int    { return utf8.RuneCountInString(n.Text) }
@@ -156,12 +156,12 @@ func areUnique(n *tree.Node, _ string) bool {
 	return true
 }
 
-// patterns are the regular expressions of rules, by their text.
+// patterns caches compiled regular expressions by their text.
 var patterns = cache[*regexp.Regexp]{compute: regexp.MustCompile}
 
 func matchesPattern(n *tree.Node, value string) bool { return patterns.get(value).MatchString(n.Text) }
 
-// isHeaderText reports whether a text is the name or the value of a header.
+// isHeaderText reports whether a text is a valid header name or value.
 func isHeaderText(n *tree.Node, which string) bool {
 	if which == "HTTP_HEADER_VALUE" {
 		return !strings.ContainsFunc(n.Text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })

@@ -10,79 +10,79 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// A FaultError is a place at which a configuration differs from Envoy's API.
+// ValidationError is a part of a configuration that Envoy rejects or that its API does not have.
 type ValidationError struct {
 	Pos     rules.Pos
 	Message string
 }
 
-// Error returns the fault as file:line:column: message.
+// Error formats the error as file:line:column: message.
 func (f *ValidationError) Error() string { return fmt.Sprintf("%v: %s", f.Pos, f.Message) }
 
-// Validator finds what Envoy rejects. Its zero value is ready to use.
+// Validator collects what Envoy would reject. Its zero value is ready to use.
 type Validator struct {
-	// Errors is what Envoy rejects. It is complete after Conclude.
+	// Errors are the problems for which Envoy rejects the configuration. They are complete after Finish.
 	Errors []error
-	// Unknown are the fields and types that are not in the schema, but may be known to the Envoy that wrote a dump.
+	// Unknown are fields and types that are not in the schema but may exist in the release that wrote a dump.
 	Unknown []*ValidationError
-	// Running is set while the dump of a running Envoy is judged. That Envoy has accepted it, so only values that cannot
-	// be read are wrong.
+	// Running is set while the dump of a running Envoy is validated. Since that Envoy accepted it, only values that
+	// cannot be parsed are errors.
 	Running bool
-	// Strict is set while values are judged that istiod reads, which takes no single value for a list of it.
+	// Strict is set for values parsed by istiod, which does not accept a single value in place of a list.
 	Strict bool
-	// strange are fields that the newest release does not have, deprecated those that it
-	// rejects unless the runtime allows them, and lacking those that are missing outside of rate limits.
+	// unknown are fields that the newest release does not have, deprecated are fields that it rejects unless the
+	// runtime allows them, and missing are required fields of messages unrelated to rate limits.
 	unknown, deprecated, missing []*ValidationError
-	// partial is true while a part of a message is judged.
+	// partial is true while a partial message is validated.
 	partial bool
 }
 
-// Validate judges a message, by its name, before it is read. A message that is not known may be any object.
-func (j *Validator) Validate(n *tree.Node, message string) {
-	j.validateMessage(n, message, "")
+// Validate validates a message of the given type before it is read. A message of an unknown type can be any object.
+func (val *Validator) Validate(n *tree.Node, message string) {
+	val.validateMessage(n, message, "")
 }
 
-// ValidatePart judges a part of a message, which may lack what Envoy needs.
-func (j *Validator) ValidatePart(n *tree.Node, message string) {
-	j.partial = true
-	j.Validate(n, message)
-	j.partial = false
+// ValidatePart validates a partial message, which may lack required fields.
+func (val *Validator) ValidatePart(n *tree.Node, message string) {
+	val.partial = true
+	val.Validate(n, message)
+	val.partial = false
 }
 
-// Finish completes Wrong and Newer. An unknown field is wrong unless an Envoy of another release wrote the dump; a
-// deprecated one is unless a running Envoy wrote it or the runtime allows it. A field that is missing outside of rate
-// limits is wrong in a whole configuration only: excerpts leave out what does not matter.
-func (j *Validator) Finish(dump Release, allowsDeprecated, whole bool) {
+// Finish completes Errors and Unknown. An unknown field is an error unless an Envoy of another release wrote the
+// dump; a deprecated field is an error unless a running Envoy wrote it or the runtime allows it. A field missing
+// outside of rate limits is an error only if the configuration is complete, because excerpts leave such fields out.
+func (val *Validator) Finish(dump Release, allowsDeprecated, whole bool) {
 	if dump == 0 || dump == schemaRelease {
-		j.addErrors(j.unknown)
+		val.addErrors(val.unknown)
 	} else {
-		j.Unknown = append(j.Unknown, j.unknown...)
+		val.Unknown = append(val.Unknown, val.unknown...)
 	}
 	if dump == 0 && !allowsDeprecated {
-		j.addErrors(j.deprecated)
+		val.addErrors(val.deprecated)
 	}
 	if whole {
-		j.addErrors(j.missing)
+		val.addErrors(val.missing)
 	}
 }
 
-func (j *Validator) addErrors(faults []*ValidationError) {
+func (val *Validator) addErrors(faults []*ValidationError) {
 	for _, f := range faults {
-		j.Errors = append(j.Errors, f)
+		val.Errors = append(val.Errors, f)
 	}
 }
 
-// Reject adds something that Envoy rejects, unless a running one has accepted it.
-func (j *Validator) Reject(n *tree.Node, format string, args ...any) {
-	if !j.Running {
-		j.Errors = append(j.Errors, errorAt(n, format, args...))
+// Reject adds an error unless a running Envoy has accepted the configuration.
+func (val *Validator) Reject(n *tree.Node, format string, args ...any) {
+	if !val.Running {
+		val.Errors = append(val.Errors, errorAt(n, format, args...))
 	}
 }
 
-// rejectIfComplete adds something that Envoy rejects in a whole configuration. Excerpts may leave out what makes it right.
-func (j *Validator) rejectIfComplete(n *tree.Node, format string, args ...any) {
-	if !j.Running {
-		j.missing = append(j.missing, errorAt(n, format, args...))
+// rejectIfComplete adds an error that counts only in a complete configuration.
+func (val *Validator) rejectIfComplete(n *tree.Node, format string, args ...any) {
+	if !val.Running {
+		val.missing = append(val.missing, errorAt(n, format, args...))
 	}
 }
 
@@ -90,22 +90,22 @@ func errorAt(n *tree.Node, format string, args ...any) *ValidationError {
 	return &ValidationError{n.Pos(), fmt.Sprintf(format, args...)}
 }
 
-// reportWrongKind adds a value that is of another kind than its field, which no Envoy takes.
-func (j *Validator) reportWrongKind(n *tree.Node, label, want string) {
+// reportWrongKind adds an error for a value that no Envoy can parse because it has another kind than the field.
+func (val *Validator) reportWrongKind(n *tree.Node, label, want string) {
 	hint := ""
 	if n.Kind == tree.Boolean && tree.IsYAML11Bool(n.Text) {
 		hint = ": put it in quotes, without which it is true or false"
 	}
-	j.Errors = append(j.Errors, errorAt(n, "%sfound %s, want %s%s", label, n.Describe(), want, hint))
+	val.Errors = append(val.Errors, errorAt(n, "%sfound %s, want %s%s", label, n.Describe(), want, hint))
 }
 
-// validateMessage judges an object. The label precedes what is said of the object itself.
-func (j *Validator) validateMessage(n *tree.Node, name, label string) {
+// validateMessage validates an object. label is the prefix of messages about the object itself.
+func (val *Validator) validateMessage(n *tree.Node, name, label string) {
 	if n.Kind == tree.Absent || n.Kind == tree.Null {
 		return
 	}
 	if n.Kind != tree.Object {
-		j.reportWrongKind(n, label, "an object")
+		val.reportWrongKind(n, label, "an object")
 		return
 	}
 	m := messages.get(name)
@@ -119,28 +119,28 @@ func (j *Validator) validateMessage(n *tree.Node, name, label string) {
 		switch {
 		case f == nil && !m.open && below.Name != "@type":
 			strangers = true
-			j.reportUnknownField(below, m)
+			val.reportUnknownField(below, m)
 		case f != nil:
 			if below.Kind != tree.Null {
 				set[f] = below
 			}
-			j.validateField(below, f)
+			val.validateField(below, f)
 		}
 	}
-	j.validateOneofs(n, m, set, label, strangers)
+	val.validateOneofs(n, m, set, label, strangers)
 	for _, f := range m.fields {
 		if at := set[f]; f.required && isEmpty(at) && (at != nil || f.oneof == "") {
-			j.reportMissingField(n, m, f, label)
+			val.reportMissingField(n, m, f, label)
 		}
 	}
-	j.validatePerRoute(n)
-	if rule := semantics[m.name]; rule != nil && !j.Running {
-		rule(j, n)
+	val.validatePerRoute(n)
+	if rule := semantics[m.name]; rule != nil && !val.Running {
+		rule(val, n)
 	}
 }
 
-// validateOneofs judges how many fields of each oneof are set.
-func (j *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tree.Node, label string, strangers bool) {
+// validateOneofs checks that at most one field of each oneof is set, and one of each required oneof.
+func (val *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tree.Node, label string, strangers bool) {
 	members := map[string][]string{}
 	for _, f := range m.fields {
 		if f.oneof != "" && set[f] != nil {
@@ -149,11 +149,11 @@ func (j *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tre
 	}
 	for _, oneof := range slices.Sorted(maps.Keys(members)) {
 		if there := members[oneof]; len(there) > 1 {
-			j.Reject(n, "%sEnvoy takes %s alone: leave out all but one", label, strings.Join(there, " or "))
+			val.Reject(n, "%sEnvoy takes %s alone: remove the others", label, strings.Join(there, " or "))
 		}
 	}
 	for _, oneof := range m.oneofs {
-		if len(members[oneof]) > 0 || j.partial || strangers {
+		if len(members[oneof]) > 0 || val.partial || strangers {
 			continue
 		}
 		var names []string
@@ -163,41 +163,41 @@ func (j *Validator) validateOneofs(n *tree.Node, m *message, set map[*field]*tre
 			}
 		}
 		if len(names) == 1 {
-			j.reportMissing(n, m, fmt.Sprintf("%sEnvoy rejects it without %s: add it", label, names[0]))
+			val.reportMissing(n, m, fmt.Sprintf("%sEnvoy rejects it without %s: add it", label, names[0]))
 			continue
 		}
-		j.reportMissing(n, m, fmt.Sprintf("%sEnvoy needs one of %s", label, strings.Join(names, ", ")))
+		val.reportMissing(n, m, fmt.Sprintf("%sEnvoy needs one of %s", label, strings.Join(names, ", ")))
 	}
 }
 
-// reportMissingField adds a field that is missing or empty.
-func (j *Validator) reportMissingField(n *tree.Node, m *message, f *field, label string) {
-	if j.partial {
+// reportMissingField reports a required field that is missing or empty.
+func (val *Validator) reportMissingField(n *tree.Node, m *message, f *field, label string) {
+	if val.partial {
 		return
 	}
 	text := fmt.Sprintf("%sEnvoy rejects it without %s: add it", label, f.name)
 	if f.name == "rate_limit_service" {
 		text += ", such as rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: ... } } }"
-		if !j.Strict { // excerpts often leave it out, patches of Istio do not
+		if !val.Strict { // excerpts often leave it out, patches of Istio do not
 			m = messages.get(Bootstrap)
 		}
 	}
-	j.reportMissing(n, m, text)
+	val.reportMissing(n, m, text)
 }
 
-// reportMissing adds what a message needs.
-func (j *Validator) reportMissing(n *tree.Node, m *message, text string) {
+// reportMissing reports something that a message requires.
+func (val *Validator) reportMissing(n *tree.Node, m *message, text string) {
 	switch {
-	case j.Running:
+	case val.Running:
 	case slices.ContainsFunc(rateLimitMessages, func(prefix string) bool { return strings.HasPrefix(m.name, prefix) }):
-		j.Reject(n, "%s", text)
+		val.Reject(n, "%s", text)
 	default:
-		j.missing = append(j.missing, &ValidationError{n.Pos(), text})
+		val.missing = append(val.missing, &ValidationError{n.Pos(), text})
 	}
 }
 
-// rateLimitMessages are the beginnings of the names of messages that are about rate limits. An excerpt of a configuration has
-// these whole.
+// rateLimitMessages are the name prefixes of messages related to rate limits. Even excerpts of a configuration
+// contain these completely.
 var rateLimitMessages = []string{
 	"envoy.config.route.v3.RateLimit", "envoy.config.route.v3.HeaderMatcher", "envoy.config.route.v3.QueryParameterMatcher", "envoy.type.matcher.", "envoy.type.metadata.",
 	"envoy.extensions.filters.http.ratelimit.", "envoy.extensions.filters.network.ratelimit.", "envoy.extensions.filters.http.rate_limit_quota.", "envoy.config.ratelimit.",
@@ -205,14 +205,14 @@ var rateLimitMessages = []string{
 	httpFilter, "envoy.config.core.v3.ExtensionConfigSource",
 }
 
-// reportUnknownField notes a field that Envoy does not have.
-func (j *Validator) reportUnknownField(n *tree.Node, m *message) {
-	if j.Running {
+// reportUnknownField reports a field that Envoy does not have.
+func (val *Validator) reportUnknownField(n *tree.Node, m *message) {
+	if val.Running {
 		return
 	}
 	name := tree.SnakeCase(n.Name)
 	if elsewhere := misplacedFields[m.name+"."+name]; elsewhere != "" {
-		j.unknown = append(j.unknown, errorAt(n, "Envoy %v has no field %s here, and rejects it: put it %s", schemaRelease, rules.Shorten(n.Name), elsewhere))
+		val.unknown = append(val.unknown, errorAt(n, "Envoy %v has no field %s here, and rejects it: put it %s", schemaRelease, rules.Shorten(n.Name), elsewhere))
 		return
 	}
 	hint := ""
@@ -225,10 +225,10 @@ func (j *Validator) reportUnknownField(n *tree.Node, m *message) {
 	}
 	slices.Sort(names)
 	hint += rules.DidYouMean(rules.Nearest(name, names))
-	j.unknown = append(j.unknown, errorAt(n, "Envoy %v has no field %s here, and rejects it: leave it out%s", schemaRelease, rules.Shorten(n.Name), hint))
+	val.unknown = append(val.unknown, errorAt(n, "Envoy %v has no field %s here, and rejects it: remove it%s", schemaRelease, rules.Shorten(n.Name), hint))
 }
 
-// misplacedFields says for some fields that Envoy does not have where to put them.
+// misplacedFields maps fields that Envoy does not have to the place where they belong.
 var misplacedFields = map[string]string{
 	Bootstrap + ".rate_limit_service": "into the rate limit filter: here it was of the v2 API",
 	RouteTable + ".rate_limits":       "into a virtual host or a route",
@@ -237,62 +237,62 @@ var misplacedFields = map[string]string{
 	Cluster + ".hosts":                "into load_assignment, as endpoints: hosts was of the v2 API",
 }
 
-// validateField judges the value of a field.
-func (j *Validator) validateField(n *tree.Node, f *field) {
+// validateField validates the value of a field.
+func (val *Validator) validateField(n *tree.Node, f *field) {
 	label := n.Name + ": "
 	if f.deprecated {
 		instead := ""
 		if f.name == "dynamic_metadata" {
 			instead = ": write metadata"
 		}
-		j.deprecated = append(j.deprecated, errorAt(n, "Envoy %v rejects %s, which is deprecated%s", schemaRelease, n.Name, instead))
+		val.deprecated = append(val.deprecated, errorAt(n, "Envoy %v rejects %s, which is deprecated%s", schemaRelease, n.Name, instead))
 	}
 	// Merging a part appends the elements of lists and replaces the values of maps, so these must be complete.
-	part := j.partial
-	j.partial = part && !f.isList && !f.isMap
-	defer func() { j.partial = part }()
+	part := val.partial
+	val.partial = part && !f.isList && !f.isMap
+	defer func() { val.partial = part }()
 	switch {
 	case n.Kind == tree.Null:
 	case f.isList:
-		j.validateList(n, f, label)
+		val.validateList(n, f, label)
 	case f.isMap && n.Kind != tree.Object:
-		j.reportWrongKind(n, label, "an object")
+		val.reportWrongKind(n, label, "an object")
 	case f.isMap:
 		for below := range n.Fields() {
-			j.validateValue(below, f, f.itemRules, below.Name+": ")
+			val.validateValue(below, f, f.itemRules, below.Name+": ")
 			if unmet, ok := firstUnmet(&tree.Node{Kind: tree.Text, Text: below.Name}, f.keyRules); ok {
-				j.Reject(below, "%skey %q: want %s", label, rules.Shorten(below.Name), unmet.describe("text"))
+				val.Reject(below, "%skey %q: want %s", label, rules.Shorten(below.Name), unmet.describe("text"))
 			}
 		}
-		j.validateRules(n, f, f.rules, label)
-	case isEmpty(n): // judged with the fields that are missing
-		j.validateValue(n, f, nil, label)
+		val.validateRules(n, f, f.rules, label)
+	case isEmpty(n): // reported as a missing field
+		val.validateValue(n, f, nil, label)
 	default:
-		j.validateValue(n, f, f.rules, label)
+		val.validateValue(n, f, f.rules, label)
 	}
 }
 
-// validateList judges a list.
-func (j *Validator) validateList(n *tree.Node, f *field, label string) {
+// validateList validates a list.
+func (val *Validator) validateList(n *tree.Node, f *field, label string) {
 	if n.Kind != tree.List {
-		// Envoy takes a single value for a list of it.
-		if j.Strict || !f.accepts(n) {
-			j.reportWrongKind(n, label, "a list of "+f.noun().many)
+		// Envoy accepts a single value in place of a list.
+		if val.Strict || !f.accepts(n) {
+			val.reportWrongKind(n, label, "a list of "+f.noun().many)
 			return
 		}
 		one := *n
 		n.Kind, n.Text, n.Nodes = tree.List, "", []tree.Node{one}
 	}
 	for i := range n.Nodes {
-		j.validateValue(&n.Nodes[i], f, f.itemRules, label)
+		val.validateValue(&n.Nodes[i], f, f.itemRules, label)
 	}
 	if len(n.Nodes) > 0 {
-		j.validateRules(n, f, f.rules, label)
+		val.validateRules(n, f, f.rules, label)
 	}
 }
 
-// validateValue judges one value of a field.
-func (j *Validator) validateValue(n *tree.Node, f *field, constraints []rule, label string) {
+// validateValue validates one value of a field.
+func (val *Validator) validateValue(n *tree.Node, f *field, constraints []rule, label string) {
 	if n.Kind == tree.Null {
 		return
 	}
@@ -301,29 +301,29 @@ func (j *Validator) validateValue(n *tree.Node, f *field, constraints []rule, la
 		if f.typeName == "Duration" {
 			want = f.noun().one
 		}
-		j.reportWrongKind(n, label, want)
+		val.reportWrongKind(n, label, want)
 		return
 	}
 	if len(f.values) > 0 && n.Kind == tree.Number && slices.Contains(constraints, rule{"defined_only", "true"}) && !slices.ContainsFunc(f.values, func(v enumValue) bool { return v.matches(n) }) {
-		j.Reject(n, "%sfound %s, want %s", label, n.Describe(), f.noun().one)
+		val.Reject(n, "%sfound %s, want %s", label, n.Describe(), f.noun().one)
 	}
 	for _, v := range f.values {
 		if v.deprecated && v.matches(n) {
-			j.deprecated = append(j.deprecated, errorAt(n, "%sfound %s, which is deprecated, and which Envoy %v rejects: want %s", label, n.Describe(), schemaRelease, f.noun().one))
+			val.deprecated = append(val.deprecated, errorAt(n, "%sfound %s, which is deprecated, and which Envoy %v rejects: want %s", label, n.Describe(), schemaRelease, f.noun().one))
 		}
 	}
 	switch {
 	case f.typeName == "Any":
-		j.validateAny(n, label)
+		val.validateAny(n, label)
 	case f.isMessage():
-		j.validateMessage(n, f.typeName, label)
+		val.validateMessage(n, f.typeName, label)
 	default:
-		j.validateRules(n, f, constraints, label)
+		val.validateRules(n, f, constraints, label)
 	}
 }
 
-// validateRules judges whether a value meets the rules of its field.
-func (j *Validator) validateRules(n *tree.Node, f *field, constraints []rule, label string) {
+// validateRules checks a value against the validation rules of its field.
+func (val *Validator) validateRules(n *tree.Node, f *field, constraints []rule, label string) {
 	unmet, ok := firstUnmet(n, constraints)
 	if !ok {
 		return
@@ -338,32 +338,33 @@ func (j *Validator) validateRules(n *tree.Node, f *field, constraints []rule, la
 	default:
 		want = unmet.describe(want)
 	}
-	j.Reject(n, "%sfound %s, want %s", label, n.Describe(), want)
+	val.Reject(n, "%sfound %s, want %s", label, n.Describe(), want)
 }
 
-// validateAny judges an object whose @type names its message.
-func (j *Validator) validateAny(n *tree.Node, label string) {
+// validateAny validates an object whose @type names its message.
+func (val *Validator) validateAny(n *tree.Node, label string) {
 	typeName, inner := n.Typed()
 	if inner != n && inner.Exists() && inner.Kind != tree.Object {
-		j.reportWrongKind(inner, "value: ", "an object")
+		val.reportWrongKind(inner, "value: ", "an object")
 		return
 	}
 	if typeName == "" && len(n.Nodes) > 0 {
-		j.Reject(n, `%sEnvoy rejects it without "@type", which names the message: add it`, label)
+		val.Reject(n, `%sEnvoy rejects it without "@type", which names the message: add it`, label)
 	} else if at := n.Field("@type"); at.Exists() && strings.LastIndexByte(at.Text, '/') < 1 {
-		j.Reject(at, "@type: found %s, want type.googleapis.com/%s", at.Describe(), at.Text)
+		val.Reject(at, "@type: found %s, want type.googleapis.com/%s", at.Describe(), at.Text)
 	}
 	if messages.get(typeName) == nil {
-		j.reportUnknownType(n, typeName)
+		val.reportUnknownType(n, typeName)
 		return
 	}
-	j.validateMessage(inner, typeName, label)
+	val.validateMessage(inner, typeName, label)
 }
 
-// reportUnknownType notes a message that is not in the schema, although its package is. Others may be of another maker.
-func (j *Validator) reportUnknownType(n *tree.Node, typeName string) {
+// reportUnknownType reports a message that is not in the schema although its package is. Messages of other packages
+// may be third-party.
+func (val *Validator) reportUnknownType(n *tree.Node, typeName string) {
 	const misspelt = 3 // letters
-	if j.Running || !strings.HasPrefix(typeName, "envoy.") {
+	if val.Running || !strings.HasPrefix(typeName, "envoy.") {
 		return
 	}
 	nearest, inPackage := "", false
@@ -379,8 +380,8 @@ func (j *Validator) reportUnknownType(n *tree.Node, typeName string) {
 	}
 	switch {
 	case nearest != "":
-		j.unknown = append(j.unknown, errorAt(n.Field("@type"), "Envoy %v has no message %s, and rejects it: write type.googleapis.com/%s", schemaRelease, rules.Shorten(typeName), nearest))
+		val.unknown = append(val.unknown, errorAt(n.Field("@type"), "Envoy %v has no message %s, and rejects it: write type.googleapis.com/%s", schemaRelease, rules.Shorten(typeName), nearest))
 	case inPackage:
-		j.unknown = append(j.unknown, errorAt(n.Field("@type"), "Envoy %v has no message %s, and rejects it", schemaRelease, rules.Shorten(typeName)))
+		val.unknown = append(val.unknown, errorAt(n.Field("@type"), "Envoy %v has no message %s, and rejects it", schemaRelease, rules.Shorten(typeName)))
 	}
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// noun is a kind of value for people, one and several.
+// noun describes a kind of value in messages, in singular and plural.
 type noun struct{ one, many string }
 
-// kind is a kind of values. takes reports whether a value is one, and writes it in the one form that is read here, if
-// Envoy takes several.
+// kind is a kind of value. accepts reports whether a value is of the kind, and normalizes a value that Envoy accepts
+// in several forms.
 type kind struct {
 	noun
 	accepts func(n *tree.Node) bool
 }
 
-// kinds are the values of protobuf's JSON by the type of their field.
+// kinds are the kinds of values in protobuf's JSON by field type.
 var kinds = map[string]kind{
 	"string": {noun{"text", "texts"}, isText}, "StringValue": {noun{"text", "texts"}, wrapped(isText)}, "FieldMask": {noun{"text", "texts"}, isText},
 	"bytes": {noun{"base64", "base64"}, isBase64}, "BytesValue": {noun{"base64", "base64"}, wrapped(isBase64)},
@@ -59,10 +59,10 @@ func (f *field) noun() noun {
 	return noun{"an object", "objects"}
 }
 
-// isMessage reports whether the values of a field are messages other than those of protobuf itself.
+// isMessage reports whether the values of a field are messages other than protobuf's well-known types.
 func (f *field) isMessage() bool { return strings.Contains(f.typeName, ".") && len(f.values) == 0 }
 
-// accepts reports whether a value is of the kind that the field has.
+// accepts reports whether a value is of the field's kind.
 func (f *field) accepts(n *tree.Node) bool {
 	if len(f.values) > 0 {
 		return n.Kind == tree.Number && isInteger(n, math.MinInt32, math.MaxInt32) || n.Kind == tree.Text && slices.ContainsFunc(f.values, func(v enumValue) bool { return v.matches(n) })
@@ -73,19 +73,19 @@ func (f *field) accepts(n *tree.Node) bool {
 	return n.Kind == tree.Object
 }
 
-// matches reports whether n is the value. Envoy takes its name in any case of letters.
+// matches reports whether n is the value. Envoy ignores the case of names.
 func (v enumValue) matches(n *tree.Node) bool {
 	return strings.EqualFold(n.Text, v.name) || n.Text == v.number
 }
 
-// isEmpty reports whether a field is missing, or is as if it were. An object that is empty is there.
+// isEmpty reports whether a field is missing, or equal to a missing one. An empty object is not empty.
 func isEmpty(n *tree.Node) bool {
 	return n == nil || n.Kind == tree.Text && n.Text == "" || n.Kind == tree.List && len(n.Nodes) == 0
 }
 
 func isObject(n *tree.Node) bool { return n.Kind == tree.Object }
 
-// isText has fractions for text, as they are in YAML for Envoy.
+// isText accepts fractional numbers, because they are text in Envoy's YAML.
 func isText(n *tree.Node) bool {
 	_, err := strconv.ParseInt(n.Text, 10, 64)
 	return n.Kind == tree.Text || n.Kind == tree.Number && err != nil && !strings.HasPrefix(n.Text, "0x")
@@ -107,7 +107,7 @@ func isNumber(n *tree.Node) bool {
 	return err == nil && (n.Kind == tree.Number || n.Kind == tree.Text)
 }
 
-// integer is a whole number within bounds.
+// integer is the kind of integers within bounds.
 func integer(least, most float64) kind {
 	return kind{noun{"a whole number", "whole numbers"}, func(n *tree.Node) bool { return isInteger(n, least, most) }}
 }
@@ -118,7 +118,7 @@ func wrappedInteger(least, most float64) kind {
 	return k
 }
 
-// isInteger reports whether n is a whole number within bounds, and writes it in decimal.
+// isInteger reports whether n is an integer within bounds, and converts it to decimal.
 func isInteger(n *tree.Node, least, most float64) bool {
 	if v, err := strconv.ParseUint(n.Text, 0, 64); err == nil && n.Kind == tree.Number && strings.HasPrefix(n.Text, "0x") {
 		n.Text = strconv.FormatUint(v, 10)
@@ -127,7 +127,7 @@ func isInteger(n *tree.Node, least, most float64) bool {
 	return (n.Kind == tree.Number || n.Kind == tree.Text) && err == nil && v == math.Trunc(v) && least <= v && v <= most
 }
 
-// wrapped has a message such as StringValue for its value.
+// wrapped accepts a wrapper message such as StringValue in place of its value.
 func wrapped(takes func(*tree.Node) bool) func(*tree.Node) bool {
 	return func(n *tree.Node) bool {
 		unwrapValue(n)
@@ -135,7 +135,7 @@ func wrapped(takes func(*tree.Node) bool) func(*tree.Node) bool {
 	}
 }
 
-// unwrapValue replaces a message such as BoolValue by its value.
+// unwrapValue replaces a wrapper message such as BoolValue by its value.
 func unwrapValue(n *tree.Node) {
 	if value := n.Field("value"); n.Kind == tree.Object && value.Exists() {
 		name := n.Name
@@ -165,10 +165,10 @@ func normalizeBoolean(n *tree.Node) bool {
 	return true
 }
 
-// durationPattern is one of protobuf's JSON. Envoy rejects negative ones.
+// durationPattern matches a duration of protobuf's JSON. Envoy rejects negative durations.
 const durationPattern = `^[0-9]+(\.[0-9]{1,9})?s$`
 
-// normalizeDuration makes 5.25s of seconds: 5, nanos: 250000000.
+// normalizeDuration converts {seconds: 5, nanos: 250000000} to 5.25s.
 func normalizeDuration(n *tree.Node) bool {
 	if n.Kind == tree.Object {
 		for below := range n.Fields() {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Chain is the patches that one connection manager of a proxy gets, and those of the proxy's clusters, in the order
-// in which istiod applies those of a kind.
+// Chain is the list of patches that a connection manager of a proxy gets, including those of the proxy's clusters, in
+// the order in which istiod applies patches of the same kind.
 type Chain []*Patch
 
-// Chains returns the chains that the EnvoyFilters tell apart, by their scopes and contexts. Two EnvoyFilters
-// with different labels may be for the same proxies, or for others: they share a chain only if that is the only one
-// in which patches get what completes them.
+// Chains returns the distinct chains that result from the EnvoyFilters, by scope and context. Two EnvoyFilters with
+// different labels may select the same proxies or different ones: they share a chain only if their patches find no
+// complement otherwise.
 func Chains(all []*EnvoyFilter) (chains []Chain) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *EnvoyFilter) int {
@@ -58,7 +58,7 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 func addsFilter(p *Patch) bool   { return p.AddsFilter }
 func addsPolicies(p *Patch) bool { return p.AddsPolicies }
 
-// chainsOf returns a chain for each context of the patches that the proxies of a scope get.
+// chainsOf returns a chain for each context of the patches for the proxies of a scope.
 func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
 	var patches []*Patch
 	var named []string
@@ -90,11 +90,11 @@ func (p *Patch) changesChain() bool {
 	return slices.Contains([]string{HTTPFilter, RouteConfiguration, VirtualHost, HTTPRoute}, p.ApplyTo)
 }
 
-// reaches reports whether the listeners of a context get the patch, or their proxies if it is one of clusters.
+// reaches reports whether the listeners of a context get the patch or, for a patch of clusters, their proxies.
 func (p *Patch) reaches(context string) bool {
 	sidecar := func(c string) bool { return c == inbound || c == outbound }
 	return p.Context == context || p.Context == anyContext || p.ApplyTo == Cluster && (context == anyContext || sidecar(p.Context) && sidecar(context))
 }
 
-// Contains reports whether the chain gets the patch.
+// Contains reports whether the chain contains the patch.
 func (c Chain) Contains(p *Patch) bool { return slices.Contains(c, p) }

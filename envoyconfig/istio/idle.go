@@ -10,17 +10,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// NoEffect is the part of a patch for which istiod does nothing, or another thing than the patch seems to say.
+// NoEffect describes why istiod ignores a patch, or applies it differently than it seems to say.
 type NoEffect struct {
 	At  *tree.Node
 	Why string
-	// Severity is a warning where something that is in no file may make the patch useful.
+	// Severity is a warning if something in none of the files may give the patch an effect.
 	Severity rules.Severity
 }
 
 const connectionManager = "envoy.filters.network.http_connection_manager"
 
-// hostNameForms are the forms of the names of virtual hosts in each context.
+// hostNameForms match the names of virtual hosts by context.
 var hostNameForms = map[string]*regexp.Regexp{
 	gateway:    regexp.MustCompile(`:[0-9]+$`),
 	outbound:   regexp.MustCompile(`:[0-9]+$|^(allow_any|block_all|allow_any_dynamic_dns)$`),
@@ -28,8 +28,8 @@ var hostNameForms = map[string]*regexp.Regexp{
 	anyContext: regexp.MustCompile(`:[0-9]+$|^(allow_any|block_all|allow_any_dynamic_dns)$|^inbound\|http\|[0-9]+$`),
 }
 
-// NoEffect returns the first reason for which the patch does nothing; nil without one. all are the patches of all files,
-// some of which add filters.
+// NoEffect returns the first reason why the patch has no effect; nil if there is none. all are the patches of all
+// files, some of which add filters.
 func (p *Patch) NoEffect(all []*Patch) *NoEffect {
 	operation := p.Node.At("patch", "operation")
 	if !slices.Contains(targets[p.ApplyTo].operations, p.Operation) {
@@ -46,11 +46,11 @@ func (p *Patch) NoEffect(all []*Patch) *NoEffect {
 	return p.routesWithoutEffect()
 }
 
-// filterWithoutEffect is Idle for an HTTP filter.
+// filterWithoutEffect is NoEffect for an HTTP filter.
 func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffect {
 	sub := p.subFilter()
 	if name := p.match.At("listener", "filter_chain", "filter", "name"); name.Exists() && name.Text != connectionManager {
-		return &NoEffect{name, fmt.Sprintf("Istio has no connection manager named %s, so that the patch does nothing: write %s", name.Describe(), connectionManager), rules.Error}
+		return &NoEffect{name, fmt.Sprintf("Istio has no connection manager named %s, so the patch does nothing: write %s", name.Describe(), connectionManager), rules.Error}
 	}
 	isGenerated := slices.Contains(generatedFilters, sub.Text)
 	switch {
@@ -69,11 +69,11 @@ func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffec
 		sub.Describe(), Router, rules.DidYouMean(near)), severity}
 }
 
-// routesWithoutEffect finds a name that no virtual host and no gateway of Istio has.
+// routesWithoutEffect reports names that no virtual host and no gateway of Istio has.
 func (p *Patch) routesWithoutEffect() *NoEffect {
 	routes := p.match.Field("route_configuration")
 	if at := routes.Field("gateway"); at.Exists() && !strings.Contains(at.Text, "/") {
-		return &NoEffect{at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so that %s matches none: write it so", at.Describe()), rules.Error}
+		return &NoEffect{at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so %s matches none: write it so", at.Describe()), rules.Error}
 	}
 	at := routes.At("vhost", "name")
 	if form := hostNameForms[p.Context]; at.Text == "" || form == nil || form.MatchString(at.Text) {

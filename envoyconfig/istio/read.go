@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// The targets of patches.
+// Values of applyTo.
 const (
 	HTTPFilter         = "HTTP_FILTER"
 	NetworkFilter      = "NETWORK_FILTER"
@@ -24,10 +24,10 @@ const (
 	ExtensionConfig    = "EXTENSION_CONFIG"
 )
 
-// apiGroup is the group of the API that has EnvoyFilters.
+// apiGroup is the API group of EnvoyFilter.
 const apiGroup = "networking.istio.io"
 
-// The operations and the contexts of patches.
+// Operations and contexts of patches.
 const (
 	merge        = "MERGE"
 	mergeLists   = "MERGE_AND_REPLACE_LIST"
@@ -55,8 +55,8 @@ var (
 	filterClasses = []string{"UNSPECIFIED", "AUTHN", "AUTHZ", "STATS"}
 )
 
-// targets are those of patches: the operations that istiod carries out for each, the field of match that it looks
-// at, and the operation that they mostly have.
+// targets maps applyTo to the operations that istiod implements for it, the field of match that it uses, and the
+// usual operation.
 var targets = map[string]struct {
 	operations   []string
 	match, usual string
@@ -74,14 +74,15 @@ var targets = map[string]struct {
 	"BOOTSTRAP":        {[]string{merge, mergeLists}, "", merge},
 }
 
-// EnvoyFilter is an object that changes the configuration of proxies.
+// EnvoyFilter is an object that patches the configuration of proxies.
 type EnvoyFilter struct {
 	Node    *tree.Node
 	Patches []*Patch
 
 	scope    scope
 	priority int64
-	// rank sorts those of one priority: 0 in the root namespace, 1 elsewhere. Creation times are not in files.
+	// rank orders EnvoyFilters of the same priority: 0 in the root namespace, 1 elsewhere. istiod then compares
+	// creation times, which files do not have.
 	rank int
 }
 
@@ -89,7 +90,7 @@ type EnvoyFilter struct {
 type Patch struct {
 	Node, Value                 *tree.Node
 	ApplyTo, Operation, Context string
-	// Limits says that the value is a filter with rate limits, and Sends that it adds rate_limits to routes. The
+	// AddsFilter is true if the value is a rate limit filter, and AddsPolicies if it adds rate_limits to routes. The
 	// caller of Read sets them.
 	AddsFilter, AddsPolicies bool
 
@@ -97,7 +98,7 @@ type Patch struct {
 	match  *tree.Node
 }
 
-// Read reads an EnvoyFilter, and returns an error for each thing that Kubernetes or istiod rejects.
+// Read reads an EnvoyFilter. wrong has an error for everything that Kubernetes or istiod rejects.
 func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
 	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, checkShape(n, "")
@@ -109,7 +110,7 @@ func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 		wrong = append(wrong, fmt.Errorf("%v: apiVersion: found %s, which has no EnvoyFilter: write %s/v1alpha3", at.Pos(), at.Describe(), apiGroup))
 	}
 	if at := n.At("spec", "target_refs"); len(at.Nodes) > 0 && n.At("spec", "workload_selector").Exists() {
-		wrong = append(wrong, fmt.Errorf("%v: Istio takes targetRefs or workloadSelector alone: leave one out", at.Pos()))
+		wrong = append(wrong, fmt.Errorf("%v: Istio takes targetRefs or workloadSelector alone: remove one", at.Pos()))
 	}
 	for patch := range n.At("spec", "config_patches").Elements() {
 		p := &Patch{
@@ -145,7 +146,7 @@ func (p *Patch) check() (wrong []error) {
 		report(version, "proxyVersion: found %s, want a regular expression", version.Describe())
 	}
 	if p.Context == waypoint {
-		return wrong // istiod validates no more
+		return wrong // istiod validates nothing else
 	}
 	switch {
 	case p.ApplyTo == "":
@@ -168,32 +169,32 @@ func (p *Patch) check() (wrong []error) {
 	return wrong
 }
 
-// IsComplete reports whether the value is the complete object, and not a part of one that it is merged into.
+// IsComplete reports whether the value is a complete object and not merged into another.
 func (p *Patch) IsComplete() bool { return p.Value.Exists() && !p.IsMerge() }
 
-// IsMerge reports whether the value is merged into the objects that match.
+// IsMerge reports whether the value is merged into the matching objects.
 func (p *Patch) IsMerge() bool { return p.Operation == merge || p.Operation == mergeLists }
 
-// Complements reports whether one of two patches has a filter, and the other one rate_limits for it.
+// Complements reports whether one of the patches adds a filter and the other one rate_limits for it.
 func (p *Patch) Complements(other *Patch) bool {
 	return p.AddsFilter && other.AddsPolicies || p.AddsPolicies && other.AddsFilter
 }
 
-// HostMatch is the virtual hosts that a patch is for; all of them without a name and a domain.
+// HostMatch selects virtual hosts; the zero value selects all.
 type HostMatch struct{ Name, Domain string }
 
-// Host returns the virtual hosts that a patch is for.
+// Host returns the virtual hosts that the patch selects.
 func (p *Patch) Host() HostMatch {
 	host := p.match.At("route_configuration", "vhost")
 	return HostMatch{host.Field("name").Text, host.Field("domain_name").Text}
 }
 
-// Route returns the name of the route that a patch is for; empty for all.
+// Route returns the name of the route that the patch selects; empty for all.
 func (p *Patch) Route() string {
 	return p.match.At("route_configuration", "vhost", "route", "name").Text
 }
 
-// subFilter is the name of the HTTP filter that a patch is for.
+// subFilter returns the name of the HTTP filter that the patch selects.
 func (p *Patch) subFilter() *tree.Node {
 	return p.match.At("listener", "filter_chain", "filter", "sub_filter", "name")
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// rootNamespace is the one whose EnvoyFilters apply in all namespaces. meshConfig can name another.
+// rootNamespace is the default of meshConfig.rootNamespace, whose EnvoyFilters apply in all namespaces.
 const rootNamespace = "istio-system"
 
-// scope is the proxies to which an EnvoyFilter applies.
+// scope selects the proxies to which an EnvoyFilter applies.
 type scope struct {
-	// namespace is empty where the object has none, and kubectl gives it one.
+	// namespace is empty if the object leaves it to kubectl.
 	namespace  string
 	labels     map[string]string
-	labelNames []string // of labels, sorted
-	// positions are those of the labels by their names, and that of the namespace by "".
+	labelNames []string // sorted keys of labels
+	// positions maps label names to positions, and "" to the position of the namespace.
 	positions map[string]rules.Pos
 }
 
@@ -40,10 +40,10 @@ func newScope(n *tree.Node) scope {
 	return s
 }
 
-// isRoot reports whether the scope has all namespaces, as far as is known.
+// isRoot reports whether the scope includes all namespaces, as far as known.
 func (s scope) isRoot() bool { return s.namespace == "" || s.namespace == rootNamespace }
 
-// covers reports whether an EnvoyFilter of this scope applies to each proxy of the other one.
+// covers reports whether an EnvoyFilter of this scope applies to every proxy of the other scope.
 func (s scope) covers(other scope) bool {
 	for label, value := range s.labels {
 		if got, ok := other.labels[label]; !ok || got != value {
@@ -53,7 +53,7 @@ func (s scope) covers(other scope) bool {
 	return s.isRoot() || s.namespace == other.namespace || other.namespace == ""
 }
 
-// intersect returns the scope of the proxies that are in both.
+// intersect returns the scope of the proxies in both scopes.
 func (s scope) intersect(other scope) scope {
 	both := scope{namespace: s.namespace, labels: maps.Clone(s.labels)}
 	maps.Copy(both.labels, other.labels)
@@ -65,7 +65,8 @@ func (s scope) intersect(other scope) scope {
 
 func (s scope) key() string { return fmt.Sprint(s.namespace, s.labels) }
 
-// DisjointReason returns why no listener of a proxy gets both patches, and the place of that in the first; empty if one may.
+// DisjointReason returns why no listener of a proxy gets both patches, and the position in the first patch; empty if
+// one may.
 func (p *Patch) DisjointReason(other *Patch) (why string, at rules.Pos) {
 	if p.Context != other.Context && p.Context != anyContext && other.Context != anyContext {
 		return fmt.Sprintf("this is for context %s, that for %s", p.Context, other.Context), p.match.Field("context").Pos()
@@ -88,8 +89,9 @@ func (p *Patch) CanMeet(other *Patch) bool {
 	return why == ""
 }
 
-// MissedGatewayReason returns why the patch probably does not reach the gateways of the other one, and the place of that: it has the
-// same selector in a namespace of its own, and gateways are mostly in istio-system. It is empty otherwise.
+// MissedGatewayReason returns why the patch probably does not reach the gateways of the other patch, and the
+// position: it has the same selector in a namespace of its own, while gateways usually run in istio-system. It is
+// empty otherwise.
 func (p *Patch) MissedGatewayReason(other *Patch) (why string, at rules.Pos) {
 	s, o := p.parent.scope, other.parent.scope
 	if p.Context != gateway && other.Context != gateway || s.isRoot() || o.namespace != rootNamespace || len(o.labels) == 0 || !o.covers(s) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// knownFields are those of the objects that the CRD has, by their paths. What has no entry may have any fields.
+// knownFields are the fields of the CRD's objects by path. Objects without an entry may have any fields.
 var knownFields = map[string]string{
 	"":                                     "apiVersion kind metadata spec status",
 	".spec":                                "configPatches priority targetRefs workloadSelector",
@@ -28,7 +28,7 @@ var knownFields = map[string]string{
 	".spec.configPatches[].match.routeConfiguration.vhost.route":        "action name",
 }
 
-// objectLists are the paths of lists of objects, and numbers those of whole numbers.
+// objectLists are the paths of lists of objects, and numbers the paths of integers.
 var (
 	objectLists = []string{".spec.configPatches", ".spec.targetRefs"}
 	numbers     = []string{
@@ -37,8 +37,8 @@ var (
 	}
 )
 
-// checkShape returns an error for each field below n, of a path, that the CRD does not have, and for each value of another
-// kind. Kubernetes knows camelCase alone.
+// checkShape returns an error for each field below n that the CRD does not have, and for each value of another kind.
+// path is the path of n. Kubernetes accepts camelCase only.
 func checkShape(n *tree.Node, path string) (wrong []error) {
 	names, known := knownFields[path]
 	want := ""
@@ -69,7 +69,7 @@ func checkShape(n *tree.Node, path string) (wrong []error) {
 	return wrong
 }
 
-// remedy returns the change that makes a field known, of an object that has the fields all.
+// remedy returns how to correct an unknown field of an object with the fields all.
 func remedy(name, path string, all []string) string {
 	near := rules.Nearest(name, all)
 	for _, field := range all {

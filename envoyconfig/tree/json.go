@@ -8,36 +8,34 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// maxDepth is how far a tree may go down: far further than any configuration of Envoy, and
-// not so far that the stack grows without bound.
+// maxDepth is the maximum depth of a tree. It is far more than any configuration needs and bounds the stack.
 const maxDepth = 500
 
-// errNotJSON says that a text may be YAML, which says better what is wrong.
+// errNotJSON is returned for a text that may be YAML, whose parser gives better errors.
 var errNotJSON = errors.New("not JSON")
 
-// jsonReader reads JSON into nodes. A dump of a large mesh has many megabytes: its nodes are
-// a fraction of what the YAML library makes of them.
+// jsonReader reads JSON into nodes. It uses much less memory than the YAML library, since dumps of large meshes have
+// many megabytes.
 type jsonReader struct {
 	jsonview.Scanner
 
 	file *string
-	// names are those of fields, of which a large file repeats few.
+	// names interns field names, since a large file repeats few of them.
 	names map[string]string
-	// line is the one, which begins at start, of the byte counted.
+	// line is the line of offset counted, and lineStart the offset of its first byte.
 	counted, lineStart, line int
 }
 
-// parseJSON reads one value that is all of the text. It is stricter than YAML's flow style,
-// and whatever it does not read is left to YAML.
+// parseJSON reads a text that is one JSON object or list. Everything else is left to the YAML parser.
 func parseJSON(file string, in []byte) (n Node, err error) {
 	r := jsonReader{Scanner: jsonview.Scanner{Bytes: in, MaxDepth: maxDepth}, file: &file, names: map[string]string{}, line: 1}
-	if c := r.Next(); c != '{' && c != '[' || !json.Valid(in) { // the scanner skips what is misspelt
+	if c := r.Next(); c != '{' && c != '[' || !json.Valid(in) { // the scanner does not validate literals
 		return n, errNotJSON
 	}
 	return n, r.readValue(&n)
 }
 
-// readValue takes the value of n.
+// readValue reads a value into n.
 func (r *jsonReader) readValue(n *Node) error {
 	c := r.Next()
 	if lines := r.Bytes[r.counted:r.Offset]; bytes.IndexByte(lines, '\n') >= 0 {
@@ -69,13 +67,13 @@ func (r *jsonReader) readValue(n *Node) error {
 	return err
 }
 
-// readChild takes a value below n.
+// readChild reads a value into a new child of n.
 func (r *jsonReader) readChild(n *Node, name string) error {
 	n.Nodes = append(n.Nodes, Node{Name: name})
 	return r.readValue(&n.Nodes[len(n.Nodes)-1])
 }
 
-// intern returns a key as a string, the same one each time.
+// intern returns a key as a string, sharing equal ones.
 func (r *jsonReader) intern(key []byte) string {
 	name, known := r.names[string(key)]
 	if !known {

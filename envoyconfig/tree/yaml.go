@@ -13,11 +13,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// maxAliased bounds what aliases may unfold to, since ten short lines of them can be
-// billions of nodes.
+// maxAliased bounds the nodes that aliases expand to, since ten short lines of aliases can make billions of nodes.
 const maxAliased = 1 << 20
 
-// parseYAML reads the documents of a text. Empty ones are left out.
+// parseYAML reads the documents of a text, except empty ones.
 func parseYAML(file string, in []byte) ([]Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(in))
 	if err != nil {
@@ -45,14 +44,14 @@ func parseYAML(file string, in []byte) ([]Node, error) {
 	}
 }
 
-// converter makes nodes of the library's.
+// converter converts nodes of the YAML library.
 type converter struct {
 	file *string
-	// left is how many more nodes aliases may lead to.
+	// left is the number of nodes that aliases may still expand to.
 	left int
 }
 
-// posError is an error with its place.
+// posError is an error with a position.
 type posError struct {
 	line, col int
 	message   string
@@ -119,15 +118,15 @@ func (c *converter) convert(y *yaml.Node, n *Node, depth int, aliased bool) erro
 	return nil
 }
 
-// IsYAML11Bool reports whether Envoy's YAML, which is that of version 1.1, takes text for a boolean if it has
-// no quotes. It is so in small letters, in capitals, and with a capital first.
+// IsYAML11Bool reports whether the unquoted text is a boolean in YAML 1.1, which Envoy uses: in lower case, upper
+// case or capitalized.
 func IsYAML11Bool(text string) bool {
 	small := strings.ToLower(text)
 	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, small) &&
 		(text == small || text == strings.ToUpper(text) || text[1:] == small[1:])
 }
 
-// yamlError says where a text is not YAML.
+// yamlError adds the position to an error of the YAML parser.
 func yamlError(name string, err error) error {
 	pos := rules.Pos{File: name, Line: 1, Col: 1}
 	message := err.Error()

@@ -11,26 +11,25 @@ import (
 	"unicode/utf8"
 )
 
-// Scanner takes JSON text from the front. Its zero value with Bytes is ready to use, by one
-// goroutine.
+// Scanner reads JSON text sequentially. The zero value with Bytes set is ready to use. It is not safe for concurrent
+// use.
 type Scanner struct {
 	Bytes []byte
-	// Offset is the place of what comes next. After an error it is about where the text is no
-	// JSON.
+	// Offset is the offset of the next byte. After an error it is near the position of the error.
 	Offset int
-	// HexEscapes takes \x22 in strings for the byte, as nginx writes quotes, and letters beyond ASCII,
-	// unless it is told to write JSON.
+	// HexEscapes accepts \x22 in strings, which nginx writes for quotes and bytes beyond ASCII unless escape=json is
+	// configured.
 	HexEscapes bool
-	// MaxDepth is how deep the text may be nested; 0 for 64.
+	// MaxDepth is the maximum nesting depth; 0 means 64.
 	MaxDepth int
 
 	depth int
 }
 
-// ErrSyntax says that what comes next is not what was to be taken, or nested too deeply.
+// ErrSyntax is returned if the text is not the expected JSON, or is nested too deeply.
 var ErrSyntax = errors.New("is no JSON")
 
-// Next returns the next byte that is no space, 0 at the end.
+// Next returns the next byte that is not white space without consuming it, 0 at the end.
 func (s *Scanner) Next() byte {
 	if s.Offset < len(s.Bytes) && s.Bytes[s.Offset] > ' ' {
 		return s.Bytes[s.Offset]
@@ -38,7 +37,7 @@ func (s *Scanner) Next() byte {
 	return s.skipSpace()
 }
 
-// skipSpace is not a part of Next, so that the compiler copies that into its callers.
+// skipSpace is separate from Next so that the compiler inlines Next.
 func (s *Scanner) skipSpace() byte {
 	for ; s.Offset < len(s.Bytes); s.Offset++ {
 		switch c := s.Bytes[s.Offset]; c {
@@ -50,7 +49,7 @@ func (s *Scanner) skipSpace() byte {
 	return 0
 }
 
-// Consume takes the byte c.
+// Consume consumes the byte c.
 func (s *Scanner) Consume(c byte) error {
 	if s.Next() != c {
 		return ErrSyntax
@@ -59,8 +58,7 @@ func (s *Scanner) Consume(c byte) error {
 	return nil
 }
 
-// RawString takes a string and returns what stands between its quotes, and whether it has a
-// backslash.
+// RawString consumes a string and returns the text between its quotes, and whether that contains a backslash.
 func (s *Scanner) RawString() (raw []byte, escaped bool, err error) {
 	if s.Next() != '"' {
 		return nil, false, ErrSyntax
@@ -86,11 +84,11 @@ func (s *Scanner) RawString() (raw []byte, escaped bool, err error) {
 	return nil, false, ErrSyntax
 }
 
-// Skip takes a value of any kind.
+// Skip consumes a value of any kind.
 func (s *Scanner) Skip() error {
 	switch s.Next() {
 	case '"':
-		// A quote behind anything but a backslash is the end, whatever stands before.
+		// A quote not preceded by a backslash ends the string.
 		if i := bytes.IndexByte(s.Bytes[s.Offset+1:], '"'); i == 0 || i > 0 && s.Bytes[s.Offset+i] != '\\' {
 			s.Offset += i + 2
 			return nil
@@ -105,7 +103,7 @@ func (s *Scanner) Skip() error {
 	}
 }
 
-// skipNested is not a part of Skip, whose frame is small for it.
+// skipNested is separate from Skip to keep Skip's stack frame small.
 func (s *Scanner) skipNested() error {
 	if s.Next() == '[' {
 		return s.List(s.Skip)
@@ -113,7 +111,7 @@ func (s *Scanner) skipNested() error {
 	return s.Object(func([]byte) error { return s.Skip() })
 }
 
-// literal takes a number, true, false or null.
+// literal consumes a number, true, false or null.
 func (s *Scanner) literal() ([]byte, error) {
 	s.Next()
 	from := s.Offset
@@ -131,8 +129,8 @@ func (s *Scanner) literal() ([]byte, error) {
 	return s.Bytes[from:s.Offset], nil
 }
 
-// Value takes a value and returns it as text: a string without its escapes, appended to
-// scratch if it has any; a literal as it stands; nil for null; an object or list as it stands.
+// Value consumes a value and returns its text: a string without its escapes, a literal, object or list as written, or
+// nil for null. A string with escapes is appended to scratch, which is returned as grown.
 func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 	switch s.Next() {
 	case '"':
@@ -156,7 +154,7 @@ func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 	}
 }
 
-// unescape appends a string's text without its escapes.
+// unescape appends the unescaped string to the given slice.
 func (s *Scanner) unescape(to, raw []byte) ([]byte, error) {
 	for i := 0; i < len(raw); i++ {
 		if raw[i] != '\\' {
@@ -200,7 +198,7 @@ func (s *Scanner) unescape(to, raw []byte) ([]byte, error) {
 	return to, nil
 }
 
-// escapes are the letters behind a backslash, and escaped what they stand for.
+// escapes are the characters after a backslash, and escaped the characters they represent.
 const (
 	escapes = `"\/bfnrt`
 	escaped = "\"\\/\b\f\n\r\t"
@@ -214,7 +212,7 @@ func hex(b []byte, at, digits int) (rune, bool) {
 	return rune(n), err == nil
 }
 
-// Key takes the key of an object's field, with its colon, and returns the key without its escapes.
+// Key consumes the key of an object's field and its colon, and returns the unescaped key.
 func (s *Scanner) Key() ([]byte, error) {
 	key, escaped, err := s.RawString()
 	if err == nil && escaped {
@@ -226,7 +224,7 @@ func (s *Scanner) Key() ([]byte, error) {
 	return key, err
 }
 
-// Object calls field for each field of an object, with its key. Field takes the value.
+// Object calls field with the key of each field of an object. field must consume the value.
 func (s *Scanner) Object(field func(key []byte) error) error {
 	return s.eachMember('{', func() error {
 		key, err := s.Key()
@@ -237,10 +235,10 @@ func (s *Scanner) Object(field func(key []byte) error) error {
 	})
 }
 
-// List calls element for each of a list's. Element takes it.
+// List calls element for each element of a list. element must consume it.
 func (s *Scanner) List(element func() error) error { return s.eachMember('[', element) }
 
-// eachMember calls member for each of what stands between brackets. Member takes it.
+// eachMember calls member for each member of an object or a list. member must consume it.
 func (s *Scanner) eachMember(opening byte, member func() error) error {
 	if err := s.Consume(opening); err != nil || s.depth == cmp.Or(s.MaxDepth, 64) {
 		return ErrSyntax

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// TestHeld looks at what three requests hold, of which the middle one ends.
-func TestHeld(t *testing.T) {
+// TestLeaseStats reads the leases of three requests, the middle one of which ends.
+func TestLeaseStats(t *testing.T) {
 	places := &Policy{Algorithm: Concurrency, Limit: 5, Window: 10 * time.Minute}
 	hits := &Policy{Algorithm: FixedWindow, Limit: 1000, Window: time.Hour, Reserve: NewReserve(10, 10*time.Minute, true)}
 	for name, p := range map[string]*Policy{"places": places, "reservations": hits} {

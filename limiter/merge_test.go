@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A table that adopts what another one's counters are goes on as that would.
-func TestAdopt(t *testing.T) {
+// TestMergeInto checks that a table that merges the counters of another one decides like it.
+func TestMergeInto(t *testing.T) {
 	r := seeded(t)
 	const base = Time(1_700_000_000_999_999_999)
 	for range 300 {
@@ -21,9 +21,9 @@ func TestAdopt(t *testing.T) {
 		now := base
 		var found, want, got State
 		for len(in) > 0 {
-			now += min(max(0, Time(oracleSteps[in.pick(len(oracleSteps))])), Time(24*time.Hour)) // a word must not lie untouched for years
-			n := in.pick(len(concludePolicies))
-			p := &concludePolicies[n]
+			now += min(max(0, Time(oracleSteps[in.pick(len(oracleSteps))])), Time(24*time.Hour)) // a word must not be left unused for years
+			n := in.pick(len(storedPolicies))
+			p := &storedPolicies[n]
 			if p.Algorithm == SlidingLog {
 				continue
 			}
@@ -44,13 +44,13 @@ func TestAdopt(t *testing.T) {
 			b.Stored().ReadStates(there, now, states)
 			decided := &Batch{Charges: b.Charges, Budget: time.Minute}
 			there.Decide(now, decided)
-			if tellLeases(decided, states); decided.Lease(0) > 0 {
+			if setReportedLeases(decided, states); decided.Lease(0) > 0 {
 				leases = append(leases, decided.Lease(0))
 			}
 			b.Stored().Decide(now, states)
 			var left State
 			b.Stored().StateAfter(now, 0, &left)
-			if in.pick(3) > 0 { // it does not see all
+			if in.pick(3) > 0 { // it does not see all charges
 				b.Stored().MergeInto(mirror, now, 0, &left)
 				here := []State{want}
 				b.Stored().ReadStates(there, now, here)
@@ -66,7 +66,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// countsOf is plainState without the time of a window that has no hits.
+// countsOf is plainState without the time of a window without hits.
 func countsOf(s State) State {
 	if s = plainState(s); s.Counts == nil {
 		s.SubWindow = 0
@@ -77,8 +77,8 @@ func countsOf(s State) State {
 	return s
 }
 
-// Of a log a table adopts its own hits only.
-func TestAdoptLog(t *testing.T) {
+// TestMergeIntoLog checks that a log receives only the hits of its own charges.
+func TestMergeIntoLog(t *testing.T) {
 	const now = Time(1_700_000_000_000_000_000)
 	p := &Policy{Algorithm: SlidingLog, Limit: 5, Window: time.Minute}
 	mirror := newTable(t, 256<<10)
@@ -97,8 +97,8 @@ func TestAdoptLog(t *testing.T) {
 	}
 }
 
-// A reply that was overtaken by one of a newer window changes nothing.
-func TestAdoptLate(t *testing.T) {
+// TestMergeIntoLate checks that a reply from an older window is ignored.
+func TestMergeIntoLate(t *testing.T) {
 	const end = Time(1_700_000_040_000_000_000)
 	p := &Policy{Algorithm: FixedWindow, Limit: 5, Window: time.Minute}
 	mirror := newTable(t, 256<<10)
@@ -113,8 +113,8 @@ func TestAdoptLate(t *testing.T) {
 
 func TestAdoptAllocatesNothing(t *testing.T) {
 	const now = Time(1_700_000_000_000_000_000)
-	for i := range concludePolicies {
-		p := concludePolicies[i]
+	for i := range storedPolicies {
+		p := storedPolicies[i]
 		p.Prepare()
 		mirror := newTable(t, 256<<10)
 		b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: &p, Hits: 1}}}

@@ -9,15 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A byHand keeps beside a table what its logs hold, to tell what a store would.
-type byHand struct {
+// A logTracker tracks the hits of a table's logs, to simulate the replies of a store.
+type logTracker struct {
 	tab  *Table
 	logs map[*Policy][]Time // the hits of a log, oldest first, by the policy of its counter
 }
 
-// stamp adds to what the table tells of its logs what b asks them for, if it is decided so: only
-// the decisions say how many hits there were when a charge was decided.
-func (h *byHand) stamp(tb testing.TB, now Time, b *Batch, decided []Decision, found []State) {
+// stamp adds to found the stamps of logs that b asks for if it is decided as in decided: only the decisions
+// tell how many hits there were when a charge was decided.
+func (h *logTracker) stamp(tb testing.TB, now Time, b *Batch, decided []Decision, found []State) {
 	tb.Helper()
 	own, gone := map[*Policy]int{}, map[*Policy]int{}
 	for i := range b.Charges {
@@ -40,7 +40,7 @@ func (h *byHand) stamp(tb testing.TB, now Time, b *Batch, decided []Decision, fo
 		default:
 			own[p] = max(0, int(d.Before)-len(live))
 		}
-		// What counts once the charge is made, of before and of the batch.
+		// The hits that count after the charge, including those of the batch.
 		all := append(slices.Clone(live), slices.Repeat([]Time{at}, own[p])...)
 		all = all[max(0, len(all)-limit):]
 		switch n := len(all) + hits - limit; {
@@ -52,15 +52,15 @@ func (h *byHand) stamp(tb testing.TB, now Time, b *Batch, decided []Decision, fo
 	}
 }
 
-// notBeforeChanges returns now, or the time of the last change of b's logs if that is later. A
-// table counts a late hit when its log was changed last, be it by a hit that it gave back. No State
-// tells that time: a store goes by a clock of its own.
-func (h *byHand) notBeforeChanges(now Time, b *Batch) Time {
+// notBeforeChanges returns now, or the time of the last change of b's logs if that is later. A table counts
+// a late hit at the last change of its log, including refunds. A State does not contain that time, since a
+// store uses its own clock.
+func (h *logTracker) notBeforeChanges(now Time, b *Batch) Time {
 	var v view
 	for i := range b.Charges {
 		if b.Charges[i].Policy.Algorithm == SlidingLog {
 			(&Batch{table: h.tab, Charges: b.Charges, Partition: b.Partition}).read(now, i, &v)
-			if now = max(now, Time(v.num)); v.slot != nil { // also if that began too far ahead
+			if now = max(now, Time(v.num)); v.slot != nil { // also if it began too far ahead
 				now = max(now, Time(v.class.note(v.index).end.Load()-b.Charges[i].Policy.window()))
 			}
 		}
@@ -69,7 +69,7 @@ func (h *byHand) notBeforeChanges(now Time, b *Batch) Time {
 }
 
 // live returns the hits of a log that count.
-func (h *byHand) live(now Time, p *Policy) (live []Time, at Time) {
+func (h *logTracker) live(now Time, p *Policy) (live []Time, at Time) {
 	all := h.logs[p]
 	if at = now; len(all) > 0 {
 		at = max(at, all[len(all)-1])
@@ -78,9 +78,9 @@ func (h *byHand) live(now Time, p *Policy) (live []Time, at Time) {
 	return live[max(0, len(live)-int(p.Limit)):], at
 }
 
-// apply does to the logs what the table did, which has decided so. b has set off refunds. It adds to what the table tells of
-// its logs what stays of each when the refunds have given back the hits that are not set off after all.
-func (h *byHand) apply(now Time, b *Batch, decided *Batch, found []State) {
+// apply applies the decisions of the table to the logs, after b's refunds were offset. It adds to found the
+// stamps that remain in each log after refunds have given back offset hits that do not count.
+func (h *logTracker) apply(now Time, b *Batch, decided *Batch, found []State) {
 	for i := range decided.Charges {
 		c, d := &decided.Charges[i], &decided.Decisions[i]
 		if c.Policy.Algorithm != SlidingLog {
@@ -94,7 +94,7 @@ func (h *byHand) apply(now Time, b *Batch, decided *Batch, found []State) {
 			}
 			live = live[:len(live)-hits]
 		case (d.Over || d.Denied) && !c.Policy.CountRefused, hits == 0:
-			continue // nothing is written, so what a later time leaves out may count again
+			continue // nothing is written, so hits excluded at a later time may count again
 		default:
 			live = append(live, slices.Repeat([]Time{at}, hits)...)
 			live = live[max(0, len(live)-int(c.Policy.Limit)):]
@@ -117,8 +117,8 @@ func (h *byHand) apply(now Time, b *Batch, decided *Batch, found []State) {
 	}
 }
 
-// concludePolicies are those of the counters of TestConclude, one of each number.
-var concludePolicies = []Policy{
+// storedPolicies are the policies of TestStoredDecide, one per number.
+var storedPolicies = []Policy{
 	{Algorithm: FixedWindow, Limit: 5, Window: time.Minute},
 	{Algorithm: FixedWindow, Limit: 9, Window: time.Second, CountRefused: true},
 	{Algorithm: FixedWindow, Limit: 0, Window: time.Second},
@@ -138,8 +138,8 @@ var concludePolicies = []Policy{
 	{Algorithm: Concurrency, Limit: 0, Window: time.Second},
 }
 
-// tellLeases makes found what a store tells of b's leases, of which a table has decided the same charges.
-func tellLeases(decided *Batch, found []State) {
+// setReportedLeases sets in found the leases that a store would report for charges decided by a table.
+func setReportedLeases(decided *Batch, found []State) {
 	for i := range decided.Charges {
 		c := &decided.Charges[i]
 		if found[i].Lease = decided.Lease(i); c.Refund && c.Policy.UsesLeases() && decided.Decisions[i].Charged > 0 {
@@ -148,18 +148,18 @@ func tellLeases(decided *Batch, found []State) {
 	}
 }
 
-// concludes plays a tape to a table, and has a second batch concluded from what a store would
-// have told: both decide the same and leave the same.
-func concludes(tb testing.TB, data []byte) {
+// playStored plays a tape to a table and decides a second batch from simulated replies of a store. Both
+// batches must decide alike and leave the same counters.
+func playStored(tb testing.TB, data []byte) {
 	tb.Helper()
 	in := tape(data)
-	policies := slices.Clone(concludePolicies)
+	policies := slices.Clone(storedPolicies)
 	for i := range policies {
 		if in.pick(2) == 0 {
 			policies[i].Prepare()
 		}
 	}
-	h := &byHand{tab: newTable(tb, 256<<10), logs: map[*Policy][]Time{}}
+	h := &logTracker{tab: newTable(tb, 256<<10), logs: map[*Policy][]Time{}}
 	now := Time(1_700_000_000_999_999_999)
 	var plain, stored Batch
 	var found, left, want []State
@@ -190,7 +190,8 @@ func concludes(tb testing.TB, data []byte) {
 			}
 		}
 		if slices.ContainsFunc(plain.Charges, func(c Charge) bool { return c.Policy.UsesLeases() }) {
-			// Groups that take leases come last, which the logs by hand do not follow; a store's test has both.
+			// Groups that acquire leases are decided last, which logTracker does not model; a test of
+			// package store covers both.
 			plain.Charges = slices.DeleteFunc(plain.Charges, func(c Charge) bool { return c.Policy.Algorithm == SlidingLog })
 		}
 		n := len(plain.Charges)
@@ -207,7 +208,7 @@ func concludes(tb testing.TB, data []byte) {
 		h.tab.Decide(now, &plain)
 		h.stamp(tb, now, &stored, plain.Decisions, found[:n])
 		h.apply(now, &stored, &plain, found[:n])
-		tellLeases(&plain, found)
+		setReportedLeases(&plain, found)
 		for i := range n {
 			if lease := plain.Lease(i); lease > 0 {
 				leases = append(leases, lease)
@@ -228,7 +229,7 @@ func concludes(tb testing.TB, data []byte) {
 	}
 }
 
-// plainState is s without counts of 0 at its end.
+// plainState returns s without trailing counts of 0.
 func plainState(s State) State {
 	for len(s.Counts) > 0 && s.Counts[len(s.Counts)-1] == 0 {
 		s.Counts = s.Counts[:len(s.Counts)-1]
@@ -239,25 +240,25 @@ func plainState(s State) State {
 	return s
 }
 
-// TestConclude plays random tapes. LIMITER_SEED repeats a failure.
-func TestConclude(t *testing.T) {
+// TestStoredDecide plays random tapes. LIMITER_SEED repeats a failure.
+func TestStoredDecide(t *testing.T) {
 	skipShort(t)
 	r := seeded(t)
 	for range 1500 {
 		data := make([]byte, 1000)
 		_, _ = r.Read(data)
-		concludes(t, data)
+		playStored(t, data)
 	}
 }
 
-func FuzzConclude(f *testing.F) {
+func FuzzStoredDecide(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("several charges, refunds and groups in one batch, and again, and again"))
-	f.Fuzz(func(t *testing.T, data []byte) { concludes(t, data) })
+	f.Fuzz(func(t *testing.T, data []byte) { playStored(t, data) })
 }
 
-// A store keeps a TAT for policies of either unit, and for ever.
-func TestConcludeBuckets(t *testing.T) {
+// TestStoredDecideBuckets checks that a stored TAT is valid for policies of either unit, without expiry.
+func TestStoredDecideBuckets(t *testing.T) {
 	const now = Time(1_700_000_000_000_000_000)
 	coarse := &Policy{Algorithm: TokenBucket, Limit: 1, Window: time.Second, Burst: 10}
 	precise := &Policy{Algorithm: TokenBucket, Limit: 1e9, Window: time.Second, Burst: 1000}
@@ -284,8 +285,9 @@ func TestConcludeBuckets(t *testing.T) {
 	}
 }
 
-// A store may decide a moment after the window has ended under whose name it did.
-func TestConcludeLate(t *testing.T) {
+// TestStoredDecideLate checks that a store may decide shortly after the end of the window that its caller
+// named.
+func TestStoredDecideLate(t *testing.T) {
 	const end = Time(1_700_000_040_000_000_000)
 	p := &Policy{Algorithm: FixedWindow, Limit: 3, Window: time.Minute}
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}
@@ -295,9 +297,9 @@ func TestConcludeLate(t *testing.T) {
 	}
 }
 
-// A batch that was decided on what a store told decides in a table by the table's own counters: a ring that a store
-// told of left its counts to later decisions, which were then written to other counters.
-func TestDecideAfterConclude(t *testing.T) {
+// TestDecideAfterStoredDecide decides in a table a batch that was decided before on reported counters. The
+// counts of a reported sliding window must not be written to other counters.
+func TestDecideAfterStoredDecide(t *testing.T) {
 	p := &Policy{Algorithm: SlidingWindow, Limit: 5, Window: time.Second, SubWindows: 10}
 	const at, step = Time(1_900_000_000_000_000_000), Time(100 * time.Millisecond)
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// placesMutant has cells with leases, and a word of a version and of how many are held.
-type placesMutant struct {
-	placesMistakes
+// permitsMutant has cells with leases, and a word with a version and the number of held permits.
+type permitsMutant struct {
+	permitsMistakes
 
 	turn  *turn
 	word  atomic.Uint64
@@ -21,18 +21,18 @@ type placesMutant struct {
 	nonce uint64
 }
 
-type placesMistakes struct {
-	stores      bool // writes a take without a look at whether the word is still the same
-	looksBefore bool // chooses the cell before it reads the word
-	givesTwice  bool // writes what is given back without that look
+type permitsMistakes struct {
+	stores      bool // acquires without checking that the word is unchanged
+	looksBefore bool // chooses the cell before it loads the word
+	givesTwice  bool // releases without that check
 }
 
-const placesVersion = 1 << 8
+const permitsVersion = 1 << 8
 
-// lease is in a field that no check of a mutant looks at.
-func (*placesMutant) lease(b *limiter.Batch) uint64 { return b.Decisions[0].Before }
+// lease uses a field that the check of a mutant ignores.
+func (*permitsMutant) lease(b *limiter.Batch) uint64 { return b.Decisions[0].Before }
 
-func (m *placesMutant) Decide(_ limiter.Time, b *limiter.Batch) {
+func (m *permitsMutant) Decide(_ limiter.Time, b *limiter.Batch) {
 	b.Decisions, b.Denied = make([]limiter.Decision, 1), false
 	c, d := &b.Charges[0], &b.Decisions[0]
 	if c.Refund {
@@ -44,7 +44,7 @@ func (m *placesMutant) Decide(_ limiter.Time, b *limiter.Batch) {
 	b.Denied, d.Denied = d.Over, d.Over
 }
 
-func (m *placesMutant) free() int {
+func (m *permitsMutant) free() int {
 	for i := range m.cells {
 		if m.cells[i].Load() == 0 {
 			return i
@@ -53,34 +53,34 @@ func (m *placesMutant) free() int {
 	return 0
 }
 
-func (m *placesMutant) take(limit uint64) (lease uint64) {
+func (m *permitsMutant) take(limit uint64) (lease uint64) {
 	for {
 		cell := m.free()
 		if m.looksBefore {
 			m.turn.step()
 		}
 		word := m.word.Load()
-		if word%placesVersion >= limit {
+		if word%permitsVersion >= limit {
 			return 0
 		}
 		if !m.looksBefore {
 			cell = m.free()
 		}
 		m.turn.step()
-		switch next := word + placesVersion + 1; {
+		switch next := word + permitsVersion + 1; {
 		case m.stores:
 			m.word.Store(next)
 		case !m.word.CompareAndSwap(word, next):
 			continue
 		}
-		m.nonce++ // no step from the swap to here: as if the word was locked
+		m.nonce++ // no step since the swap, as if the word were locked
 		lease = limiter.FirstLease + uint64(cell)<<16 + m.nonce
 		m.cells[cell].Store(lease)
 		return lease
 	}
 }
 
-func (m *placesMutant) give(lease uint64) (freed uint64) {
+func (m *permitsMutant) give(lease uint64) (freed uint64) {
 	cell := &m.cells[lease>>16%4]
 	for {
 		word := m.word.Load()
@@ -88,9 +88,9 @@ func (m *placesMutant) give(lease uint64) (freed uint64) {
 			return 0
 		}
 		m.turn.step()
-		switch next := word + placesVersion - 1; {
+		switch next := word + permitsVersion - 1; {
 		case m.givesTwice:
-			m.word.Add(placesVersion - 1)
+			m.word.Add(permitsVersion - 1)
 		case !m.word.CompareAndSwap(word, next):
 			continue
 		}
@@ -99,8 +99,8 @@ func (m *placesMutant) give(lease uint64) (freed uint64) {
 	}
 }
 
-// plan draws takes and gives of one counter at one instant.
-func (placesMistakes) plan(r *rand.Rand) [][]op {
+// plan generates acquires and releases of one counter at one instant.
+func (permitsMistakes) plan(r *rand.Rand) [][]op {
 	p := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: 4, Window: time.Second}
 	plan := make([][]op, clients)
 	for c := range plan {
@@ -111,23 +111,23 @@ func (placesMistakes) plan(r *rand.Rand) [][]op {
 	return plan
 }
 
-// hold reports whether a mutant with these mistakes looks right in a history.
-func (m placesMistakes) hold(r *rand.Rand, plan [][]op) bool {
+// hold reports whether a mutant with these mistakes passes a history.
+func (m permitsMistakes) hold(r *rand.Rand, plan [][]op) bool {
 	t, rec := &turn{}, &recorder{}
-	rec.race(t, r, &placesMutant{placesMistakes: m, turn: t}, plan)
-	return porcupine.CheckOperations(checker(places, false), rec.ops)
+	rec.race(t, r, &permitsMutant{permitsMistakes: m, turn: t}, plan)
+	return porcupine.CheckOperations(checker(permits, false), rec.ops)
 }
 
 func TestPlacesMutants(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		mutant placesMistakes
+		mutant permitsMistakes
 		right  bool
 	}{
 		{name: "none", right: true},
-		{name: "stores a take", mutant: placesMistakes{stores: true}},
-		{name: "looks for a cell before it reads the word", mutant: placesMistakes{looksBefore: true}},
-		{name: "gives back twice", mutant: placesMistakes{givesTwice: true}},
+		{name: "stores a take", mutant: permitsMistakes{stores: true}},
+		{name: "looks for a cell before it reads the word", mutant: permitsMistakes{looksBefore: true}},
+		{name: "gives back twice", mutant: permitsMistakes{givesTwice: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 1))
