@@ -20,10 +20,10 @@ func (c *connection) processInput(in []byte, needsToken bool) (used int, more, o
 		} else if !c.mu.TryLock() {
 			// A flusher can have the lock for as long as its client does not read. Other connections need not
 			// wait for that.
-			c.shared.storeMemory.wakeNext()
+			c.storeMemory.wakeNext()
 			c.mu.Lock()
 		}
-		if c.closed.Load() || !c.shared.storeMemory.isFull(c.countedStoreBytes.Load()) {
+		if c.closed.Load() || !c.storeMemory.isFull(c.countedStoreBytes.Load()) {
 			break
 		}
 		c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *connection) lockWithToken() {
 			return
 		}
 		<-c.tokens
-		c.shared.storeMemory.wakeNext()
+		c.storeMemory.wakeNext()
 		c.mu.Lock()
 		c.mu.Unlock() //nolint:staticcheck // waits for the other batch
 	}
@@ -58,7 +58,7 @@ func (c *connection) lockWithToken() {
 
 func (c *connection) processInputLocked(in []byte) (used int, more, ok bool) {
 	if c.ending || c.closed.Load() {
-		c.shared.storeMemory.wakeNext()
+		c.storeMemory.wakeNext()
 		return 0, false, false
 	}
 	now := c.Handler.Clock.Elapsed()

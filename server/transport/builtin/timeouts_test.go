@@ -67,7 +67,7 @@ func TestTimeouts(t *testing.T) {
 		}), []string{"0.5 SETTINGS", "3.0 RST_STREAM 1 CANCEL", "6.0 RST_STREAM 3 CANCEL"}},
 		{"a reply that waits for a window", long, at("0.5", func(c *timedClient) {
 			c.sendText(settings)
-			c.script.addFrame(c.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+			c.addFrame(c.write.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 			c.addCall(1)
 		}), []string{"0.5 SETTINGS", "0.5 SETTINGS", "0.5 HEADERS 1", "11.0 RST_STREAM 1 CANCEL"}},
 		{"output that nobody takes", long, map[string]func(c *timedClient){
@@ -86,7 +86,7 @@ func TestTimeouts(t *testing.T) {
 		{"a held reply whose client goes away", long, map[string]func(c *timedClient){
 			"0.5": func(c *timedClient) { c.sendText(settings); c.openDelayedCall(1); c.openDelayedCall(3) },
 			"2.5": func(c *timedClient) {
-				c.script.addFrame(c.write.WriteRSTStream(3, http2.ErrCodeCancel))
+				c.addFrame(c.write.WriteRSTStream(3, http2.ErrCodeCancel))
 				c.sendFrames()
 			},
 			"3.5": func(c *timedClient) {
