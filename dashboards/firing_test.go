@@ -82,11 +82,11 @@ func TestAlertsFire(t *testing.T) {
 			`sluice_counters_evicted_total{instance="a",counter_bytes="16"} 0+0x200`,
 			`sluice_counters_evicted_total{instance="a",counter_bytes="72"} 0+60x200`,
 		}, []string{`{instance="a"}`}},
-		{"SluiceConnectionsEnded", "for two reasons", []string{
+		{"SluiceConnectionsClosed", "for two reasons", []string{
 			`sluice_grpc_connections_closed_total{instance="a",reason="flood"} 0+1x200`,
 			`sluice_grpc_connections_closed_total{instance="a",reason="protocol"} 0+1x200`,
 		}, []string{`{instance="a"}`}},
-		{"SluiceConnectionsEnded", "probes that only connect, machines that vanished", []string{
+		{"SluiceConnectionsClosed", "probes that only connect, machines that vanished", []string{
 			`sluice_grpc_connections_closed_total{instance="a",reason="handshake_timeout"} 0+1x200`,
 			`sluice_grpc_connections_closed_total{instance="a",reason="keepalive_timeout"} 0+1x200`,
 			`sluice_grpc_connections_closed_total{instance="a",reason="flood"} 1+0x200`,
@@ -115,10 +115,10 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceReplicasDisagree", "old and new pods of a roll-out disagree", []string{
 			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "web-5c6d7f8g9h-bbbbb", "b"),
 		}, []string{`{job="j", namespace="shop", workload="web"}`}},
-		{"SluiceStoreAway", "one shard of two", []string{
+		{"SluiceStoreUnavailable", "one shard of two", []string{
 			`sluice_store_up{instance="a",shard="r1"} 0x200`, `sluice_store_up{instance="a",shard="r2"} 1x200`,
 		}, []string{`{__name__="sluice_store_up", instance="a", shard="r1"}`}},
-		{"SluiceStoreAway", "it was away and is back", []string{
+		{"SluiceStoreUnavailable", "it was away and is back", []string{
 			`sluice_store_up{instance="a",shard="r1"} 0x110 1x90`,
 		}, nil},
 		{"SluiceStoreSlow", "half of all batches", []string{

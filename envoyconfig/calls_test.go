@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestUnknownIsNeverGuessed has what no configuration tells. What can be computed is held
-// against the real Envoy, in e2e/asked.
+// TestUnknownIsNeverGuessed covers values that no configuration determines. e2e/asked compares the computable ones
+// with a real Envoy.
 func TestUnknownIsNeverGuessed(t *testing.T) {
 	action := func(text string) string {
 		return "rate_limits: [{ actions: [" + text + "] }]\n" + toBackend
@@ -56,8 +56,7 @@ func TestFilterThatMayNotAsk(t *testing.T) {
 	}
 }
 
-// TestPathsThatEnvoyRewrites holds that a path is computed only where the connection
-// manager leaves it as it is.
+// TestPathsThatEnvoyRewrites checks that a path is computed only if the connection manager leaves it unchanged.
 func TestPathsThatEnvoyRewrites(t *testing.T) {
 	text := strings.Replace(listenerText, "          http_filters:", "          normalize_path: true\n          merge_slashes: true\n          path_with_escaped_slashes_action: UNESCAPE_AND_REDIRECT\n          http_filters:", 1)
 	text = strings.Replace(text, "x-user", `":path"`, 1)
@@ -103,7 +102,7 @@ func TestParseRequest(t *testing.T) {
 	}
 }
 
-// TestSeveralListeners holds that one of several must be named.
+// TestSeveralListeners checks that one of several listeners must be named.
 func TestSeveralListeners(t *testing.T) {
 	other := strings.Replace(strings.Replace(listenerText, "name: ingress", "name: other", 1), "domain: shop", "domain: depot", 1)
 	c, err := Read([]File{{"a.yaml", []byte(listenerText)}, {"b.yaml", []byte(other)}})

@@ -208,7 +208,7 @@ func TestCheckLeases(t *testing.T) {
 	}
 }
 
-// TestCheckLeasesOfTwoFilters has a chain whose filters ask for one limit, or for limits of one name.
+// TestCheckLeasesOfTwoFilters covers a chain whose filters ask for the same limit, or for limits of the same name.
 func TestCheckLeasesOfTwoFilters(t *testing.T) {
 	const other = "---\ndomain: second\ndescriptors: [{ key: user, rate_limit: { unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: streams } }]\n"
 	chain := func(first, second string) string {
@@ -259,7 +259,7 @@ func TestCheckLeasesOfTwoFilters(t *testing.T) {
 	}
 }
 
-// TestCheckLeasesOfRoutes holds that a lease is not looked for where Envoy sends no hits.
+// TestCheckLeasesOfRoutes checks that no lease is expected where Envoy sends no hits.
 func TestCheckLeasesOfRoutes(t *testing.T) {
 	host := "rate_limits:\n- " + user + "\n- " + ends(user, lease("streams")) + "\n" + toBackend
 	var got []string

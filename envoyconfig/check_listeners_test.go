@@ -9,7 +9,7 @@ import (
 
 const userPolicy = "[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]"
 
-// TestCheckOfEachListener has a listener without the filter beside one that has it.
+// TestCheckOfEachListener covers a listener without a rate limit filter next to one that has it.
 func TestCheckOfEachListener(t *testing.T) {
 	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}"
 	manager := func(name, filters, routes string) string {
@@ -120,7 +120,7 @@ func TestCheckOfRoutesBehindOthers(t *testing.T) {
 	}
 }
 
-// TestReadOfMisplacedFields holds that Envoy has no rate_limits beside a route's action.
+// TestReadOfMisplacedFields checks that rate_limits next to a route's action is rejected.
 func TestReadOfMisplacedFields(t *testing.T) {
 	text := strings.Replace(listenerText, "                domains:", "                routes: [{ match: { prefix: / }, route: { cluster: b }, rate_limits: [] }]\n                domains:", 1)
 	_, err := Read([]File{{"envoy.yaml", []byte(text)}})

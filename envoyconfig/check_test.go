@@ -143,7 +143,7 @@ descriptors:
 	}
 }
 
-// TestCheckWithoutFilter holds that a configuration that never asks is an error.
+// TestCheckWithoutFilter checks that a configuration that never asks is an error.
 func TestCheckWithoutFilter(t *testing.T) {
 	for name, text := range map[string]string{
 		"none": strings.NewReplacer("ratelimit.v3.RateLimit", "cors.v3.Cors", "                domain: shop\n", "").Replace(listenerText),

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// dumpOf is what Envoy 1.N answers to /config_dump, as far as it tells the version.
+// dumpOf returns the part of Envoy 1.N's /config_dump that contains the version.
 func dumpOf(minor string) File {
 	return File{"dump.json", []byte(`{"configs": [{
  "@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump",
@@ -15,7 +15,7 @@ func dumpOf(minor string) File {
 }]}`)}
 }
 
-// TestVersion has a dump of an Envoy beside a configuration that is to go to it.
+// TestVersion covers a dump of an Envoy together with a configuration meant for it.
 func TestVersion(t *testing.T) {
 	const limits = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], hits_addend: { number: 1, is_negative_hits: true }, x_ratelimit_option: 'OFF', limit: { rate_limit: { requests_per_unit: 5, unit: HOUR } } }]`
 	text := strings.Replace(listenerText, "domain: shop\n", "domain: shop\n                timeout: 1s\n                enable_retry_after_header: true\n                rate_limits: "+limits+"\n", 1)
@@ -53,7 +53,7 @@ func TestVersion(t *testing.T) {
 // TestAcknowledgements has comments that acknowledge warnings, in Envoy's files and in the rules.
 func TestAcknowledgements(t *testing.T) {
 	for name, tt := range map[string]struct {
-		envoy, rules string // what stands above the filter and above the rule
+		envoy, rules string // lines before the filter and before the rule
 		want         []string
 	}{
 		"none": {want: []string{

@@ -60,7 +60,7 @@ func (c *Config) readPatch(p *istio.Patch) {
 }
 
 // applyPatches adds a connection manager for each kind of listener that the EnvoyFilters distinguish. Each also gets
-// the other fragments, since nothing says where these belong.
+// the other fragments, because it is unknown where these belong.
 func (c *Config) applyPatches() {
 	if len(c.envoyFilters) == 0 {
 		return

@@ -37,7 +37,8 @@ const (
 `
 )
 
-// istioMistakes are planted into examples/istio: each puts a text for another one, and Read or Check says why that is wrong.
+// istioMistakes are planted into examples/istio: each replaces a text, and says is a part of the expected message of
+// Read or Check.
 var istioMistakes = []struct{ name, old, put, want string }{
 	{"behind the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: never-asked: the filter is after the router, which ends the chain, so it never runs: put it before the router"},
 	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "error: never-asked: nothing sends the rate_limits of this patch: no listener gets them together with the filter at envoyfilter.yaml:12:7: this is for context SIDECAR_INBOUND, that for GATEWAY: select the same proxies in both"},

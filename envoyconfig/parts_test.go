@@ -43,7 +43,7 @@ typed_config:
 	noteApplied   = "note: unknown: these are parts of a configuration, applied as istiod applies them; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump"
 )
 
-// TestParts has parts of configurations: what they lack is not wrong, and what is wrong in them is found.
+// TestParts covers partial configurations: missing parts are not errors, mistakes are.
 func TestParts(t *testing.T) {
 	envoyFilter := func(applyTo, value string) string {
 		return "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nspec:\n  configPatches:\n    - applyTo: " + applyTo + "\n      patch:\n        value:\n          " +
@@ -149,7 +149,7 @@ func TestRetired(t *testing.T) {
 	}
 }
 
-// TestRulesOfSeveralEnvoys has rules of which another Envoy asks about some.
+// TestRulesOfSeveralEnvoys covers rules of which some are meant for another Envoy.
 func TestRulesOfSeveralEnvoys(t *testing.T) {
 	c, err := Read([]File{{"0", []byte(strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                timeout: 1s", 1))}})
 	if err != nil {
@@ -207,14 +207,14 @@ func TestOnceForAFile(t *testing.T) {
 		!strings.HasSuffix(got[1], "; the same applies to another cluster of this file, at line 49") {
 		t.Errorf("found %q", got)
 	}
-	// The second is told of where the first is acknowledged.
+	// The second is reported if the first is acknowledged.
 	got = checkTexts(t, strings.Replace(text, "- { name: a, http2", "# sluice:allow cluster\n    - { name: a, http2", 1))
 	if len(got) != 2 || !strings.Contains(got[1], `cluster "b": it has no gRPC health check`) {
 		t.Errorf("found %q", got)
 	}
 }
 
-// checkTexts returns what is found in files, which are called by their numbers.
+// checkTexts returns the findings of files, which are named by their index.
 func checkTexts(t *testing.T, texts ...string) []string {
 	t.Helper()
 	files := make([]File, len(texts))

@@ -38,8 +38,7 @@ func indent(text, by string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+by)
 }
 
-// TestReadKnowsEveryForm holds that the same listener is found in each form of
-// configuration, and leads to the same descriptor.
+// TestReadKnowsEveryForm checks that each form of configuration leads to the same listener and descriptor.
 func TestReadKnowsEveryForm(t *testing.T) {
 	const listener = `"@type": type.googleapis.com/envoy.config.listener.v3.Listener` + "\n"
 	for name, text := range map[string]string{
@@ -83,8 +82,7 @@ var camel = strings.NewReplacer("filter_chains", "filterChains", "typed_config",
 	"route_config", "routeConfig", "virtual_hosts", "virtualHosts", "rate_limits", "rateLimits", "request_headers", "requestHeaders",
 	"header_name", "headerName", "descriptor_key", "descriptorKey")
 
-// ask returns what Envoy asks about a request: domain and descriptors of each call, or why
-// there is none.
+// ask returns Envoy's calls for a request as text: the domain and descriptors of each, or why there is none.
 func ask(t *testing.T, c *Config, line string, headers ...string) string {
 	t.Helper()
 	r, err := ParseRequest(line)

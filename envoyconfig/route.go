@@ -211,7 +211,7 @@ func (h *virtualHost) redirectReason(x *exchange) string {
 	return "require_tls is " + tls + ": the answer is a redirect to https, for which Envoy never asks"
 }
 
-// forwardedProto returns the value of x-forwarded-proto by which the virtual host tells TLS requests.
+// forwardedProto returns the value of x-forwarded-proto, by which the virtual host recognizes TLS requests.
 func (x *exchange) forwardedProto() (scheme, unknown string) {
 	if x.Logged != nil && x.unloggedReason("x-forwarded-proto") != "" {
 		return x.Scheme, x.unloggedReason(":scheme")

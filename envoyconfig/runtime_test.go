@@ -39,7 +39,7 @@ func TestRuntimeLayers(t *testing.T) {
 	}
 }
 
-// TestRedirectsToHTTPS holds that Envoy may believe x-forwarded-proto, as after a proxy that ends TLS.
+// TestRedirectsToHTTPS covers x-forwarded-proto from a proxy that terminates TLS.
 func TestRedirectsToHTTPS(t *testing.T) {
 	host := "require_tls: ALL\nrate_limits: [{ actions: [{ generic_key: { descriptor_value: v } }] }]\n" + toBackend
 	const want = "nothing: unknown: require_tls is ALL: x-forwarded-proto: whether Envoy believes"

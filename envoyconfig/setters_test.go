@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestFiltersThatSetWhatIsRead has filters that set metadata and headers before and after the rate limit
-// filter, or nowhere.
+// TestFiltersThatSetWhatIsRead covers filters that set metadata and headers before and after the rate limit filter.
 func TestFiltersThatSetWhatIsRead(t *testing.T) {
 	const (
 		jwt     = "{ name: tokens, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: claims } } } }"
@@ -140,8 +139,7 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 	}
 }
 
-// TestMetadataOfTheService has a rate limit filter read what the service of another one answers, in a namespace of its
-// own.
+// TestMetadataOfTheService covers a rate limit filter that reads metadata from the replies to another one.
 func TestMetadataOfTheService(t *testing.T) {
 	text := strings.Replace(listenerText, "            - name: limit\n",
 		"            - { name: first, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: first, metadata_namespace: ns } }\n            - name: limit\n", 1)

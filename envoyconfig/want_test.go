@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// TestShapes has values of another kind than Envoy's API has: each is an error that has its
-// place, and all are told at once. e2e/asked holds the same against the real Envoy.
+// TestShapes covers values of another kind than the field's: each is an error with its position, and all are reported
+// together. e2e/asked compares them with a real Envoy.
 func TestShapes(t *testing.T) {
 	for text, want := range map[string]string{
 		"static_resources: 5":                                                   "f:1:19: static_resources: found 5, want an object",
@@ -49,7 +49,7 @@ typed_per_filter_config:
 	}
 }
 
-// TestOneMeaning has values that Envoy takes in two ways asked for alike.
+// TestOneMeaning covers values that Envoy accepts in several equivalent forms.
 func TestOneMeaning(t *testing.T) {
 	for old, other := range map[string]string{
 		`domains: ["*"]`: `domains: "*"`,
@@ -69,9 +69,7 @@ func TestOneMeaning(t *testing.T) {
 	}
 }
 
-// TestFieldsThatEnvoyRejects has what Envoy 1.40 does not take: fields that it lacks, as it is without
-// those that it needs, and deprecated ones. A dump of a later Envoy may have the first, that of a running
-// one the last.
+// TestFieldsThatEnvoyRejects covers fields that Envoy 1.40 does not have or rejects as deprecated.
 func TestFieldsThatEnvoyRejects(t *testing.T) {
 	list := func(list string) string {
 		return strings.Replace(listenerText[1:], "{ request_headers: { header_name: x-user, descriptor_key: user } }", list, 1)
@@ -115,7 +113,7 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 	}
 }
 
-// TestPartsMayLackFields has an EnvoyFilter that changes a filter of others: what it does not say, they do.
+// TestPartsMayLackFields covers an EnvoyFilter that changes an existing filter and so lacks required fields.
 func TestPartsMayLackFields(t *testing.T) {
 	const filter = `kind: EnvoyFilter
 spec:

@@ -14,8 +14,8 @@ type bucket struct {
 	limit     *Limit  // nil: all streams abandon it, and it is removed once no rate is in effect
 	shares    []share
 	lost      []lost
-	due       Time // when it is to be divided, if place is not 0
-	place     int  // in the schedule, from 1 on
+	due       Time // time of the next division, if heapIndex is not 0
+	heapIndex int  // index in Divider.due plus 1, 0 if not scheduled
 	dividedAt Time // time of the last division
 	dirty     bool // whether it is in Divider.dirty
 	removed   bool // whether it was removed from Divider.buckets

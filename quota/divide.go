@@ -32,7 +32,7 @@ func (d *Divider) divide(b *bucket) {
 	}
 	if len(b.shares) == 0 && len(b.lost) == 0 {
 		b.removed = true
-		d.due.drop(b)
+		d.due.remove(b)
 		delete(d.buckets, b.key)
 		d.addBytes(b.owner, -bucketBytes-len(b.id))
 		return
@@ -117,8 +117,8 @@ func (d *Divider) apportion(b *bucket) {
 		if b.mayActOnLost(s) {
 			rate = min(max(target, int64(d.demands[i].claim)), int64(s.maxRate)+free)
 		}
-		if told := int64(s.current); s.has(rateUnconfirmed) && rate > told/4*3 {
-			rate = told // a new rate would need a new confirmation, and with frequent changes none would ever be confirmed
+		if current := int64(s.current); s.has(rateUnconfirmed) && rate > current/4*3 {
+			rate = current // a new rate would need a new confirmation, and with frequent changes none would ever be confirmed
 		}
 		if !d.shouldAssign(b, s, rate, &d.demands[i], starved) {
 			s.state &^= queued
@@ -133,13 +133,13 @@ func (d *Divider) apportion(b *bucket) {
 func (d *Divider) shouldAssign(b *bucket, s *share, rate int64, w *demand, starved bool) bool {
 	reported := s.has(replyDue)
 	s.state &^= replyDue
-	told := int64(s.current)
+	current := int64(s.current)
 	switch {
 	case d.isIdle(s): // not renewed, so that it is confirmed and can be abandoned
 		return false
 	case s.has(assigned):
-		needs := s.state&(denied|measured) != measured || s.demandPerFill() > float64(told)
-		return reported || s.has(queued) || starved && told-rate > told/32 || needs && rate-told > told/32
+		needs := s.state&(denied|measured) != measured || s.demandPerFill() > float64(current)
+		return reported || s.has(queued) || starved && current-rate > current/32 || needs && rate-current > current/32
 	case !s.has(unassigned) && b.isLearning():
 		return rate > 0
 	case b.mayActOnLost(s):
@@ -153,8 +153,8 @@ func (d *Divider) shouldAssign(b *bucket, s *share, rate int64, w *demand, starv
 
 // scheduleNext schedules the next division that is due without an event.
 func (d *Divider) scheduleNext(b *bucket) {
-	if b.place > 0 && b.due <= d.now { // it has just been divided
-		d.due.drop(b)
+	if b.heapIndex > 0 && b.due <= d.now { // it has just been divided
+		d.due.remove(b)
 	}
 	if next := d.nextChange(b); next < never {
 		d.due.add(b, next)

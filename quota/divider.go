@@ -221,21 +221,21 @@ func (d *Divider) SetLimit(now Time, key Bucket, limit *Limit) {
 // often clients change those.
 func (d *Divider) Tick(now Time) Time {
 	d.advance(now)
-	for looked := 0; looked < d.o.TickShares; {
-		before := looked
+	for visited := 0; visited < d.o.TickShares; {
+		before := visited
 		if b := d.nextClosedBucket(); b != nil {
 			d.markDirty(b)
-			looked++
+			visited++
 		}
 		if b := d.due.pop(d.now); b != nil {
 			d.markDirty(b)
-			looked++
+			visited++
 		}
 		if b := d.dirty.pop(); b != nil {
-			looked += 1 + len(b.shares) + len(b.lost)
+			visited += 1 + len(b.shares) + len(b.lost)
 			d.divide(b)
 		}
-		if looked == before {
+		if visited == before {
 			d.nextTickBy = d.nextTick()
 			return d.nextTickBy
 		}
@@ -280,47 +280,47 @@ func (d *Divider) nextClosedBucket() *bucket {
 
 // AppendReady appends the streams that have become ready since the last call: [Divider.TakeActions] has actions for
 // them.
-func (d *Divider) AppendReady(to []StreamID) []StreamID {
+func (d *Divider) AppendReady(dst []StreamID) []StreamID {
 	if d.pausedUntil > d.now {
-		return to
+		return dst
 	}
 	for i, s := range d.readyStreams {
 		s.ready = false
-		to = append(to, s.id)
+		dst = append(dst, s.id)
 		d.readyStreams[i] = nil
 	}
 	d.readyStreams = d.readyStreams[:0]
-	return to
+	return dst
 }
 
 // TakeActions removes up to maxActions queued actions of a stream and appends them to dst, in any order. They count
 // as in effect from now on, so they must be written, in the order in which they were taken, or the stream must be
 // closed. Only the newest action of a bucket is queued. seq identifies the batch for [Divider.Confirm]; it is 0 if
 // there was no action. more reports whether actions are left.
-func (d *Divider) TakeActions(now Time, id StreamID, to []Action, most int) (actions []Action, seq uint64, more bool) {
+func (d *Divider) TakeActions(now Time, id StreamID, dst []Action, maxActions int) (actions []Action, seq uint64, more bool) {
 	d.advance(now)
 	s := d.streams[id]
-	if s == nil || len(s.outbox)+len(s.untracked) == 0 || most <= 0 {
-		return to, 0, false
+	if s == nil || len(s.outbox)+len(s.untracked) == 0 || maxActions <= 0 {
+		return dst, 0, false
 	}
 	if d.pausedUntil > d.now {
 		d.markReady(s)
-		return to, 0, false
+		return dst, 0, false
 	}
 	s.seq++
-	begun := len(to)
-	to = d.takeUntracked(s, to, most)
-	n := min(most-(len(to)-begun), len(s.outbox))
+	before := len(dst)
+	dst = d.takeUntracked(s, dst, maxActions)
+	n := min(maxActions-(len(dst)-before), len(s.outbox))
 	for _, b := range s.outbox[:n] {
 		if i, found := b.findShare(id); found && b.shares[i].removeFromOutbox() {
-			to = append(to, b.shares[i].takeAction(b, uint32(s.seq), d.o.TTL))
+			dst = append(dst, b.shares[i].takeAction(b, uint32(s.seq), d.o.TTL))
 			s.sent = append(s.sent, b)
 		}
 	}
 	s.outbox = dropFirst(s.outbox, n)
 	s.batches = append(s.batches, batch{s.seq, len(s.sent)})
 	s.compactSent()
-	return to, s.seq, len(s.outbox)+len(s.untracked) > 0
+	return dst, s.seq, len(s.outbox)+len(s.untracked) > 0
 }
 
 // stallPause is how long no action can be taken after the caller stalled.

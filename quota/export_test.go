@@ -74,10 +74,10 @@ func (d *Divider) Broken() string {
 		if b.removed {
 			return "a removed bucket"
 		}
-		if b.place == 0 && !b.dirty && d.nextChange(b) < never && len(d.closing) == 0 {
+		if b.heapIndex == 0 && !b.dirty && d.nextChange(b) < never && len(d.closing) == 0 {
 			return "a bucket that is never divided again"
 		}
-		if b.place > 0 && d.due.Heap[b.place-1] != b {
+		if b.heapIndex > 0 && d.due.Heap[b.heapIndex-1] != b {
 			return "a bucket at another place of the schedule"
 		}
 	}

@@ -34,10 +34,10 @@ func (s *share) isLive() bool { return !s.has(abandoning) || s.has(probing) }
 func (d *Divider) allocate(b *bucket) (starved bool) {
 	d.demands = d.demands[:0]
 	deniedShares, live, clients := 0, 0, 0 // live shares with denied requests, all live shares, and their clients
-	held := int64(0)
+	inEffect := int64(0)
 	for i := range b.shares {
 		s := &b.shares[i]
-		held += int64(s.maxRate)
+		inEffect += int64(s.maxRate)
 		isLive := s.isLive()
 		d.demands = append(d.demands, demand{live: isLive, satisfied: !isLive, maxRate: int64(MaxRate)})
 		p := d.totalsOf(s.stream.client)
@@ -52,23 +52,23 @@ func (d *Divider) allocate(b *bucket) (starved bool) {
 			deniedShares++
 		}
 	}
-	all := max(b.limit.perFill()-d.claimLostRates(b), 0)
+	capacity := max(b.limit.perFill()-d.claimLostRates(b), 0)
 	for i := range b.shares {
 		s, w := &b.shares[i], &d.demands[i]
 		if w.live {
 			n := float64(clients * s.stream.client.live)
-			w.rate = float64(all) / (2 * n)
+			w.rate = float64(capacity) / (2 * n)
 			if s.has(measured) {
-				w.rate = max(s.demandPerFill(), float64(all)/(64*n))
+				w.rate = max(s.demandPerFill(), float64(capacity)/(64*n))
 			}
 			w.rate = max(w.rate, float64(w.claim))
 		}
 		d.probe(b, s, deniedShares)
 	}
 	if b.lost == nil && clients == live {
-		fillMaxMin(d.demands, all, live)
+		fillMaxMin(d.demands, capacity, live)
 	} else {
-		d.allocateByClient(b, all, clients)
+		d.allocateByClient(b, capacity, clients)
 	}
 	for i := range b.shares {
 		s := &b.shares[i]
@@ -76,7 +76,7 @@ func (d *Divider) allocate(b *bucket) (starved bool) {
 			starved = true
 		}
 	}
-	return starved || held > b.limit.perFill()-b.lostRate()
+	return starved || inEffect > b.limit.perFill()-b.lostRate()
 }
 
 // probe makes an Envoy whose demand fell abandon the bucket while requests are denied at other Envoys.
@@ -128,7 +128,7 @@ func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 }
 
 // allocateByClient divides capacity among the clients, and the allocation of each client among its shares.
-func (d *Divider) allocateByClient(b *bucket, all int64, clients int) {
+func (d *Divider) allocateByClient(b *bucket, capacity int64, clients int) {
 	d.clientDemands, d.clientTotals, d.memberDemands = d.clientDemands[:0], d.clientTotals[:0], append(d.memberDemands[:0], d.demands...)
 	for i := range b.shares {
 		p := &b.shares[i].stream.client.totals
@@ -140,7 +140,7 @@ func (d *Divider) allocateByClient(b *bucket, all int64, clients int) {
 		d.clientDemands[p.group].rate += d.demands[i].rate
 		d.clientDemands[p.group].maxRate += d.demands[i].maxRate
 	}
-	fillMaxMin(d.clientDemands, all, clients)
+	fillMaxMin(d.clientDemands, capacity, clients)
 	first := 0
 	for _, p := range d.clientTotals {
 		p.first = first
@@ -170,38 +170,38 @@ const maxPasses = 32
 // fillMaxMin divides capacity by max-min fairness: demands up to a common level are satisfied, all others get that
 // level. The rest of the capacity goes to all: half of it evenly, so that new requests find tokens everywhere, and
 // half in proportion to demand.
-func fillMaxMin(wants []demand, all int64, live int) {
-	left, open := float64(all), live
-	for pass, settled := 0, true; settled && open > 0 && pass < maxPasses; pass++ {
+func fillMaxMin(demands []demand, capacity int64, live int) {
+	left, unsatisfied := float64(capacity), live
+	for pass, settled := 0, true; settled && unsatisfied > 0 && pass < maxPasses; pass++ {
 		settled = false
-		level := left / float64(open)
-		for i := range wants {
-			if w := &wants[i]; !w.satisfied && w.rate <= level {
+		level := left / float64(unsatisfied)
+		for i := range demands {
+			if w := &demands[i]; !w.satisfied && w.rate <= level {
 				w.satisfied, settled = true, true
 				w.allocation = int64(w.rate)
 				left -= w.rate
-				open--
+				unsatisfied--
 			}
 		}
 	}
 	weights := 0.0
-	for i := range wants {
-		weights += wants[i].rate
+	for i := range demands {
+		weights += demands[i].rate
 	}
 	sum := int64(0)
-	for i := range wants {
-		w := &wants[i]
+	for i := range demands {
+		w := &demands[i]
 		switch {
 		case !w.satisfied:
-			w.allocation = int64(left / float64(open))
-		case open == 0 && w.live:
+			w.allocation = int64(left / float64(unsatisfied))
+		case unsatisfied == 0 && w.live:
 			w.allocation += int64(left/2/float64(live) + left/2*w.rate/max(weights, 1))
 		}
 		w.allocation = min(w.allocation, w.maxRate)
 		sum += w.allocation
 	}
-	for i := 0; i < len(wants) && sum < all; i++ { // the rest from rounding
-		if w := &wants[i]; w.live && w.allocation < w.maxRate {
+	for i := 0; i < len(demands) && sum < capacity; i++ { // the rest from rounding
+		if w := &demands[i]; w.live && w.allocation < w.maxRate {
 			w.allocation++
 			sum++
 		}

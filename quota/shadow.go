@@ -15,11 +15,11 @@ func (d *Divider) CountShadowHits(now Time, key Bucket, hits uint64) uint64 {
 		return 0
 	}
 	perSecond := float64(b.limit.perFill()) / Fill.Seconds()
-	most := max(perSecond*shadowBurst.Seconds(), float64(b.limit.MinTokens))
+	capacity := max(perSecond*shadowBurst.Seconds(), float64(b.limit.MinTokens))
 	if b.shadowAt == 0 {
-		b.shadowTokens = most
+		b.shadowTokens = capacity
 	}
-	b.shadowTokens = min(most, b.shadowTokens+perSecond*(d.now-b.shadowAt).Seconds())
+	b.shadowTokens = min(capacity, b.shadowTokens+perSecond*(d.now-b.shadowAt).Seconds())
 	b.shadowAt = d.now
 	beyond := float64(hits) - max(b.shadowTokens, 0)
 	b.shadowTokens = max(b.shadowTokens-float64(hits), 0)

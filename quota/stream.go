@@ -53,16 +53,16 @@ func (d *Divider) rejectBucket(s *stream, r Report) Outcome {
 }
 
 // takeUntracked appends up to limit actions for buckets without a share.
-func (d *Divider) takeUntracked(s *stream, to []Action, most int) []Action {
-	n := min(most, len(s.untracked))
+func (d *Divider) takeUntracked(s *stream, dst []Action, limit int) []Action {
+	n := min(limit, len(s.untracked))
 	for i := range s.untracked[:n] {
 		d.addBytes(s.client, -untrackedBytes-len(s.untracked[i].ID))
 	}
-	to = append(to, s.untracked[:n]...)
+	dst = append(dst, s.untracked[:n]...)
 	if s.untracked = s.untracked[n:]; len(s.untracked) == 0 {
 		s.untracked = nil
 	}
-	return to
+	return dst
 }
 
 // isFull reports whether a stream cannot have another bucket of n bytes.

@@ -111,14 +111,14 @@ func (d *Divider) Counts() Counts {
 // has left = [math.MaxInt]; it returns the value of left for the next call, 0 after the last bucket. Events between
 // two calls cause no bucket to be missed that the stream had at the first call, but some may be repeated. f must not
 // call the divider's methods except [Divider.SetLimit].
-func (d *Divider) EachBucket(id StreamID, left, most int, f func(key Bucket, id string)) int {
+func (d *Divider) EachBucket(id StreamID, left, n int, f func(key Bucket, id string)) int {
 	s := d.streams[id]
 	if s == nil {
 		return 0
 	}
 	// A removed bucket is replaced by the last one, so iterating backwards misses none.
 	left = min(left, len(s.shares))
-	for end := max(left-most, 0); left > end; left-- {
+	for end := max(left-n, 0); left > end; left-- {
 		f(s.shares[left-1].key, s.shares[left-1].id)
 	}
 	return left

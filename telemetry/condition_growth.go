@@ -46,7 +46,7 @@ func (c *Conditions) Tick(now time.Time) {
 		case is && !was && g.client == nil: // a ClientError logs itself
 			c.logger.Log(d.Level, d.Sentence, zap.String("remedy", d.Remedy), Mark(g.code))
 		case !is && lasted:
-			c.logger.Info("for a minute no more: "+d.Sentence, zap.Uint64("count", g.sum), zap.Inline(&transition{act: actEnded, codes: []Code{g.code}}))
+			c.logger.Info("not seen for a minute: "+d.Sentence, zap.Uint64("count", g.sum), zap.Inline(&transition{act: actEnded, codes: []Code{g.code}}))
 		}
 	}
 }

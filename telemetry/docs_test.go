@@ -26,8 +26,8 @@ All metrics of sluice, except those of Go (` + "`go_...`" + `) and of the proces
 
 ` + "`ratelimit_...`" + ` metrics have their names in envoyproxy/ratelimit's Prometheus exporter. Additional
 metrics start with ` + "`sluice_`" + `. The last column is the name in StatsD: text in angle brackets is the
-value of a label, and other labels become tags. [dashboards](../dashboards/README.md) has a dashboard
-and alerts.
+value of a label, and other labels become tags. [dashboards](../dashboards/README.md) has a
+dashboard and alerts.
 
 All series of a limit have the same labels, so any two of them can be joined:
 
@@ -65,9 +65,9 @@ their metrics contain request values or they are in shadow mode: the sum of the 
 all Envoys, over all buckets, divided by the sum of their limits. It is up to a second old, with
 100,000 buckets six seconds. With more buckets it covers 100,000 of them.
 
-**StatsD.** Counters are sent as differences, including the last hits of rules that a reload removes. A
-line longer than a packet, 1,432 bytes over UDP and 8,192 otherwise, is not sent; the log names its
-metric once.
+**StatsD.** Counters are sent as differences, including the last hits of removed rules.
+A line longer than a packet, 1,432 bytes over UDP and 8,192 otherwise, is not sent; the log names
+its metric once.
 
 **How a hit counts.** A hit counts in total_hits, and in within_limit or over_limit. Hits above
 ` + "`--near-limit-ratio`" + ` of the limit also count in near_limit. A descriptor that is within its limit

@@ -138,7 +138,7 @@ func (s *Statsd) reportResult(err error) {
 	}
 	if s.good++; s.down && s.good >= endsOutage {
 		s.down = false
-		s.logger.Info("statsd: sending again", append(to, Clear(s.options.Addr, StatsdUnavailable, StatsdNotListening))...)
+		s.logger.Info("statsd: sending metrics again", append(to, Clear(s.options.Addr, StatsdUnavailable, StatsdNotListening))...)
 	}
 }
 

@@ -89,7 +89,7 @@ func TestStatsdOutage(t *testing.T) {
 			t.Errorf("what was counted during the outage is missing from:\n%s", got)
 		}
 	}
-	if got := logs.FilterMessage("statsd: sending again").Len(); got != 1 {
+	if got := logs.FilterMessage("statsd: sending metrics again").Len(); got != 1 {
 		t.Errorf("the end of the outage is logged %d times, want once", got)
 	}
 	expectCodes(t, m.Conditions, time.Now())
@@ -338,7 +338,7 @@ func TestStatsdDatagramsThatNobodyTakes(t *testing.T) {
 		t.Errorf("%v errors are counted, want 3", got)
 	}
 	expectCodes(t, m.Conditions, time.Now())
-	begins, ends := logs.FilterMessageSnippet("nobody listens").Len(), logs.FilterMessage("statsd: sending again").Len()
+	begins, ends := logs.FilterMessageSnippet("no server is listening").Len(), logs.FilterMessage("statsd: sending metrics again").Len()
 	if begins != 1 || ends != 1 {
 		t.Errorf("the absence begins %d times in the log, and ends %d times, want once", begins, ends)
 	}

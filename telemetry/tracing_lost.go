@@ -43,7 +43,7 @@ func (c *countedSpans) resume() {
 	c.reporting.Lock()
 	defer c.reporting.Unlock()
 	if c.down.Swap(false) {
-		c.logger.Info("tracing: spans are sent again", Clear("", SpansDropped))
+		c.logger.Info("tracing: sending spans again", Clear("", SpansDropped))
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestBucketsAreEnvoys holds the bucket that is computed for a request against the one that the real Envoy reports.
+// TestBucketsAreEnvoys compares the computed bucket of a request with the one that the real Envoy reports.
 func TestBucketsAreEnvoys(t *testing.T) {
 	suite.Envoy(t, root)
 	text, err := os.ReadFile("testdata/quota/tree.yaml")
@@ -86,7 +86,7 @@ func TestBucketsAreEnvoys(t *testing.T) {
 	}
 }
 
-// reportedAs is a bucket as [quotaRecorder.reported] writes it: an entry that is empty is not in the id.
+// reportedAs formats a bucket as [quotaRecorder.reported] does. Empty entries are not in the ID.
 func reportedAs(b *envoyconfig.Bucket) string {
 	keys, entries := make([]string, 0, len(b.Entries)), make([]string, 0, len(b.Entries)+1)
 	for _, entry := range b.Entries {

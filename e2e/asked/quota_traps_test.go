@@ -17,21 +17,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// quotaTrap is a trap of the quota filter, planted into testdata/quota/envoy.yaml.
+// quotaTrap is a misleading setting of the quota filter, planted into testdata/quota/envoy.yaml.
 type quotaTrap struct {
 	name     string
 	old, put string
-	// want is how the finding begins behind its place, "rejected" standing for an error of reading, and what it says.
+	// want is the severity and code of the expected finding, or "rejected" for an error of Read, and says is a part
+	// of its message.
 	want, says string
-	// What the real Envoy does: refused at the start, or what becomes of the first request of a user to whose bucket
-	// nobody says anything, and of all that come then.
+	// Behaviour of the real Envoy: refused is true if it does not start; first and then are the outcomes of the first
+	// and of later requests of a user whose bucket has no assignment.
 	refused     bool
 	first, then string
-	// reported says that Envoy reports a bucket, which is then told the opposite for a second, and what becomes of
-	// requests behind it.
+	// reported is true if Envoy reports a bucket. The test then assigns the opposite for a second, and expired is the
+	// outcome of requests after that.
 	reported bool
 	expired  string
-	// bare says that the requests have no x-user.
+	// bare is true if the requests have no x-user header.
 	bare bool
 }
 
@@ -122,7 +123,7 @@ var quotaTraps = []quotaTrap{
 	},
 }
 
-// TestQuotaTraps plants each trap, finds it, and sees what the real Envoy does.
+// TestQuotaTraps plants each trap, expects the finding, and checks the behaviour of the real Envoy.
 func TestQuotaTraps(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	texts := map[string]string{}
@@ -162,7 +163,7 @@ func TestQuotaTraps(t *testing.T) {
 	}
 }
 
-// spring sees what the real Envoy does with the trap.
+// spring checks the behaviour of the real Envoy.
 func (trap *quotaTrap) spring(t *testing.T, config []byte, backend string) {
 	t.Helper()
 	r := startQuotaRecorder(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// TestOneForm has values that Envoy takes in several forms written in the one that is read here.
+// TestOneForm checks that values which Envoy accepts in several forms are normalized.
 func TestOneForm(t *testing.T) {
 	for text, want := range map[string]string{"yes": "true", "{ value: OFF }": "false", "{ value: 7 }": "7", "'7'": "7", "0x10": "16"} {
 		x := valueOf(t, text)

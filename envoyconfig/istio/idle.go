@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// NoEffect describes why istiod ignores a patch, or applies it differently than it seems to say.
+// NoEffect describes why istiod ignores a patch, or applies it in an unexpected way.
 type NoEffect struct {
 	At  *tree.Node
 	Why string

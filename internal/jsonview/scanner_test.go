@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestValues takes values, and compares the text of strings with what encoding/json makes of
-// them.
+// TestValues compares the text of scanned values with encoding/json.
 func TestValues(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{`"a"`, "a"},

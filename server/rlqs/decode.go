@@ -206,7 +206,7 @@ func (d *decoder) skipOversized(tag byte, v visitor) error {
 	return nil
 }
 
-var errMalformedDomain = errors.New("the domain of a report has more than 1024 bytes")
+var errMalformedDomain = errors.New("the domain of a report is longer than 1024 bytes")
 
 // readField decodes a field of a report.
 func (d *decoder) readField(b []byte, v visitor) error {
@@ -378,7 +378,7 @@ func appendID(b []byte, entries []entry) []byte {
 		e := &entries[i]
 		size := protowire.SizeTag(1) + protowire.SizeBytes(len(e.key)) + protowire.SizeTag(2) + protowire.SizeBytes(len(e.value))
 		b = protowire.AppendTag(b, 1, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(size)) //nolint:gosec // at most mostID and a little
+		b = protowire.AppendVarint(b, uint64(size)) //nolint:gosec // little more than maxIDBytes
 		b = protowire.AppendTag(b, 1, protowire.BytesType)
 		b = protowire.AppendBytes(b, e.key)
 		b = protowire.AppendTag(b, 2, protowire.BytesType)

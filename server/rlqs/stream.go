@@ -61,7 +61,7 @@ func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
 		m.Quota.RejectedStreams.Inc()
 		return nil, status.Error(codes.PermissionDenied, access.DeniedEverything(p.Client).Error())
 	}
-	evicted, ok := s.slots.take(st, st.clientID)
+	evicted, ok := s.slots.acquire(st, st.clientID)
 	if !ok {
 		m.Quota.RejectedStreams.Inc()
 		return nil, errNoSlot
@@ -86,8 +86,8 @@ func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
 // Errors of streams that have ended or that get no slot.
 var (
 	errClosed  = status.Error(codes.Canceled, "the stream has ended")
-	errNoSlot  = status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once, of which a client has no more than are free", MethodName, MaxStreams)
-	errEvicted = status.Errorf(codes.ResourceExhausted, "%s is in use: this client has the most streams, and another needs one", MethodName)
+	errNoSlot  = status.Errorf(codes.ResourceExhausted, "%s: too many streams: at most %d may be open, and a client may have no more than are free", MethodName, MaxStreams)
+	errEvicted = status.Errorf(codes.ResourceExhausted, "%s: too many streams: another client needs a slot, and this client has the most", MethodName)
 )
 
 // Close removes the stream. It may be called more than once.
@@ -109,7 +109,7 @@ func (st *Stream) Close() {
 
 // releaseLocked releases the stream's resources except its shares.
 func (s *Service) releaseLocked(st *Stream) {
-	s.slots.leave(st)
+	s.slots.release(st)
 	s.waits.stop(st)
 	s.dropPartialLocked(st)
 }
@@ -174,7 +174,7 @@ func (s *Service) finishReportLocked(st *Stream) {
 		return
 	}
 	st.reported = true
-	s.slots.report(st)
+	s.slots.markReported(st)
 	s.waits.stop(st)
 	if st.seq > 0 { // actions for its first buckets were sent before the report was complete
 		s.startWaitLocked(st, &s.waits.unconfirmed, s.options.Elapsed())
@@ -199,7 +199,7 @@ type reader Stream
 func (r *reader) visitDomain(name []byte) error {
 	if r.domain != nil {
 		if !bytes.Equal(r.domain, name) {
-			return status.Errorf(codes.InvalidArgument, "a report for domain %q on a stream for domain %q: each domain has its own stream", name, r.domain)
+			return status.Errorf(codes.InvalidArgument, "report for domain %q on a stream for domain %q: open a stream for each domain", name, r.domain)
 		}
 		return nil
 	}
@@ -353,7 +353,7 @@ func (st *Stream) AppendMessage(b []byte) (message []byte, seq uint64, more bool
 			return b, seq, false
 		}
 		seq, st.seq = n, n
-		if st.reported && st.wait.place == nil {
+		if st.reported && st.wait.element == nil {
 			s.startWaitLocked(st, &s.waits.unconfirmed, now)
 		}
 		for i := range actions {

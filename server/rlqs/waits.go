@@ -19,8 +19,8 @@ const (
 )
 
 var (
-	errNoReport     = status.Errorf(codes.DeadlineExceeded, "no report within %v: a stream begins with one", reportTimeout)
-	errNotDelivered = status.Errorf(codes.DeadlineExceeded, "no message was taken in within %v", readTimeout)
+	errNoReport     = status.Errorf(codes.DeadlineExceeded, "no complete report within %v of opening the stream", reportTimeout)
+	errNotDelivered = status.Errorf(codes.DeadlineExceeded, "the client has not received a message within %v", readTimeout)
 )
 
 // waits are the streams that wait for their clients, the longest first: for the first report, or for the receipt of a
@@ -29,9 +29,9 @@ type waits struct{ unreported, unconfirmed list.List }
 
 // wait is the wait of a stream for its client.
 type wait struct {
-	in    *list.List    // a list of waits
-	place *list.Element // nil if it does not wait
-	since quota.Time
+	in      *list.List    // a list of waits
+	element *list.Element // nil if it does not wait
+	since   quota.Time
 }
 
 // startWaitLocked starts a wait of a stream and ends its previous one.
@@ -42,8 +42,8 @@ func (s *Service) startWaitLocked(st *Stream, in *list.List, now quota.Time) {
 
 // stop ends the wait of a stream, if there is one.
 func (w *waits) stop(st *Stream) {
-	if st.wait.place != nil {
-		st.wait.in.Remove(st.wait.place)
+	if st.wait.element != nil {
+		st.wait.in.Remove(st.wait.element)
 		st.wait = wait{}
 	}
 }
