@@ -120,8 +120,8 @@ func TestDefaultsCountAsInRules(t *testing.T) {
 				t.Fatal(ds, ds2)
 			}
 			w, g := written.Limits[0], given.Limits[0]
-			if w.String() != g.String() || w.counter != g.counter || w.Policy.CountRefused != g.Policy.CountRefused {
-				t.Errorf("%s by default is %v, counter %#x, in the rule %v, counter %#x", words, g, g.counter, w, w.counter)
+			if w.String() != g.String() || w.kind != g.kind || w.Policy.CountRefused != g.Policy.CountRefused {
+				t.Errorf("%s by default is %v, counter %#x, in the rule %v, counter %#x", words, g, g.kind, w, w.kind)
 			}
 		}
 	}

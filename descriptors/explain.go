@@ -7,27 +7,26 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Explanation says, step by step, which rule a descriptor matches.
+// Explanation explains step by step which rule a descriptor matches.
 type Explanation struct {
 	// Rule is the rule that applies, or nil.
 	Rule *Rule
-	// Reason says in a sentence why no rule applies. It is empty if one does.
+	// Reason is a sentence why no rule applies, or empty.
 	Reason string
 
 	entries []Entry
-	// walk is what was tried for each entry, a line each, behind the domain.
-	walk string
+	// trace lists the attempts for each entry, one on each line, after the domain.
+	trace string
 }
 
-// Explain walks the rules as [Set.Plan] does for a descriptor without a limit of its own,
-// and records what it tries.
+// Explain matches a descriptor without a limit of its own as [Set.Plan] does, and records its attempts.
 func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain %q", domain)
 	d := s.domains[domain]
 	if d == nil {
 		b.WriteString(" is not configured" + rules.DidYouMean(rules.Nearest(domain, s.names)) + "\n")
-		return Explanation{walk: b.String(), Reason: fmt.Sprintf("domain %q is not configured, so nothing is limited", domain)}
+		return Explanation{trace: b.String(), Reason: fmt.Sprintf("domain %q is not configured, so nothing is limited", domain)}
 	}
 	b.WriteString("\n")
 	rule, reason := d.explain(&b, entries)
@@ -62,7 +61,7 @@ func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reaso
 	return n.rule, reason
 }
 
-// explain does what next does, and writes each way that it tries.
+// explain is next, and writes each attempt.
 func (l *level) explain(b *strings.Builder, e *Entry) *node {
 	try := func(kind, text string, n *node, hit bool) bool {
 		outcome := "none"
@@ -92,19 +91,18 @@ func (l *level) explain(b *strings.Builder, e *Entry) *node {
 		}
 	}
 	if branch != nil {
-		n = branch.any
+		n = branch.keyOnly
 	}
 	try("key only", sent.Key, n, n != nil)
 	return n
 }
 
-// String returns the explanation for people, in several lines.
 func (x Explanation) String() string {
 	if x.Rule == nil {
-		return x.walk + "no limit: " + x.Reason + "\n"
+		return x.trace + "no limit: " + x.Reason + "\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%srule: %s at %s%s\n", x.walk, x.Rule.Path(), x.Rule.Pos(), x.Rule.fields())
+	fmt.Fprintf(&b, "%srule: %s at %s%s\n", x.trace, x.Rule.Path(), x.Rule.Pos(), x.Rule.fields())
 	for _, l := range x.Rule.Limits {
 		fmt.Fprintf(&b, "limit: %s\n", l.describe())
 		b.WriteString(l.describeRow(x.entries))
@@ -116,7 +114,7 @@ func (x Explanation) String() string {
 	return b.String()
 }
 
-// describeRow says which row of the limit's table a request has, in a line. It is empty if the limit has no table.
+// describeRow returns a line about the row of the limit's table that applies, or "" if the limit has no table.
 func (l *Limit) describeRow(entries []Entry) string {
 	if l.Table == nil {
 		return ""
@@ -133,7 +131,7 @@ func (l *Limit) describeRow(entries []Entry) string {
 	}
 	text := "none, so that this number holds"
 	if ok {
-		of, unlimited := new(Plan).rowOf(l, nil, entries)
+		of, unlimited := new(Plan).limitForRow(l, nil, entries)
 		if text = "unlimited"; !unlimited {
 			text = of.numbers(true)
 		}

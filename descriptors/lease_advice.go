@@ -8,19 +8,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// A limit that holds requests should not let go of them sooner than they end, nor much later.
+// A concurrency limit should not release requests before they end, nor much later.
 const (
 	shortestHold = time.Minute
 	longestHold  = 24 * time.Hour
 )
 
-// GivesLeases reports whether a limit holds something until a request ends.
+// GivesLeases reports whether a limit of the set grants leases.
 func (s *Set) GivesLeases() bool {
 	return slices.ContainsFunc(s.Limits, func(l *Limit) bool { return l.Policy.UsesLeases() })
 }
 
-// leaseAdvice warns of limits whose leases may be lost, or end too soon or too late, and notes what the rules alone
-// do not say of them.
+// leaseAdvice warns of limits whose leases may be lost or have an unsuitable duration, and notes what operators have to
+// configure elsewhere.
 func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 	var first *Limit
 	giving, byName := 0, map[string]*Limit{}
@@ -57,7 +57,7 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 	return ds
 }
 
-// adviseHold warns of a number and a window that do not suit what a concurrency limit holds.
+// adviseHold warns of unsuitable numbers and windows of concurrency limits.
 func adviseHold(l *Limit, warn func(format string, args ...any)) {
 	window := rules.WindowText(l.Unit, l.UnitMultiplier)
 	switch {
@@ -70,7 +70,7 @@ func adviseHold(l *Limit, warn func(format string, args ...any)) {
 	}
 }
 
-// adviseReserve warns of amounts and times that do not suit what a limit reserves.
+// adviseReserve warns of unsuitable amounts and TTLs of reservations.
 func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 	v := l.Reservation
 	switch most := l.Policy.Capacity(); {
@@ -82,7 +82,7 @@ func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 	}
 }
 
-// leaseNote says where the end call must come to.
+// leaseNote states which process the end call has to reach.
 func leaseNote(more int, stored bool) string {
 	text := "what a request holds here is given back by a call at its end"
 	if more > 0 {

@@ -66,7 +66,7 @@ func TestOddNamesOfLeases(t *testing.T) {
 		"a b": false, "a:b": false, "a(b": false, "a)b": false, `a"b`: false, "a\tb": false, "a\x00b": false, "a\u00a0b": false, strings.Repeat("n", 5000): true,
 	} {
 		_, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{{Key: "k", RateLimits: []rules.Limit{{
-			Words: rules.Words{Algorithm: limiter.Concurrency}, Unit: rules.Minute, UnitMultiplier: 1, RequestsPerUnit: 1, Name: name,
+			DefaultFields: rules.DefaultFields{Algorithm: limiter.Concurrency}, Unit: rules.Minute, UnitMultiplier: 1, RequestsPerUnit: 1, Name: name,
 		}}}}}}, Options{})
 		if got := !ds.HasErrors(); got != ok {
 			t.Errorf("name %.20q is allowed: %v, want %v: %v", name, got, ok, ds)

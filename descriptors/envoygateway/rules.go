@@ -15,7 +15,7 @@ func (o *Objects) Rules(found bool) ([]rules.Config, rules.Diagnostics) {
 		o.reportNone(found)
 		return nil, o.diagnostics
 	}
-	places := o.places()
+	places := o.envoyRoutes()
 	slices.SortStableFunc(o.policies, func(a, b *policy) int { return a.Metadata.compare(&b.Metadata) })
 	o.attach(places)
 	if len(o.unread) > 0 {
@@ -60,7 +60,7 @@ type tree struct {
 	diagnostics rules.Diagnostics
 }
 
-func (t *tree) add(p *place) {
+func (t *tree) add(p *envoyRoute) {
 	numbers := map[bool]int{} // rules are counted by themselves where they are shared
 	for _, l := range p.limits {
 		domain, key := p.listener.domain(), p.name

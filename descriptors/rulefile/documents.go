@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// documents calls each for the root of every document. What names the contents of the
-// file in diagnostics.
+// documents calls each for the root of every document. what names the content of the file in messages.
 func (p *parser) documents(content []byte, what string, each func(root *yaml.Node)) {
 	if len(content) > maxFileBytes {
 		p.report("", "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
@@ -83,7 +82,7 @@ func invalidUTF8(b []byte) int {
 	return -1
 }
 
-// isEmptyDocument reports whether nothing but comments stands in a document.
+// isEmptyDocument reports whether a document has nothing but comments.
 func isEmptyDocument(doc *yaml.Node) bool {
 	if len(doc.Content) == 0 {
 		return true
@@ -92,7 +91,7 @@ func isEmptyDocument(doc *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Anchor == ""
 }
 
-// documentPath is the place of a document in diagnostics, "" if it has no domain.
+// documentPath returns the path of a document in diagnostics, "" if it has no domain.
 func documentPath(fields []field) string {
 	if domain := lastText(fields, "domain"); domain != "" {
 		return rules.DomainPath(domain)
@@ -100,8 +99,7 @@ func documentPath(fields []field) string {
 	return ""
 }
 
-// kubernetesObject reports whether a document is an object of Kubernetes, which defaults cannot be, nor what stands
-// within one. If so, it has reported that as an error.
+// kubernetesObject reports an error if a document is a Kubernetes object, which defaults and embedded texts must not be.
 func (p *parser) kubernetesObject(n *yaml.Node) bool {
 	if !isObject(n) {
 		return false

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// DefaultsSchema returns the JSON Schema (draft-07) of one document of defaults. Its
-// words of rate_limit are those of [Schema].
+// DefaultsSchema returns the JSON Schema (draft-07) of one document of defaults. It takes the fields of rate_limit from [Schema].
 func DefaultsSchema() ([]byte, error) {
 	type object = map[string]any
 	var rules struct {
@@ -26,7 +25,7 @@ func DefaultsSchema() ([]byte, error) {
 		return nil, fmt.Errorf("schema of rules: %w", err)
 	}
 	words, descriptor := object{}, rules.Definitions.Descriptor.Properties
-	for _, word := range defaultLimitWords.words {
+	for _, word := range defaultLimitFields.names {
 		words[word] = rules.Definitions.RateLimit.Properties[word]
 	}
 	text := func(description string) object {

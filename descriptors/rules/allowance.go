@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Code names a kind of warning. Rules can acknowledge warnings by it.
+// Code is a kind of warning. Comments in rules can acknowledge warnings by their code.
 type Code string
 
 // The codes. docs/rules.md explains them.
@@ -31,22 +31,21 @@ const (
 	Allow          Code = "allow"           // an acknowledgement is of no use
 )
 
-// Unsent is a warning of package envoyconfig that stands on a line of rules. Only `envoy
-// check` knows whether an acknowledgement is of use.
+// Unsent is a warning of package envoyconfig on a line of rules. Only `envoy check` knows whether its acknowledgement is
+// needed.
 const Unsent Code = "unsent"
 
-// acknowledgeable are the codes of warnings that stand on a line of a file.
+// acknowledgeable are the codes of warnings that have a line of a file.
 var acknowledgeable = []string{
 	string(NoEffect), string(EmptyLimit), string(MissingNumber), string(UnsafeName), string(Twice),
 	string(MergeOrder), string(Template), string(Differ), string(ReplacesNone), string(ReplacesMutual),
 	string(UnusedDefaults), string(Restart), string(Leases), string(SmallQuota), string(MaxCounters), string(Unsent),
 }
 
-// Allowances are the warnings that files acknowledge. A nil one has none. One goroutine
-// uses it at a time.
-type Allowances map[allowed]*allowance
+// Allowances are the warnings that comments acknowledge. They are not safe for concurrent use. Nil has none.
+type Allowances map[allowanceKey]*allowance
 
-type allowed struct {
+type allowanceKey struct {
 	file string
 	line int
 	code Code
@@ -57,34 +56,34 @@ type allowance struct {
 	used bool
 }
 
-// Add notes that the comment at a place acknowledges the warning of that code on the line.
+// Add records that the comment at the given place acknowledges warnings with this code on the line.
 func (a Allowances) Add(at Pos, line int, code Code) {
-	a[allowed{at.File, line, code}] = &allowance{at: at}
+	a[allowanceKey{at.File, line, code}] = &allowance{at: at}
 }
 
-// Allow reports whether a warning is acknowledged, which is then of use.
+// Allow reports whether a warning is acknowledged, and marks the acknowledgement as used.
 func (a Allowances) Allow(code Code, pos Pos) bool {
-	found := a[allowed{pos.File, pos.Line, code}]
+	found := a[allowanceKey{pos.File, pos.Line, code}]
 	if found != nil {
 		found.used = true
 	}
 	return found != nil
 }
 
-// Moved returns the same with other places, for a text that stands within a file.
+// Moved returns a copy with places mapped by place, for a text that is embedded in a file.
 func (a Allowances) Moved(place func(Pos) Pos) Allowances {
 	moved := Allowances{}
 	for k, v := range a {
 		at := place(Pos{File: k.file, Line: k.line, Col: 1})
-		moved[allowed{at.File, at.Line, k.code}] = &allowance{at: place(v.at), used: v.used}
+		moved[allowanceKey{at.File, at.Line, k.code}] = &allowance{at: place(v.at), used: v.used}
 	}
 	return moved
 }
 
-// Unused returns a warning for each acknowledgement in rules that no warning needed.
+// Unused returns a warning for each acknowledgement that did not apply to any warning.
 func (a Allowances) Unused() Diagnostics { return a.UnusedOf(acknowledgeable) }
 
-// UnusedOf is Unused for files whose warnings have these codes.
+// UnusedOf is Unused for files whose warnings have the given codes.
 func (a Allowances) UnusedOf(codes []string) Diagnostics {
 	var ds Diagnostics
 	for k, v := range a {

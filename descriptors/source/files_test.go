@@ -71,7 +71,7 @@ func TestReadDirectory(t *testing.T) {
 }
 
 func readAll(paths []string) ([]File, error) {
-	r, err := (&place{paths: paths}).read()
+	r, err := (&locations{paths: paths}).read()
 	return r.files, err
 }
 

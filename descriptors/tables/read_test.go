@@ -143,11 +143,11 @@ func names(n int) string {
 // TestReadTellsSomeErrors holds that a file of nothing but errors does not fill the log.
 func TestReadTellsSomeErrors(t *testing.T) {
 	_, found := New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,c\n", 1000)))
-	if len(found) != mostErrors+1 || found[mostErrors].Message != "more errors are not shown" {
+	if len(found) != maxErrors+1 || found[maxErrors].Message != "more errors are not shown" {
 		t.Errorf("%d errors, the last %v", len(found), found[len(found)-1])
 	}
 	_, found = New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,5\n", 1000)))
-	if len(found) != mostErrors+1 {
+	if len(found) != maxErrors+1 {
 		t.Errorf("%d rows stand twice", len(found))
 	}
 }
