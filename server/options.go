@@ -17,33 +17,33 @@ import (
 // Options say where a [Server] listens and how it ends. Most fields carry their flag as tags, as
 // those of [transport.Limits] do. An empty address switches a listener off.
 type Options struct {
-	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name."`
-	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file."`
+	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"Listen address of the rate limit service: host:port, unix:///path or unix:@name."`
+	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"File mode of the Unix socket of --grpc-addr: 0660 lets its user and group connect, 0666 everyone who can reach the file."`
 	Transport      string      `group:"listeners" name:"grpc-transport" enum:"builtin,grpc-go" default:"builtin" placeholder:"builtin|grpc-go" help:"gRPC server: builtin, or grpc-go as a fallback for incompatible clients, with fewer bounds (docs/threats.md)."`
-	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json."`
+	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"Listen address of /healthcheck and /json."`
 	// JSON is off where /json must not be asked without identifying its client.
-	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
-	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"What is limited now, /rlconfig, /stats and profiles, without authentication unless --debug-token-file or --debug-client-ca says otherwise."`
-	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"/metrics."`
-	MetricsPath string `group:"listeners" name:"metrics-path" type:"path" default:"/metrics" placeholder:"PATH" help:"Where the metrics listener answers."`
+	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Serve /json on --http-addr, without authentication. Default: true."`
+	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Listen address of the debug listener: the state for sluice top, /rlconfig, /stats and profiles. Without authentication unless --debug-token-file or --debug-client-ca is set."`
+	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"Listen address of the Prometheus metrics."`
+	MetricsPath string `group:"listeners" name:"metrics-path" type:"path" default:"/metrics" placeholder:"PATH" help:"Path of the Prometheus metrics."`
 	// ReusePort lets another sluice take a port by mistake, without an error.
-	ReusePort bool   `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
-	JSONAddr  string `group:"listeners" name:"json-addr" type:"address" placeholder:"ADDR" help:"/json over TLS, with the certificates of the rate-limit service, instead of on --http-addr. Default none."`
+	ReusePort bool   `group:"listeners" default:"${reusePort}" negatable:"" help:"Set SO_REUSEPORT on TCP listeners, so that a new process of the same user can start before the old one exits. Default: false; true if the program is named ratelimit."`
+	JSONAddr  string `group:"listeners" name:"json-addr" type:"address" placeholder:"ADDR" help:"Listen address of /json over TLS, with the certificates of the rate limit service. Replaces /json on --http-addr. Default: none."`
 
-	StatusCodes string           `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE."`
+	StatusCodes string           `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"gRPC status codes of errors: compatible (UNKNOWN, as envoyproxy/ratelimit) or precise (INVALID_ARGUMENT and UNAVAILABLE)."`
 	Limits      transport.Limits `embed:"" group:"bounds"`
 
 	// UnhealthyWithoutRules makes no difference to rules that do not load.
-	UnhealthyWithoutRules bool `group:"process" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
+	UnhealthyWithoutRules bool `group:"process" help:"Report unhealthy while no domain is configured. Default: report healthy; requests are allowed or get errors."`
 	// UnhealthyWithoutStore needs a [answer.Settings].Decider.
-	UnhealthyWithoutStore bool          `group:"store" help:"Be unhealthy while the store does not answer. Default: be healthy, while --store-fallback decides."`
-	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM."`
-	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM."`
+	UnhealthyWithoutStore bool          `group:"store" help:"Report unhealthy while the store is unavailable. Default: report healthy; --store-fallback decides."`
+	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time after SIGTERM between reporting unhealthy and rejecting new calls."`
+	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Maximum time to wait for calls in flight when draining."`
 
-	// Roles says which domains of the rate limit quota service are this server's, and Name who it is for
-	// people. Optional: it divides all.
-	Roles rlqs.Roles `kong:"-"`
-	Name  string     `kong:"-"`
+	// Elector elects the replica that divides the quotas of a domain. If it is nil, this server divides all.
+	// Name is the name of this replica in messages.
+	Elector rlqs.Elector `kong:"-"`
+	Name    string       `kong:"-"`
 	// Optional names the HTTP listeners that are left out, with a warning, if another process
 	// has their port. The value says how to move the listener.
 	Optional map[string]string `kong:"-"`

@@ -14,20 +14,20 @@ type Options struct {
 	// PerSecond is where limits of one second are. Nil means with the others.
 	PerSecond *redis.Server `kong:"-"`
 	// Prefix comes before the names of counters of the store's own.
-	Prefix string `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
+	Prefix string `name:"store-prefix" placeholder:"TEXT" help:"Prefix of the names of counters in the store. Default: none."`
 	// Jitter is the most that keys of fixed windows outlive these, beyond a second. 0 means a minute,
 	// and less none.
-	Jitter time.Duration `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"The most by which keys of fixed windows outlive these, beyond a second, so that they do not expire together; and never longer than a window."`
+	Jitter time.Duration `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"Maximum random extra TTL of fixed-window keys, on top of one second, so that they do not expire together. At most the window itself."`
 	// Timeout is how long a caller waits for the store at most, 1ms to a minute; one with a deadline waits as
 	// long as that leaves room. A store that says nothing for as long is away.
-	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Longest wait for the store; a call waits less where its own deadline is nearer. A store that says nothing for as long is away, and --store-fallback holds for all."`
+	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to wait for the store; calls with a nearer deadline wait less. If the store sends nothing for this long it is unavailable, and --store-fallback decides all requests."`
 	// DialTimeout is how long a connection may take, handshakes and all, and PerSecondDialTimeout one
 	// to PerSecond. 0 means a second. Questions to Sentinels, and to a cluster for its primaries, wait as long. Probes wait for the
 	// longer of it and Timeout.
-	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take, and a question to Sentinel or a cluster for the primaries. No request waits for either."`
-	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"The same of --store-per-second."`
+	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Maximum time to connect to the store, and to ask Sentinel or a cluster for the primaries. Requests do not wait for it."`
+	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Same as --store-dial-timeout, for --store-per-second."`
 	// Fallback decides while the store is away.
-	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all."`
+	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"How to decide while the store is unavailable: local (in memory, from the last known state of the store), error (answer with an error), allow or deny."`
 	// Table is a mirror of what the store last said of each counter. [Local] decides in it, and so are
 	// certain refusals.
 	Table *limiter.Table `kong:"-"`

@@ -8,12 +8,12 @@ import (
 
 // Backoff is the wait after a stream has ended. It grows with each stream that ends before its first response.
 type Backoff struct {
-	Initial time.Duration `range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Wait after a stream has ended."`
-	Max     time.Duration `range:"1ns..87600h" default:"60s" placeholder:"TIME" help:"Longest such wait."`
+	Initial time.Duration `range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Delay before reconnecting after a stream has ended."`
+	Max     time.Duration `range:"1ns..87600h" default:"60s" placeholder:"TIME" help:"Maximum delay before reconnecting."`
 	// Factor is 0.5 by default in envoyproxy/ratelimit.
-	Factor float64 `name:"random-factor" default:"2" placeholder:"FACTOR" help:"Factor between such waits. At 1 and below all are equal."`
+	Factor float64 `name:"random-factor" default:"2" placeholder:"FACTOR" help:"Factor by which the delay grows with each attempt. 1 or less keeps it constant."`
 	// Without Jitter all clients of one server reconnect at the same time.
-	Jitter bool `default:"true" negatable:"" help:"Shorten each such wait by up to half at random. On by default."`
+	Jitter bool `default:"true" negatable:"" help:"Shorten each delay at random by up to half. Default: true."`
 }
 
 // wait returns the wait after the given number of consecutive failures.

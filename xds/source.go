@@ -29,15 +29,15 @@ var ErrTooLarge = errors.New("the server's response is too large")
 // Options configure a [Source]. [Source.Run] calls the callbacks, one at a time. [Source.SetDefaults] calls OnLoad, too. The tags are flags
 // of cmd/sluice, with the only defaults and ranges.
 type Options struct {
-	Target       string            `name:"addr" placeholder:"ADDR" help:"Server that the rules come from, instead of files: host:port."`
-	NodeID       string            `default:"default" placeholder:"ID" help:"Name of the node that sluice gives to the server."`
-	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Metadata of the node; several with commas, or repeated."`
+	Target       string            `name:"addr" placeholder:"ADDR" help:"Management server (host:port) that rules come from, instead of files."`
+	NodeID       string            `default:"default" placeholder:"ID" help:"Node ID that is sent to the server."`
+	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Node metadata that is sent to the server. Separate several by commas, or repeat the flag."`
 	// RetryInterval is short, since an attempt is cheap and the rules are outdated until it succeeds. It is also the minimum time between
 	// rejections, and the maximum time between two responses' loads.
-	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random."`
+	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Interval between attempts to connect, shortened at random by up to half."`
 	Backoff       Backoff       `embed:"" prefix:"backoff-"`
 	// MaxMessageBytes by default admits some 200,000 descriptors.
-	MaxMessageBytes int `name:"max-message" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Most that all rules may take in one response."`
+	MaxMessageBytes int `name:"max-message" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Maximum size of a response, which contains all rules."`
 
 	// Credentials secure the connection; nil means plain text.
 	Credentials credentials.TransportCredentials `kong:"-"`

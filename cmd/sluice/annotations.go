@@ -13,9 +13,9 @@ import (
 // GitHub Actions, and as SARIF (OASIS, "Static Analysis Results Interchange Format", 2.1.0), which code scanners
 // and editors read.
 
-func isAnnotated(output string) bool { return output == "github" || output == "sarif" }
+func isAnnotationFormat(output string) bool { return output == "github" || output == "sarif" }
 
-func (c console) writeAnnotations(output string, lines []checkLine) error {
+func (c console) writeAnnotations(output string, lines []finding) error {
 	if output == "sarif" {
 		return c.writeJSON(sarifOf(lines))
 	}
@@ -27,7 +27,7 @@ func (c console) writeAnnotations(output string, lines []checkLine) error {
 
 // workflowCommand writes a finding for GitHub Actions:
 // https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
-func workflowCommand(l *checkLine) string {
+func workflowCommand(l *finding) string {
 	level := l.Severity
 	if level == "note" {
 		level = "notice"
@@ -46,7 +46,7 @@ func workflowCommand(l *checkLine) string {
 }
 
 // text is the message, behind the place in the tree.
-func (l *checkLine) text() string {
+func (l *finding) text() string {
 	if l.Path == "" {
 		return l.Message
 	}
@@ -84,13 +84,13 @@ type (
 		Text string `json:"text"`
 	}
 	sarifLocation struct {
-		Physical sarifPlace `json:"physicalLocation"`
+		Physical sarifPhysicalLocation `json:"physicalLocation"`
 	}
-	sarifPlace struct {
-		Artifact sarifFile    `json:"artifactLocation"`
-		Region   *sarifRegion `json:"region,omitempty"`
+	sarifPhysicalLocation struct {
+		Artifact sarifArtifact `json:"artifactLocation"`
+		Region   *sarifRegion  `json:"region,omitempty"`
 	}
-	sarifFile struct {
+	sarifArtifact struct {
 		URI string `json:"uri"`
 	}
 	sarifRegion struct {
@@ -99,7 +99,7 @@ type (
 	}
 )
 
-func sarifOf(lines []checkLine) sarifLog {
+func sarifOf(lines []finding) sarifLog {
 	run := sarifRun{Results: []sarifResult{}}
 	run.Tool.Driver = sarifDriver{Name: "sluice", Version: version(), InformationURI: "https://github.com/sluice-ratelimit/sluice", Rules: []sarifRule{}}
 	seen := map[string]bool{}
@@ -111,7 +111,7 @@ func sarifOf(lines []checkLine) sarifLog {
 		}
 		r := sarifResult{RuleID: id, Level: l.Severity, Message: sarifText{l.text()}}
 		if l.File != "" {
-			place := sarifPlace{Artifact: sarifFile{filepath.ToSlash(l.File)}}
+			place := sarifPhysicalLocation{Artifact: sarifArtifact{filepath.ToSlash(l.File)}}
 			if l.Line > 0 {
 				place.Region = &sarifRegion{l.Line, max(1, l.Column)}
 			}
@@ -122,14 +122,14 @@ func sarifOf(lines []checkLine) sarifLog {
 	return sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
 }
 
-// placed is a line of an error that begins with a place.
-var placed = regexp.MustCompile(`^(.+?):(\d+)(?::(\d+))?: (?:error: )?(.*)$`)
+// positionedLine is a line of an error that begins with a place.
+var positionedLine = regexp.MustCompile(`^(.+?):(\d+)(?::(\d+))?: (?:error: )?(.*)$`)
 
-// linesOf returns an error as findings, one for each of its lines.
-func linesOf(err error) (lines []checkLine) {
+// findingsOf returns an error as findings, one for each of its lines.
+func findingsOf(err error) (lines []finding) {
 	for text := range strings.Lines(err.Error()) {
-		l := checkLine{Severity: "error", Message: strings.TrimSpace(text)}
-		if m := placed.FindStringSubmatch(l.Message); m != nil {
+		l := finding{Severity: "error", Message: strings.TrimSpace(text)}
+		if m := positionedLine.FindStringSubmatch(l.Message); m != nil {
 			l.File, l.Message = m[1], m[4]
 			l.Line, _ = strconv.Atoi(m[2]) // they are digits
 			l.Column, _ = strconv.Atoi(m[3])

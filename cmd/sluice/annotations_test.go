@@ -11,7 +11,7 @@ import (
 
 // TestWorkflowCommands holds findings to the escapes of GitHub Actions.
 func TestWorkflowCommands(t *testing.T) {
-	for want, l := range map[string]checkLine{
+	for want, l := range map[string]finding{
 		"::error file=a/b.yaml,line=3,col=5,title=sluice error::domain \"d\": 100%25 wrong%0Atwice": {
 			Severity: "error", File: "a/b.yaml", Line: 3, Column: 5, Path: `domain "d"`, Message: "100% wrong\ntwice",
 		},
@@ -26,7 +26,7 @@ func TestWorkflowCommands(t *testing.T) {
 
 // TestSARIF holds that a log has what its specification requires of one, without findings too.
 func TestSARIF(t *testing.T) {
-	for _, lines := range [][]checkLine{nil, {{Severity: "note", Code: "a", File: "x", Message: "m"}, {Severity: "error", File: "x", Line: 2, Message: "n"}}} {
+	for _, lines := range [][]finding{nil, {{Severity: "note", Code: "a", File: "x", Message: "m"}, {Severity: "error", File: "x", Line: 2, Message: "n"}}} {
 		var b bytes.Buffer
 		must.OK(t, (console{out: &b}).writeAnnotations("sarif", lines))
 		var log struct {
@@ -60,8 +60,8 @@ func TestSARIF(t *testing.T) {
 }
 
 func TestLinesOfErrors(t *testing.T) {
-	lines := linesOf(errors.New("a.yaml:3:4: error: x: y\n\nb.yaml:7: z\nno place: here"))
-	want := []checkLine{
+	lines := findingsOf(errors.New("a.yaml:3:4: error: x: y\n\nb.yaml:7: z\nno place: here"))
+	want := []finding{
 		{Severity: "error", File: "a.yaml", Line: 3, Column: 4, Message: "x: y"},
 		{Severity: "error", File: "b.yaml", Line: 7, Message: "z"},
 		{Severity: "error", Message: "no place: here"},

@@ -8,19 +8,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// droppedArguments are those that were left out; see knownArguments.
-type droppedArguments []string
+// ignoredArguments are those that were left out; see knownArguments.
+type ignoredArguments []string
 
-func (d droppedArguments) report(logger *zap.Logger) {
+func (d ignoredArguments) log(logger *zap.Logger) {
 	if len(d) > 0 {
 		logger.Warn("arguments without effect: envoyproxy/ratelimit has none either", zap.Strings("arguments", d))
 	}
 }
 
-// knownArguments parts args into those that serve knows and the others.
+// splitArguments parts args into those that serve knows and the others.
 // envoyproxy/ratelimit reads no arguments, so its manifests may have any. If args name
 // a command, all are known.
-func knownArguments(model *kong.Application, args []string) (known []string, dropped droppedArguments) {
+func splitArguments(model *kong.Application, args []string) (known []string, dropped ignoredArguments) {
 	if len(args) == 0 {
 		return nil, nil
 	}

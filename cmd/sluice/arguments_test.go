@@ -8,7 +8,7 @@ import (
 )
 
 func TestKnownArguments(t *testing.T) {
-	parser, err := newParser(new(cli), asRatelimit, console{})
+	parser, err := newParser(new(cli), ratelimitProgram, console{})
 	must.OK(t, err)
 	for _, tt := range []struct{ args, known, dropped string }{
 		{"", "", ""},
@@ -23,7 +23,7 @@ func TestKnownArguments(t *testing.T) {
 		{"--help", "--help", ""},
 		{"nosuch check", "", "nosuch check"},
 	} {
-		known, dropped := knownArguments(parser.Model, strings.Fields(tt.args))
+		known, dropped := splitArguments(parser.Model, strings.Fields(tt.args))
 		if got := strings.Join(known, " "); got != tt.known {
 			t.Errorf("of %q known are %q, want %q", tt.args, got, tt.known)
 		}

@@ -12,14 +12,14 @@ import (
 
 type callCmd struct {
 	Addr       string        `arg:"" type:"address" help:"Address of the service: host:port, unix:///path or unix:@name."`
-	Domain     string        `required:"" short:"d" help:"The request's domain."`
-	Descriptor []string      `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"A descriptor's entries in order; repeat for several descriptors. A backslash makes the next character part of a key or value."`
-	Hits       []int64       `placeholder:"N" help:"Hits of each descriptor in turn: 0 peeks, a negative number refunds. One number holds for all."`
-	Limit      []string      `placeholder:"5/hour" help:"Limit that replaces the configured one, of each descriptor in turn: 5/hour, 100/10minute, or - for none."`
+	Domain     string        `required:"" short:"d" help:"Domain of the request."`
+	Descriptor []string      `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"Entries of a descriptor, in order. A backslash escapes the next character. Repeat for several descriptors."`
+	Hits       []int64       `placeholder:"N" help:"Hits of each descriptor, in order. 0 only reads the counter, negative numbers refund hits. A single number applies to all."`
+	Limit      []string      `placeholder:"5/hour" help:"Limit override of each descriptor, in order: 5/hour, 100/10minute, or - for none."`
 	Count      int           `type:"count" range:"1..2147483647" default:"1" short:"n" help:"Number of requests."`
-	Rate       float64       `placeholder:"R" help:"Requests a second. Default as fast as answers come."`
+	Rate       float64       `placeholder:"R" help:"Requests per second. Default: no limit."`
 	Timeout    time.Duration `range:"1ns..24h" default:"1s" help:"Deadline of each request."`
-	JSON       bool          `name:"json" help:"Print each reply as JSON."`
+	JSON       bool          `name:"json" help:"Print each response as JSON."`
 
 	dialFlags `embed:""`
 }
@@ -36,7 +36,7 @@ func (k *callCmd) Validate() error {
 }
 
 func (k *callCmd) Run(ctx context.Context, c console) error {
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := signalContext(ctx)
 	defer stop()
 	ds, err := k.descriptors()
 	if err != nil {

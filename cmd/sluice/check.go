@@ -17,15 +17,15 @@ import (
 )
 
 type checkCmd struct {
-	Paths     []string `arg:"" name:"path" help:"Files or directories of rules, or of ConfigMaps with rules, loaded together as serve would; - is standard input."`
-	Strict    bool     `help:"Fail on warnings too."`
-	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
-	All       bool     `help:"Print each limit and each warning, however many there are. Default: if there are many, how many of each kind."`
-	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"text for people, json for programs, github for annotations of GitHub Actions, sarif for code scanners."`
-	Watch     bool     `short:"w" help:"Check again whenever the files change, until a signal comes."`
+	Paths     []string `arg:"" name:"path" help:"Rule files, directories of rule files, or ConfigMaps with rules, loaded together as by serve. - is standard input."`
+	Strict    bool     `help:"Exit with an error if there are warnings."`
+	Quiet     bool     `short:"q" help:"Print only errors and warnings."`
+	All       bool     `help:"Print every limit and every warning. Default: a summary if there are many."`
+	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"Output format: text, json, github (annotations of GitHub Actions) or sarif (code scanners)."`
+	Watch     bool     `short:"w" help:"Check again whenever the files change, until interrupted."`
 	ruleFlags `embed:""`
-	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Say which name counters have in a store with serve --store-names, and why."`
-	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name without a rule, or grant to nobody."`
+	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Print the name of each counter with serve --store-names, and the reason for it."`
+	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn about domains in serve --grpc-allow that have no rules, and about domains that it grants to no client."`
 
 	allow *access.AllowList
 }
@@ -36,7 +36,7 @@ type checkReport struct {
 	Hash        string       `json:"hash,omitempty"`
 	Domains     []string     `json:"domains"`
 	Limits      []checkLimit `json:"limits"`
-	Diagnostics []checkLine  `json:"diagnostics"`
+	Diagnostics []finding    `json:"diagnostics"`
 }
 
 type checkLimit struct {
@@ -53,7 +53,7 @@ type checkLimit struct {
 	StoreNameWhy string `json:"store_name_why,omitempty"`
 }
 
-type checkLine struct {
+type finding struct {
 	Severity string `json:"severity"`
 	Code     string `json:"code,omitempty"`
 	File     string `json:"file,omitempty"`
@@ -79,15 +79,15 @@ func (k *checkCmd) Validate() (err error) {
 
 func (k *checkCmd) Run(ctx context.Context, c console) error {
 	if k.Watch {
-		return k.follow(ctx, c)
+		return k.watch(ctx, c)
 	}
 	set, diagnostics, err := k.load(c, k.Paths)
 	return k.report(c, set, diagnostics, err)
 }
 
-// follow checks the rules now and whenever they change. It returns what the last check did.
-func (k *checkCmd) follow(ctx context.Context, c console) (last error) {
-	ctx, stop := untilSignal(ctx)
+// watch checks the rules now and whenever they change. It returns what the last check did.
+func (k *checkCmd) watch(ctx context.Context, c console) (last error) {
+	ctx, stop := signalContext(ctx)
 	defer stop()
 	options, _, err := k.options() // without tables, which --watch excludes
 	if err != nil {
@@ -127,7 +127,7 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 	wrong, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })
 	failed := wrong > 0 || k.Strict && warnings > 0
 	switch {
-	case isAnnotated(k.Output):
+	case isAnnotationFormat(k.Output):
 		err = c.writeAnnotations(k.Output, k.reportOf(set, diagnostics, !failed).Diagnostics)
 	case k.Output == "json":
 		err = c.writeJSON(k.reportOf(set, diagnostics, !failed))
@@ -172,7 +172,7 @@ func countFindings[F any](findings []F, severity func(F) rules.Severity) (errors
 }
 
 func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics, ok bool) checkReport {
-	r := checkReport{OK: ok, Domains: []string{}, Limits: []checkLimit{}, Diagnostics: []checkLine{}}
+	r := checkReport{OK: ok, Domains: []string{}, Limits: []checkLimit{}, Diagnostics: []finding{}}
 	if set != nil {
 		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)
 		for _, l := range set.Limits {
@@ -190,7 +190,7 @@ func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics,
 		}
 	}
 	for _, d := range diagnostics {
-		r.Diagnostics = append(r.Diagnostics, checkLine{d.Severity.String(), string(d.Code), d.Pos.File, d.Pos.Line, d.Pos.Col, d.Path, d.Message})
+		r.Diagnostics = append(r.Diagnostics, finding{d.Severity.String(), string(d.Code), d.Pos.File, d.Pos.Line, d.Pos.Col, d.Path, d.Message})
 	}
 	return r
 }
@@ -229,16 +229,16 @@ func (k *checkCmd) writeLimits(c console, set *descriptors.Set) {
 		for _, l := range set.Limits {
 			lines = append(lines, fmt.Sprintf("%s > %s: %s%s%s", l.Rule.Domain(), l.Rule.Path(), l, limitNotes(l), k.nameNote(set, l)))
 		}
-	} else if lines = k.kindsOf(set, (*descriptors.Rule).Domain); len(lines) > many {
-		lines = k.kindsOf(set, func(*descriptors.Rule) string { return "all domains" })
+	} else if lines = k.countKinds(set, (*descriptors.Rule).Domain); len(lines) > many {
+		lines = k.countKinds(set, func(*descriptors.Rule) string { return "all domains" })
 	}
 	for _, line := range lines {
 		fmt.Fprintln(c.out, line)
 	}
 }
 
-// kindsOf counts limits by their domain, algorithm, modes and bytes.
-func (k *checkCmd) kindsOf(set *descriptors.Set, domain func(*descriptors.Rule) string) []string {
+// countKinds counts limits by their domain, algorithm, modes and bytes.
+func (k *checkCmd) countKinds(set *descriptors.Set, domain func(*descriptors.Rule) string) []string {
 	type kind struct{ domain, rest string }
 	counts := map[kind]int{}
 	var kinds []kind // in the order of the rules

@@ -15,16 +15,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// helpFlag puts --help at the end of what follows a help command.
-func helpFlag(args []string) []string {
+// rewriteHelpCommand puts --help at the end of what follows a help command.
+func rewriteHelpCommand(args []string) []string {
 	if len(args) > 0 && args[0] == "help" {
 		return append(slices.Clone(args[1:]), "--help")
 	}
 	return args
 }
 
-// hint returns a line that says what was likely meant by an argument of serve, which takes none: a command, or rules.
-func hint(err error) string {
+// suggestion returns a line that says what was likely meant by an argument of serve, which takes none: a command, or rules.
+func suggestion(err error) string {
 	parse, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || !strings.HasPrefix(err.Error(), "unexpected argument ") {
 		return ""
@@ -50,8 +50,8 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 		kong.Description("A rate-limit service for Envoy that decides in its own memory."),
 		kong.Writers(c.out, c.err),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-		defaultsUnder(name),
-		kong.Vars{"version": versionText(thisBuild())},
+		programDefaults(name),
+		kong.Vars{"version": versionText(currentBuild())},
 		kong.ExplicitGroups(serveGroups),
 		kong.KindMapper(reflect.Bool, boolean{}),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), ranged(parseDuration)),
@@ -62,7 +62,7 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 		kong.NamedMapper("header", parsed(parseHeader)),
 		kong.NamedMapper("mode", parsed(parseMode)),
 		kong.NamedMapper("path", parsed(parsePath)),
-		kong.NamedMapper("filled", parsed(parseFilled)),
+		kong.NamedMapper("filled", parsed(parseNonEmpty)),
 		kong.NamedMapper("ratio", parsed(parseRatio)),
 		kong.NamedMapper("tags", parsed(telemetry.ParseTags)),
 		kong.PostBuild(completeHelp),
@@ -74,10 +74,10 @@ func newParser(root any, name string, c console, options ...kong.Option) (*kong.
 func completeHelp(k *kong.Kong) error {
 	for _, command := range k.Model.Leaves(false) {
 		for _, argument := range command.Positional {
-			nameDefault(argument)
+			appendDefault(argument)
 		}
 		for _, flag := range command.Flags {
-			nameDefault(flag.Value)
+			appendDefault(flag.Value)
 			names := environment.Of(flag.Name)
 			if command.Name != "serve" && !slices.Contains(sharedVariables, flag.Name) {
 				continue
@@ -90,14 +90,14 @@ func completeHelp(k *kong.Kong) error {
 	return nil
 }
 
-func nameDefault(v *kong.Value) {
+func appendDefault(v *kong.Value) {
 	if v.Default != "" && !v.IsBool() && !strings.Contains(v.Help, "Default") {
-		v.Help += " Default " + v.Default + "."
+		v.Help += " Default: " + v.Default + "."
 	}
 }
 
-// invoked returns the program's name with the command that err is about.
-func invoked(args []string, name string, err error) string {
+// commandName returns the program's name with the command that err is about.
+func commandName(args []string, name string, err error) string {
 	var parse *kong.ParseError
 	if !errors.As(err, &parse) {
 		return name
@@ -109,31 +109,31 @@ func invoked(args []string, name string, err error) string {
 	return name
 }
 
-// defaultsUnder are the defaults that follow from the program's name: under that of
+// programDefaults are the defaults that follow from the program's name: under that of
 // envoyproxy/ratelimit they are what that does.
-func defaultsUnder(name string) kong.Vars {
-	if name == asRatelimit {
+func programDefaults(name string) kong.Vars {
+	if name == ratelimitProgram {
 		return kong.Vars{"onBadStart": "serve", "reusePort": "true", "startEmpty": "true"}
 	}
 	return kong.Vars{"onBadStart": "exit", "reusePort": "false", "startEmpty": "false"}
 }
 
-// asRatelimit is the name under which the program stands in for
+// ratelimitProgram is the name under which the program stands in for
 // envoyproxy/ratelimit.
-const asRatelimit = "ratelimit"
+const ratelimitProgram = "ratelimit"
 
 // serveGroups are the headings of serve's help.
 var serveGroups = []kong.Group{
 	{Key: "rules", Title: "Rules:"},
 	{Key: "xds", Title: "Rules from a management server (xDS):"},
-	{Key: "listeners", Title: "Listeners, each off if empty; port 0 picks a free one:"},
-	{Key: "tls", Title: "TLS of the rate-limit service; changed files are taken without a restart:"},
-	{Key: "debug", Title: "The debug listener from other machines, over TLS; changed files are taken without a restart:"},
+	{Key: "listeners", Title: "Listeners (an empty address disables one, port 0 selects a free port):"},
+	{Key: "tls", Title: "TLS of the rate limit service (files are reloaded when they change):"},
+	{Key: "debug", Title: "Remote access to the debug listener (files are reloaded when they change):"},
 	{Key: "decisions", Title: "Decisions:"},
-	{Key: "store", Title: "Counters that replicas share:"},
-	{Key: "replies", Title: "Replies:"},
-	{Key: "bounds", Title: "Bounds:"},
-	{Key: "state", Title: "Counters over a restart:"},
+	{Key: "store", Title: "Shared store:"},
+	{Key: "replies", Title: "Responses:"},
+	{Key: "bounds", Title: "Resource limits:"},
+	{Key: "state", Title: "State file:"},
 	{Key: "statsd", Title: "StatsD:"},
 	{Key: "tracing", Title: "Tracing:"},
 	{Key: "process", Title: "Process:"},

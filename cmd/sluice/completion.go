@@ -12,8 +12,8 @@ import (
 )
 
 type completionCmd struct {
-	Shell string   `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
-	Words []string `arg:"" optional:"" passthrough:"" hidden:"" help:"Behind --, the words of a command line after the program's name; what may stand in place of the last one is printed."`
+	Shell string   `arg:"" enum:"bash,zsh,fish" help:"Shell: bash, zsh or fish."`
+	Words []string `arg:"" optional:"" passthrough:"" hidden:"" help:"Words of the command line to complete (after --). Prints candidates for the last word."`
 }
 
 func (k completionCmd) Run(c console, app *kong.Kong) error {
@@ -28,15 +28,15 @@ func (k completionCmd) Run(c console, app *kong.Kong) error {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	return shell.Complete(app.Model, completedRules{c}, words).Write(c.out)
+	return shell.Complete(app.Model, ruleReader{c}, words).Write(c.out)
 }
 
-// completedRules are the rules that completed words name.
-type completedRules struct{ console }
+// ruleReader are the rules that completed words name.
+type ruleReader struct{ console }
 
-var _ shell.Rules = completedRules{}
+var _ shell.Rules = ruleReader{}
 
-func (r completedRules) load(paths []string) *descriptors.Set {
+func (r ruleReader) load(paths []string) *descriptors.Set {
 	if slices.Contains(paths, "-") {
 		return nil // the input is the shell's
 	}
@@ -48,7 +48,7 @@ func (r completedRules) load(paths []string) *descriptors.Set {
 	return set
 }
 
-func (r completedRules) Domains(paths []string) []string {
+func (r ruleReader) Domains(paths []string) []string {
 	set := r.load(paths)
 	if set == nil {
 		return nil
@@ -56,7 +56,7 @@ func (r completedRules) Domains(paths []string) []string {
 	return set.Domains()
 }
 
-func (r completedRules) Keys(paths []string, domain, descriptor string) []string {
+func (r ruleReader) Keys(paths []string, domain, descriptor string) []string {
 	set := r.load(paths)
 	if set == nil {
 		return nil
@@ -69,7 +69,7 @@ func (r completedRules) Keys(paths []string, domain, descriptor string) []string
 	var keys []string
 	for _, limit := range set.Limits {
 		levels := limit.Rule.Levels()
-		if domain != "" && limit.Rule.Domain() != domain || len(levels) <= depth || !below(before, levels) {
+		if domain != "" && limit.Rule.Domain() != domain || len(levels) <= depth || !hasKeys(before, levels) {
 			continue
 		}
 		next := before + levels[depth].Key + "="
@@ -82,8 +82,8 @@ func (r completedRules) Keys(paths []string, domain, descriptor string) []string
 	return slices.Compact(keys)
 }
 
-// below reports whether the levels begin with the keys of the entries.
-func below(entries string, levels []rules.Level) bool {
+// hasKeys reports whether the levels begin with the keys of the entries.
+func hasKeys(entries string, levels []rules.Level) bool {
 	for i, entry := range strings.Split(strings.TrimSuffix(entries, ","), ",") {
 		key, _, _ := strings.Cut(entry, "=")
 		if entries != "" && levels[i].Key != key {

@@ -61,7 +61,7 @@ func TestConditionsOfDefaults(t *testing.T) {
 		t.Helper()
 		must.OK(t, d.loader.LoadRules(source.Update{Set: servertest.Compile(t, text)}))
 	}
-	x, err := (&xdsFlags{Options: xds.Options{Target: "127.0.0.1:1"}}).newXDS(d, descriptors.Options{})
+	x, err := (&xdsFlags{Options: xds.Options{Target: "127.0.0.1:1"}}).newClient(d, descriptors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestConditionsOfTheManagementServer(t *testing.T) {
 // TestConditionsOfTheStore has two primaries, of which one comes back and one loses its slots to others.
 func TestConditionsOfTheStore(t *testing.T) {
 	d, _ := newTestDaemon(t)
-	log := (&storeFlags{}).log(d.logger)
+	log := (&storeFlags{}).callbacks(d.logger)
 	log.Away("a:1", redis.Kinds[0], errors.New("refused"), "")
 	log.Away("b:1", redis.Kinds[0], errors.New("refused"), "start it")
 	expectActive(t, d.metrics, "both", "store_unavailable store_unavailable")

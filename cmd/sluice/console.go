@@ -23,9 +23,9 @@ func (c console) writeJSON(v any) error {
 // An output is where a command prints. The first error of printing ends the command, and run tells
 // of it: no command need look at it.
 type output struct {
-	to  io.Writer
-	end func()
-	err error
+	to     io.Writer
+	cancel func()
+	err    error
 }
 
 // Write prints, unless that has failed before.
@@ -34,7 +34,7 @@ func (o *output) Write(p []byte) (n int, err error) {
 		n, o.err = o.to.Write(p)
 	}
 	if o.err != nil {
-		o.end()
+		o.cancel()
 	}
 	return n, o.err
 }

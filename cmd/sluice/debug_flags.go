@@ -15,11 +15,11 @@ import (
 
 // debugFlags say who may ask the debug listener from another machine.
 type debugFlags struct {
-	Cert      string   `name:"debug-tls-cert" placeholder:"FILE" help:"Certificate of the debug listener, followed by its chain, in PEM. With it the listener speaks TLS only."`
-	Key       string   `name:"debug-tls-key" placeholder:"FILE" help:"Its key."`
-	TokenFile string   `name:"debug-token-file" placeholder:"FILE" help:"Tokens with which other machines may ask the debug listener: lines of RIGHT NAME TOKEN. RIGHT is read or write, which resets counters too. NAME is for the log."`
-	ClientCA  string   `name:"debug-client-ca" placeholder:"FILE" help:"Authorities, in PEM, of clients that may ask it by their certificates."`
-	Allow     []string `name:"debug-allow" sep:"none" placeholder:"NAME=RIGHT" help:"What a client may do by a certificate with this DNS name or URI: read or write; may be repeated. URIs as in --grpc-allow."`
+	Cert      string   `name:"debug-tls-cert" placeholder:"FILE" help:"Server certificate and chain (PEM). Enables TLS on the debug listener, which then rejects plaintext."`
+	Key       string   `name:"debug-tls-key" placeholder:"FILE" help:"Private key of --debug-tls-cert."`
+	TokenFile string   `name:"debug-token-file" placeholder:"FILE" help:"File with tokens that authenticate clients on other machines, one per line: RIGHT NAME TOKEN. RIGHT is read, or write, which also allows changes such as resetting counters. NAME appears in the log."`
+	ClientCA  string   `name:"debug-client-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificates of clients of the debug listener."`
+	Allow     []string `name:"debug-allow" sep:"none" placeholder:"NAME=RIGHT" help:"Right of the clients whose certificate contains NAME, a DNS name or URI as in --grpc-allow: read or write. May be repeated."`
 
 	clients *access.AllowList // of Allow, made by check; nil without
 }
@@ -44,8 +44,8 @@ func (f *debugFlags) check() error {
 	return nil
 }
 
-// secure tells a server who may ask its debug listener. What follows the files runs in group until ctx ends.
-func (f *debugFlags) secure(ctx context.Context, group *errgroup.Group, o *server.Options, m *telemetry.Metrics, logger *zap.Logger) error {
+// configureTLS tells a server who may ask its debug listener. What follows the files runs in group until ctx ends.
+func (f *debugFlags) configureTLS(ctx context.Context, group *errgroup.Group, o *server.Options, m *telemetry.Metrics, logger *zap.Logger) error {
 	if f.Cert == "" {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (f *debugFlags) secure(ctx context.Context, group *errgroup.Group, o *serve
 	if err != nil {
 		return flagError(err, "--debug-tls-cert", f.Cert, "--debug-tls-key", f.Key, "--debug-client-ca", f.ClientCA)
 	}
-	group.Go(until(ctx, o.DebugTLS.Run))
+	group.Go(task(ctx, o.DebugTLS.Run))
 	o.DebugRights.Clients = f.clients
 	if f.TokenFile == "" {
 		return nil
@@ -66,6 +66,6 @@ func (f *debugFlags) secure(ctx context.Context, group *errgroup.Group, o *serve
 	if err != nil {
 		return fmt.Errorf("--debug-token-file: %w", err)
 	}
-	group.Go(until(ctx, o.DebugRights.Tokens.Run))
+	group.Go(task(ctx, o.DebugRights.Tokens.Run))
 	return nil
 }

@@ -13,10 +13,10 @@ import (
 // dialFlags secure the connection to a running service.
 type dialFlags struct {
 	TLS        bool   `help:"Use TLS."`
-	CACert     string `name:"ca-cert" type:"existingfile" help:"Certificates that the service's is checked against. Default the system's."`
-	Cert       string `type:"existingfile" help:"Client certificate."`
-	Key        string `type:"existingfile" help:"Client certificate's key."`
-	ServerName string `help:"Name expected in the service's certificate. Default the address."`
+	CACert     string `name:"ca-cert" type:"existingfile" help:"CA certificates (PEM) that verify the certificate of the service. Default: those of the system."`
+	Cert       string `type:"existingfile" help:"Client certificate (PEM)."`
+	Key        string `type:"existingfile" help:"Private key of --cert."`
+	ServerName string `help:"Name that the certificate of the service must contain. Default: the host of the address."`
 }
 
 func (f *dialFlags) check() error {
@@ -38,15 +38,15 @@ func (f *dialFlags) tls() (*access.TLS, error) {
 	return secure, nil
 }
 
-// askFlags say how to ask a debug listener.
-type askFlags struct {
+// debugClientFlags say how to ask a debug listener.
+type debugClientFlags struct {
 	dialFlags `embed:""`
 
-	TokenFile string `type:"existingfile" placeholder:"FILE" help:"File with a token of the service's --debug-token-file, and nothing else."`
+	TokenFile string `type:"existingfile" placeholder:"FILE" help:"File that contains one token of the service's --debug-token-file."`
 }
 
-// asker returns what asks the debug listener at addr.
-func (f *askFlags) asker(addr string) (*client.Debug, error) {
+// debugClient returns what asks the debug listener at addr.
+func (f *debugClientFlags) debugClient(addr string) (*client.Debug, error) {
 	secure, err := f.tls()
 	if err != nil {
 		return nil, err

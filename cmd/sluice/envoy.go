@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// stdinOnce returns an error if paths name standard input twice: what reads it second finds
+// checkStdinOnce returns an error if paths name standard input twice: what reads it second finds
 // nothing.
-func stdinOnce(paths ...[]string) error {
+func checkStdinOnce(paths ...[]string) error {
 	n := 0
 	for _, path := range slices.Concat(paths...) {
 		if path == "-" {
@@ -25,15 +25,15 @@ func stdinOnce(paths ...[]string) error {
 	return nil
 }
 
-// mostEnvoyBytes bounds what is read of one file of Envoy's.
-const mostEnvoyBytes = 1 << 30
+// maxEnvoyBytes bounds what is read of one file of Envoy's.
+const maxEnvoyBytes = 1 << 30
 
 // readEnvoy reads files of Envoy's configuration; - is standard input.
 func readEnvoy(c console, paths []string) (*envoyconfig.Config, error) {
 	files := make([]envoyconfig.File, len(paths))
 	infos := make([]os.FileInfo, len(paths))
 	for i, path := range paths {
-		content, err := readAnyFile(c, path)
+		content, err := readFileOrStdin(c, path)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func readEnvoy(c console, paths []string) (*envoyconfig.Config, error) {
 	return envoyconfig.Read(files)
 }
 
-func readAnyFile(c console, path string) ([]byte, error) {
+func readFileOrStdin(c console, path string) ([]byte, error) {
 	in := c.in
 	if path != "-" {
 		f, err := os.Open(path)
@@ -70,11 +70,11 @@ func readAnyFile(c console, path string) ([]byte, error) {
 		}
 		in = f
 	}
-	content, err := io.ReadAll(io.LimitReader(in, mostEnvoyBytes+1))
+	content, err := io.ReadAll(io.LimitReader(in, maxEnvoyBytes+1))
 	if err != nil {
 		return nil, err // which names the file
 	}
-	if len(content) > mostEnvoyBytes {
+	if len(content) > maxEnvoyBytes {
 		return nil, errors.New(path + " is larger than 1 GiB")
 	}
 	return content, nil

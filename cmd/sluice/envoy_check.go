@@ -8,28 +8,28 @@ import (
 )
 
 type envoyCheckCmd struct {
-	Envoy     []string `arg:"" help:"Envoy's configuration: a bootstrap, xDS resources, the answer of /config_dump, or EnvoyFilters of Istio, whole or in parts. Several files are one configuration; - is standard input."`
-	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
-	Strict    bool     `help:"Fail on warnings too."`
-	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
-	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"text for people, json for programs, github for annotations of GitHub Actions, sarif for code scanners."`
+	Envoy     []string `arg:"" help:"Envoy configuration: a bootstrap, xDS resources, the response of /config_dump, or EnvoyFilters of Istio, complete or in parts. Several files form one configuration. - is standard input."`
+	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
+	Strict    bool     `help:"Exit with an error if there are warnings."`
+	Quiet     bool     `short:"q" help:"Print only errors and warnings."`
+	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"Output format: text, json, github (annotations of GitHub Actions) or sarif (code scanners)."`
 	ruleFlags `embed:""`
 }
 
 // envoyReport is what envoy check --output json prints.
 type envoyReport struct {
-	OK       bool        `json:"ok"`
-	Findings []checkLine `json:"findings"`
+	OK       bool      `json:"ok"`
+	Findings []finding `json:"findings"`
 }
 
-func (k *envoyCheckCmd) Validate() error { return stdinOnce(k.Envoy, k.Config) }
+func (k *envoyCheckCmd) Validate() error { return checkStdinOnce(k.Envoy, k.Config) }
 
 func (k *envoyCheckCmd) Run(c console) error {
 	err := k.run(c)
-	if err == nil || err == errFailed || !isAnnotated(k.Output) { //nolint:errorlint // it is our own
+	if err == nil || err == errFailed || !isAnnotationFormat(k.Output) { //nolint:errorlint // it is our own
 		return err
 	}
-	if err := c.writeAnnotations(k.Output, linesOf(err)); err != nil {
+	if err := c.writeAnnotations(k.Output, findingsOf(err)); err != nil {
 		return err
 	}
 	return errFailed
@@ -48,7 +48,7 @@ func (k *envoyCheckCmd) run(c console) error {
 	errors, warnings := countFindings(findings, func(f envoyconfig.Finding) rules.Severity { return f.Severity })
 	failed := errors > 0 || k.Strict && warnings > 0
 	switch r := envoyReportOf(findings, !failed); {
-	case isAnnotated(k.Output):
+	case isAnnotationFormat(k.Output):
 		err = c.writeAnnotations(k.Output, r.Findings)
 	case k.Output == "json":
 		err = c.writeJSON(r)
@@ -77,9 +77,9 @@ func (k *envoyCheckCmd) write(c console, findings []envoyconfig.Finding, errors,
 }
 
 func envoyReportOf(findings []envoyconfig.Finding, ok bool) envoyReport {
-	r := envoyReport{OK: ok, Findings: []checkLine{}}
+	r := envoyReport{OK: ok, Findings: []finding{}}
 	for _, f := range findings {
-		r.Findings = append(r.Findings, checkLine{Severity: f.Severity.String(), Code: string(f.Code), File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Col, Message: f.Message})
+		r.Findings = append(r.Findings, finding{Severity: f.Severity.String(), Code: string(f.Code), File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Col, Message: f.Message})
 	}
 	return r
 }

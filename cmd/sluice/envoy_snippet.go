@@ -9,10 +9,10 @@ import (
 )
 
 type envoySnippetCmd struct {
-	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
-	Domain    string   `short:"d" help:"The domain of the rules. Not needed if there is one only."`
-	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Print what belongs into Envoy's configuration, or EnvoyFilters of Istio."`
-	RLQS      bool     `name:"rlqs" help:"Print the filter of the rate limit quota service, for rules with quota, in place of that of the rate limit service."`
+	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
+	Domain    string   `short:"d" help:"Domain of the rules. Required if there are several."`
+	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Kind of configuration: envoy (parts of an Envoy configuration) or istio (EnvoyFilters)."`
+	RLQS      bool     `name:"rlqs" help:"Print the rate limit quota filter, for rules with quota, instead of the rate limit filter."`
 	ruleFlags `embed:""`
 }
 

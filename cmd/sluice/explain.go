@@ -18,18 +18,18 @@ import (
 type explainCmd struct {
 	client.CounterQuery `embed:""`
 
-	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
-	Addr      string   `type:"address" placeholder:"ADDR" help:"Ask the debug listener of a running sluice instead, such as 127.0.0.1:6070, and show the counters too."`
+	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
+	Addr      string   `type:"address" placeholder:"ADDR" help:"Debug listener of a running service, such as 127.0.0.1:6070. Explains with its rules and prints the counters too."`
 	ruleFlags `embed:""`
 
-	Envoy    []string          `sep:"none" placeholder:"ENVOY" help:"Explain what Envoy asks about REQUEST: its configuration, as for envoy check; may be repeated."`
-	Request  string            `arg:"" optional:"" help:"With --envoy: a request, such as 'GET https://shop.example/search?q=1'."`
-	Header   []string          `short:"H" sep:"none" placeholder:"NAME: VALUE" help:"With --envoy: a header of the request, as the rate limit filter sees it; may be repeated."`
-	Remote   netip.Addr        `placeholder:"ADDRESS" help:"With --envoy: the address that connects to Envoy."`
-	Metadata map[string]string `mapsep:"none" placeholder:"NS:KEY=VALUE" help:"With --envoy: what other filters put into the dynamic metadata NS; may be repeated. KEY.KEY goes down; no value says that there is none."`
-	Listener string            `placeholder:"NAME" help:"With --envoy: the listener, if several ask."`
+	Envoy    []string          `sep:"none" placeholder:"ENVOY" help:"Envoy configuration, as for envoy check: explain the descriptors that it generates for REQUEST. May be repeated."`
+	Request  string            `arg:"" optional:"" help:"With --envoy: request to explain, such as 'GET https://shop.example/search?q=1'."`
+	Header   []string          `short:"H" sep:"none" placeholder:"NAME: VALUE" help:"With --envoy: header of the request, as the rate limit filter sees it. May be repeated."`
+	Remote   netip.Addr        `placeholder:"ADDRESS" help:"With --envoy: IP address that connects to Envoy."`
+	Metadata map[string]string `mapsep:"none" placeholder:"NS:KEY=VALUE" help:"With --envoy: dynamic metadata that other filters set in namespace NS. KEY.KEY addresses a nested field; without VALUE the field is absent. May be repeated."`
+	Listener string            `placeholder:"NAME" help:"With --envoy: name of the listener, if several have rate limit filters."`
 
-	askFlags `embed:""`
+	debugClientFlags `embed:""`
 
 	request envoyconfig.Request
 }
@@ -45,7 +45,7 @@ func (e *explainCmd) Validate() error {
 		return errors.New("nothing to explain: give --domain and --descriptor, or --envoy and a request")
 	case e.Addr == "" && (e.Limit != "" || e.Reset):
 		return errors.New("--limit and --reset need --addr: they are about the counters of a running sluice")
-	case e.Addr == "" && e.askFlags != (askFlags{}):
+	case e.Addr == "" && e.debugClientFlags != (debugClientFlags{}):
 		return errors.New("--tls, --ca-cert, --cert, --key, --server-name and --token-file need --addr: they are about asking a running sluice")
 	case e.Addr == "":
 		return nil
@@ -69,7 +69,7 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if e.Addr != "" {
-		return e.ask(ctx, c)
+		return e.explainRunning(ctx, c)
 	}
 	set, err := e.loadGood(c, e.Config)
 	if err != nil {
@@ -79,11 +79,11 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// ask explains one descriptor as a running sluice sees it.
-func (e *explainCmd) ask(ctx context.Context, c console) error {
+// explainRunning explains one descriptor as a running sluice sees it.
+func (e *explainCmd) explainRunning(ctx context.Context, c console) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	running, err := e.asker(e.Addr)
+	running, err := e.debugClient(e.Addr)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (e *explainCmd) ask(ctx context.Context, c console) error {
 		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
 	}
 	if b := report.Divided; b != nil {
-		fmt.Fprintf(c.out, "divided: %s a second in force of %s, %s wanted, %s\n", number(b.InForce), number(b.LimitRate), number(b.DemandRate), quotaText(b, live.MostQuotaShares))
+		fmt.Fprintf(c.out, "divided: %s a second in force of %s, %s wanted, %s\n", formatRate(b.Assigned), formatRate(b.LimitRate), formatRate(b.DemandRate), formatShares(b, live.MostQuotaShares))
 	}
 	return nil
 }

@@ -16,19 +16,19 @@ import (
 
 // cli is the command line. Each command has a Run method that Kong calls.
 type cli struct {
-	Serve    serveCmd    `cmd:"" default:"withargs" help:"Answer rate-limit requests (the default command)."`
-	Check    checkCmd    `cmd:"" help:"Check rule files and print every error and warning."`
-	Explain  explainCmd  `cmd:"" help:"Show which rule a descriptor matches, step by step."`
-	Envoy    envoyCmd    `cmd:"" help:"Look at the other half of the configuration: what Envoy asks."`
-	Simulate simulateCmd `cmd:"" help:"Say what rules would do to recorded traffic."`
-	Top      topCmd      `cmd:"" help:"Show what a running sluice limits now: which keys are denied most."`
-	Reset    resetCmd    `cmd:"" help:"Reset counters of keys that are denied, after saying which."`
-	Table    tableCmd    `cmd:"" help:"Show and change numbers of limits by key, in the tables of a running sluice."`
-	Call     callCmd     `cmd:"" help:"Ask a running service, this one or any other of the same protocol."`
-	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of rule files, for editors."`
+	Serve    serveCmd    `cmd:"" default:"withargs" help:"Run the rate limit service (default command)."`
+	Check    checkCmd    `cmd:"" help:"Validate rule files and print all errors and warnings."`
+	Explain  explainCmd  `cmd:"" help:"Explain which rule a descriptor matches, step by step."`
+	Envoy    envoyCmd    `cmd:"" help:"Check or generate the configuration of Envoy."`
+	Simulate simulateCmd `cmd:"" help:"Replay access logs against rules and report the decisions."`
+	Top      topCmd      `cmd:"" help:"Show the most denied keys and the busiest limits of a running service."`
+	Reset    resetCmd    `cmd:"" help:"Reset the counters of denied keys, after confirmation."`
+	Table    tableCmd    `cmd:"" help:"Show and change the tables of a running service."`
+	Call     callCmd     `cmd:"" help:"Send requests to a rate limit service."`
+	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of rule files."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
-	Completion completionCmd `cmd:"" help:"Print what lets bash, zsh or fish complete the command line."`
+	Completion completionCmd `cmd:"" help:"Print a shell completion script for bash, zsh or fish."`
 	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`
 
 	PrintVersion kong.VersionFlag `name:"version" help:"Print the version."`
@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, c console) int {
 	name := filepath.Base(args[0])
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	printed := &output{to: c.out, end: end}
+	printed := &output{to: c.out, cancel: end}
 	c.out = printed
 	exit := -1
 	parser, err := newParser(new(cli), name, c,
@@ -56,17 +56,17 @@ func run(ctx context.Context, args []string, c console) int {
 		fmt.Fprintf(c.err, "%s: %v\n", name, err)
 		return 2
 	}
-	var dropped droppedArguments
-	given := helpFlag(args[1:])
-	if name == asRatelimit {
-		given, dropped = knownArguments(parser.Model, given)
+	var dropped ignoredArguments
+	given := rewriteHelpCommand(args[1:])
+	if name == ratelimitProgram {
+		given, dropped = splitArguments(parser.Model, given)
 	}
 	command, err := parser.Parse(given)
 	if exit >= 0 && printed.err == nil { // --help has printed
 		return exit
 	}
 	if err := cmp.Or(err, printed.err); err != nil {
-		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for what is accepted.\n", name, err, hint(err), invoked(args, name, err))
+		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for what is accepted.\n", name, err, suggestion(err), commandName(args, name, err))
 		return 2
 	}
 	err = command.Run(dropped)
@@ -86,6 +86,6 @@ func run(ctx context.Context, args []string, c console) int {
 
 // envoyCmd has the commands about the configuration of Envoy.
 type envoyCmd struct {
-	Check   envoyCheckCmd   `cmd:"" help:"Check Envoy's configuration against the rules: will Envoy ask, and will a rule match?"`
-	Snippet envoySnippetCmd `cmd:"" help:"Print configuration of Envoy that asks for what the rules need."`
+	Check   envoyCheckCmd   `cmd:"" help:"Check the configuration of Envoy against the rules."`
+	Snippet envoySnippetCmd `cmd:"" help:"Print the configuration of Envoy that the rules need."`
 }

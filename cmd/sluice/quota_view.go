@@ -23,8 +23,8 @@ func (v *view) quota(q *live.Quota) (lines []string) {
 		if name == "" && b.Hash != "" {
 			name = "#" + b.Hash
 		}
-		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %8s  %s%s: %s %s", number(b.DemandRate), number(b.InForce), number(b.LimitRate), at(b.Replica), b.Domain, b.Rule, name)))
-		lines = append(lines, v.wrap(faint, "           "+quotaText(b, 4), 3)...)
+		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %8s  %s%s: %s %s", formatRate(b.DemandRate), formatRate(b.Assigned), formatRate(b.LimitRate), replicaPrefix(b.Replica), b.Domain, b.Rule, name)))
+		lines = append(lines, v.wrap(faint, "           "+formatShares(b, 4), 3)...)
 	}
 	if more := q.Buckets - len(q.Largest); more > 0 {
 		lines = append(lines, v.paint(faint, fmt.Sprintf("  %d others", more)))
@@ -32,8 +32,8 @@ func (v *view) quota(q *live.Quota) (lines []string) {
 	return lines
 }
 
-// quotaText says who has which share of a bucket, of so many Envoys, and what is held by nobody.
-func quotaText(b *live.QuotaBucket, most int) string {
+// formatShares says who has which share of a bucket, of so many Envoys, and what is held by nobody.
+func formatShares(b *live.QuotaBucket, most int) string {
 	parts := []string{rules.Count(b.Holders, "Envoy")}
 	for i := range b.Shares[:min(len(b.Shares), most)] {
 		s := &b.Shares[i]
@@ -41,7 +41,7 @@ func quotaText(b *live.QuotaBucket, most int) string {
 		if who == "" {
 			who = "stream " + strconv.FormatUint(s.Stream, 10)
 		}
-		text := fmt.Sprintf("%s has %s of %s", who, number(s.Share), number(s.Demand))
+		text := fmt.Sprintf("%s has %s of %s", who, formatRate(s.Share), formatRate(s.Demand))
 		if !s.Confirmed {
 			text += " (unconfirmed)"
 		}
@@ -51,10 +51,10 @@ func quotaText(b *live.QuotaBucket, most int) string {
 		parts = append(parts, "...")
 	}
 	if b.Unconfirmed > 0 {
-		parts = append(parts, number(b.Unconfirmed)+" not confirmed")
+		parts = append(parts, formatRate(b.Unconfirmed)+" not confirmed")
 	}
 	if b.LostUntil != nil {
-		parts = append(parts, number(b.Lost)+" lost until "+timeOfDay(*b.LostUntil))
+		parts = append(parts, formatRate(b.Lost)+" lost until "+timeOfDay(*b.LostUntil))
 	}
 	if b.LearningUntil != nil {
 		parts = append(parts, "learning until "+timeOfDay(*b.LearningUntil))

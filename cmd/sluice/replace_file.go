@@ -12,7 +12,7 @@ import (
 // finds the old one or the new one, whole, though the process or the machine die at any
 // time. Only one process at a time may replace a file.
 func replaceFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
-	f, err := openBeside(path, mode)
+	f, err := createTemporary(path, mode)
 	if err != nil {
 		return err
 	}
@@ -42,8 +42,8 @@ func replaceFile(path string, mode os.FileMode, write func(io.Writer) error) (er
 	return nil
 }
 
-// openBeside opens a new file from which one at path can be made.
-func openBeside(path string, mode os.FileMode) (*os.File, error) {
+// createTemporary opens a new file from which one at path can be made.
+func createTemporary(path string, mode os.FileMode) (*os.File, error) {
 	beside := path + ".new"
 	// One that dies leaves it behind. What else has the name, such as a link, is not to be
 	// written to.

@@ -12,18 +12,18 @@ import (
 )
 
 type resetCmd struct {
-	Addr           string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"The debug listener of a running sluice."`
+	Addr           string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listener of a running service."`
 	live.Selection `embed:""`
-	Yes            bool `short:"y" help:"Do not ask first."`
+	Yes            bool `short:"y" help:"Do not ask for confirmation."`
 
-	askFlags `embed:""`
+	debugClientFlags `embed:""`
 }
 
 func (r *resetCmd) Validate() error { return r.check() }
 
 // Run resets what is selected, once somebody has said yes.
 func (r *resetCmd) Run(ctx context.Context, c console) error {
-	would, err := r.ask(ctx, "")
+	would, err := r.requestReset(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 			return errors.New("nothing was reset")
 		}
 	}
-	did, err := r.ask(ctx, would.Token)
+	did, err := r.requestReset(ctx, would.Token)
 	if err != nil {
 		return err
 	}
@@ -52,10 +52,10 @@ func leftText(n int) string {
 	return fmt.Sprintf("; %d are left, whose names in the store hold values of clients", n)
 }
 
-func (r *resetCmd) ask(ctx context.Context, token string) (*live.Reset, error) {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+func (r *resetCmd) requestReset(ctx context.Context, token string) (*live.Reset, error) {
+	ctx, cancel := context.WithTimeout(ctx, debugTimeout)
 	defer cancel()
-	running, err := r.asker(r.Addr)
+	running, err := r.debugClient(r.Addr)
 	if err != nil {
 		return nil, err
 	}

@@ -18,12 +18,12 @@ import (
 
 // ruleFlags are flags that check and explain share with serve, and with its variables.
 type ruleFlags struct {
-	Defaults     string `placeholder:"FILE" help:"As serve --defaults."`
-	MergeDomains bool   `help:"Merge files of one domain, as serve --merge-domains does."`
-	AllOrNothing bool   `help:"As serve --all-or-nothing."`
+	Defaults     string `placeholder:"FILE" help:"Same as serve --defaults."`
+	MergeDomains bool   `help:"Same as serve --merge-domains."`
+	AllOrNothing bool   `help:"Same as serve --all-or-nothing."`
 	tableFlags   `embed:""`
 
-	CalendarMonths bool `help:"As serve --calendar-months."`
+	CalendarMonths bool `help:"Same as serve --calendar-months."`
 
 	// given says that one of these flags stands on the command line: variables may set them too.
 	given bool

@@ -6,7 +6,7 @@ import (
 )
 
 type schemaCmd struct {
-	Kind string `arg:"" optional:"" enum:"rules,defaults,simulate" default:"rules" help:"rules, defaults for files of --defaults, or simulate for what its --output json prints."`
+	Kind string `arg:"" optional:"" enum:"rules,defaults,simulate" default:"rules" help:"Schema to print: rules, defaults (files of --defaults) or simulate (output of simulate --output json)."`
 }
 
 func (s schemaCmd) Run(c console) error {

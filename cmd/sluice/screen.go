@@ -43,7 +43,7 @@ const (
 
 // run shows the state again and again, until ctx ends or somebody types q. It leaves the terminal as it found it.
 func (s *screen) run(ctx context.Context, t *topCmd) error {
-	restore, err := s.keysOneByOne()
+	restore, err := s.setCbreakMode()
 	if err != nil {
 		return fmt.Errorf("read keys of the terminal: %w", err)
 	}
@@ -69,7 +69,7 @@ func (s *screen) run(ctx context.Context, t *topCmd) error {
 	}
 	looks := make(chan look, 1)
 	ask := func() {
-		state, err := t.ask(ctx)
+		state, err := t.fetchState(ctx)
 		looks <- look{state, err}
 	}
 	go ask()
@@ -109,14 +109,14 @@ func (s *screen) run(ctx context.Context, t *topCmd) error {
 // draw draws a state, or why there is none.
 func (s *screen) draw(state *live.State, err error, paused bool) {
 	width, height := s.size()
-	v := view{width: width, utf8: speaksUTF8(os.Getenv), colour: os.Getenv("NO_COLOR") == ""}
+	v := view{width: width, utf8: supportsUTF8(os.Getenv), colour: os.Getenv("NO_COLOR") == ""}
 	var lines []string
 	if state == nil {
 		for line := range strings.Lines(err.Error()) {
 			lines = append(lines, v.wrap(red, strings.TrimSpace(line), 3)...)
 		}
 	} else {
-		lines = v.lines(state, height-1)
+		lines = v.render(state, height-1)
 	}
 	lines = lines[:min(len(lines), height-1)]
 	var b strings.Builder

@@ -47,7 +47,7 @@ func bounded() {
 	}
 	os.Args = withTimeout(os.Args)
 	if wait, err := time.ParseDuration(os.Getenv(patienceVariable)); err == nil {
-		storePatience = wait
+		storeStartTimeout = wait
 	}
 	main()
 }

@@ -31,20 +31,20 @@ import (
 type serveCmd struct {
 	environment *environment.Environment
 
-	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated."`
-	ConfigPrefix string   `group:"rules" name:"config-prefix" hidden:"" help:"Of the files of --config only those whose path there, with dots for slashes, begins so."`
-	AllowEmpty   bool     `group:"rules" help:"Accept that there is no rule file, at the start or at a reload. Default: an error; under the name ratelimit a warning at the start."`
-	StartEmpty   bool     `group:"rules" name:"start-empty" hidden:"" default:"${startEmpty}" help:"Accept it at the start only."`
-	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"If the rules are bad at the start: exit, or serve errors until they are good."`
-	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules without them."`
-	MergeDomains bool     `group:"rules" help:"Merge files of one domain. Default: two files of one domain are an error."`
+	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated."`
+	ConfigPrefix string   `group:"rules" name:"config-prefix" hidden:"" help:"Load only the files of --config whose path, with dots for slashes, starts with this prefix."`
+	AllowEmpty   bool     `group:"rules" help:"Allow a configuration without rule files, at startup and on reload. Default: an error; a warning at startup if the program is named ratelimit."`
+	StartEmpty   bool     `group:"rules" name:"start-empty" hidden:"" default:"${startEmpty}" help:"As --allow-empty, but at startup only."`
+	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"What to do if rules fail to load at startup: exit, or serve (answer every request with an error until they load)."`
+	Defaults     string   `group:"rules" placeholder:"FILE" help:"File with default values of rule fields such as algorithm and burst."`
+	MergeDomains bool     `group:"rules" help:"Merge files with the same domain. Default: an error."`
 
 	Tables           tableFlags `embed:"" group:"rules"`
-	AllowEmptyTables bool       `group:"rules" help:"Accept that the file of a table that has rows changes to one without any. Default: that is an error, and the rows stay."`
+	AllowEmptyTables bool       `group:"rules" help:"Allow the file of a table to lose all of its rows. Default: an error, and the rows stay active."`
 
-	CalendarMonths bool `group:"decisions" help:"Months of rules and requests are those of the calendar in UTC, where rules do not say otherwise. Default: 30 days from the epoch on."`
+	CalendarMonths bool `group:"decisions" help:"Use calendar months in UTC as the windows of monthly limits, unless a rule says otherwise. Default: 30-day windows since the Unix epoch."`
 
-	AllOrNothing bool `group:"decisions" help:"Set all_or_nothing for all domains: a denied request charges nothing."`
+	AllOrNothing bool `group:"decisions" help:"If any limit denies a request, charge none of its counters (all_or_nothing), in all domains."`
 
 	Server   server.Options  `embed:""`
 	Settings answer.Settings `embed:""`
@@ -56,10 +56,10 @@ type serveCmd struct {
 	Tracing  tracingFlags    `embed:"" group:"tracing"`
 	State    stateFlags      `embed:"" group:"state"`
 
-	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters."`
-	ResponseTimeMilliseconds bool   `group:"process" help:"Measure ratelimit_service_response_time_seconds in milliseconds, in spite of its name, for dashboards that expect them."`
-	LogLevel                 string `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error."`
-	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Write lines for people, or JSON for programs."`
+	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters, outside the Go heap."`
+	ResponseTimeMilliseconds bool   `group:"process" help:"Report ratelimit_service_response_time_seconds in milliseconds, despite its name, for dashboards that expect them."`
+	LogLevel                 string `group:"process" default:"info" placeholder:"LEVEL" help:"Minimum level of log lines: debug, info, warn or error."`
+	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Log format: text or json."`
 }
 
 // BeforeResolve has the environment set the flags that the command line does not give.
@@ -68,37 +68,37 @@ func (s *serveCmd) BeforeResolve(ctx *kong.Context) (err error) {
 	return err
 }
 
-func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments) error {
+func (s *serveCmd) Run(ctx context.Context, c console, dropped ignoredArguments) error {
 	// The reader of the log may go away. Without this a write to its broken pipe would
 	// end the service.
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := signalContext(ctx)
 	defer stop()
-	return s.environment.Blame(s.run(ctx, c, dropped))
+	return s.environment.NameVariables(s.run(ctx, c, dropped))
 }
 
 // run logs through a queue, so that neither requests nor the end wait for the log's
 // reader.
-func (s *serveCmd) run(ctx context.Context, c console, dropped droppedArguments) error {
+func (s *serveCmd) run(ctx context.Context, c console, dropped ignoredArguments) error {
 	queue := telemetry.NewLogQueue(c.err)
 	go queue.Run()
 	err := s.serveAndLog(ctx, queue, dropped)
-	if !queue.Close(logPatience) && err != nil {
+	if !queue.Close(logFlushTimeout) && err != nil {
 		return errFailed // to tell more would wait as the log does
 	}
 	return err
 }
 
-func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dropped droppedArguments) error {
+func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dropped ignoredArguments) error {
 	logger, err := telemetry.NewLogger(log, s.LogLevel, s.LogFormat)
 	if err != nil {
 		return err
 	}
 	logger.Info("starting", zap.String("version", version()))
-	process.PaceCollector()
-	dropped.report(logger)
+	process.TuneGC()
+	dropped.log(logger)
 	s.environment.Report(logger)
-	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.Tags, Milliseconds: s.ResponseTimeMilliseconds, Build: thisBuild(), Started: time.Now().UTC()})
+	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.Tags, Milliseconds: s.ResponseTimeMilliseconds, Build: currentBuild(), Started: time.Now().UTC()})
 	if err != nil {
 		return err
 	}
@@ -114,9 +114,9 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		return s.serve(ctx, group, d)
 	})
 	if d.store != nil {
-		group.Go(until(needed, d.store.Run))
+		group.Go(task(needed, d.store.Run))
 	}
-	return endWithin(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+endingSlack, group.Wait)
+	return waitForShutdown(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+shutdownMargin, group.Wait)
 }
 
 // daemon is what serve builds from its flags before it loads rules.
@@ -137,10 +137,10 @@ func (s *serveCmd) build(d *daemon) (err error) {
 	if counters.Key, err = s.Store.identityKey(); err != nil {
 		return err
 	}
-	if d.table, d.state, err = s.State.open(counters, d.metrics, d.logger); err != nil {
+	if d.table, d.state, err = s.State.openTable(counters, d.metrics, d.logger); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
-	process.BoundMemory(d.table.Stats().Bytes, d.logger)
+	process.SetMemoryLimit(d.table.Stats().Bytes, d.logger)
 	d.metrics.WatchTable(func() telemetry.TableStats { return tableStats(d.table) })
 	if d.store, err = s.Store.open(d.table, d.metrics, d.logger); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (s *serveCmd) build(d *daemon) (err error) {
 		return err
 	}
 	settings.Tables, settings.TableMetrics = d.tables, ruleset.NewTableMetrics(d.metrics, d.tables)
-	if err := s.Store.use(d.store, &settings); err != nil {
+	if err := s.Store.configureDecider(d.store, &settings); err != nil {
 		return err
 	}
 	d.service = answer.NewService(settings, d.table, d.metrics)
@@ -194,13 +194,13 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) 
 	}
 	defer stopStatsd()
 	options := s.Server
-	options.Optional = s.environment.Unasked("http-addr", "debug-addr", "metrics-addr")
+	options.Optional = s.environment.DefaultAddrs("http-addr", "debug-addr", "metrics-addr")
 	limits := &options.Limits
-	limits.MaxConnections, limits.MaxHTTPConnections = process.Connections(limits.MaxConnections, limits.MaxHTTPConnections, d.logger)
-	if options.TLS, err = s.TLS.server(d.metrics, d.logger); err != nil {
+	limits.MaxConnections, limits.MaxHTTPConnections = process.ConnectionLimits(limits.MaxConnections, limits.MaxHTTPConnections, d.logger)
+	if options.TLS, err = s.TLS.serverTLS(d.metrics, d.logger); err != nil {
 		return err
 	}
-	if err := s.Debug.secure(ctx, group, &options, d.metrics, d.logger); err != nil {
+	if err := s.Debug.configureTLS(ctx, group, &options, d.metrics, d.logger); err != nil {
 		return err
 	}
 	tracing, stopTracing, err := s.Tracing.start(ctx, d.metrics, d.logger)
@@ -210,11 +210,11 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) 
 	defer stopTracing()
 	options.Tracing = tracing
 	if d.store != nil {
-		options.Roles = d.store
+		options.Elector = d.store
 		options.Name, _ = os.Hostname() // it is for people
 	}
 	if d.store != nil {
-		if s.Store.await(ctx, group, d.store.Await, d.logger); ctx.Err() != nil {
+		if s.Store.awaitStore(ctx, group, d.store.Await, d.logger); ctx.Err() != nil {
 			return nil
 		}
 	}
@@ -223,7 +223,7 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) 
 		return err
 	}
 	if options.TLS != nil {
-		group.Go(until(ctx, options.TLS.Run))
+		group.Go(task(ctx, options.TLS.Run))
 	}
 	defer d.state.start(ctx)()
 	return srv.Run(ctx)
@@ -261,7 +261,7 @@ func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *d
 	if err := d.loader.Follow(ctx, group, nil); err != nil { // the files of tables
 		return err
 	}
-	x, err := s.XDS.newXDS(d, s.compileOptions(d))
+	x, err := s.XDS.newClient(d, s.compileOptions(d))
 	if err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, d *d
 	if s.XDS.StartWithout {
 		return nil
 	}
-	if err := x.await(ctx); err != nil && s.OnBadStart == "exit" {
+	if err := x.awaitFirst(ctx); err != nil && s.OnBadStart == "exit" {
 		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", err)
 	}
 	return nil

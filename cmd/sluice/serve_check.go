@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-func (s *serveCmd) Validate() error { return s.environment.Blame(s.check()) }
+func (s *serveCmd) Validate() error { return s.environment.NameVariables(s.check()) }
 
 func (s *serveCmd) check() error {
 	if _, err := telemetry.NewLogger(io.Discard, s.LogLevel, s.LogFormat); err != nil {

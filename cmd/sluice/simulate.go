@@ -16,34 +16,34 @@ import (
 )
 
 type simulateCmd struct {
-	Logs          []string      `arg:"" name:"log" help:"Access logs, gzipped or not; - is standard input. Several are put in order by time."`
-	Config        []string      `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
-	Domain        string        `short:"d" help:"The domain to look at. Default: all that the log or Envoy asks, or the only one of the rules."`
-	Format        string        `default:"auto" placeholder:"FORMAT" help:"auto, json, otlp, csv, ltsv, w3c, requests, or Envoy's format string, such as '%%START_TIME%% %%REQ(:PATH)%%'. json, otlp, csv, ltsv and w3c take what fields are called: 'json time=ts status=code'."`
-	Envoy         []string      `sep:"none" placeholder:"ENVOY" help:"Compute descriptors by Envoy's configuration, as for envoy check; may be repeated."`
-	Listener      string        `placeholder:"NAME" help:"With --envoy: the listener, if several ask."`
-	Descriptor    []string      `sep:"none" placeholder:"K=V,..." help:"Make a descriptor of fields of the log: 'user={x-user},path={:path|path}'; may be repeated. Filters: path, lower, ip, prefix:24:64, xff:1."`
-	Against       []string      `sep:"none" placeholder:"PATH" help:"Compare with other rules, a file or a directory; each that is named is compared by itself."`
-	From          string        `placeholder:"TIME" help:"Only requests from this time on, such as 2026-11-22T09:00:00Z."`
-	To            string        `placeholder:"TIME" help:"Only requests before this time."`
-	Recommend     *float64      `placeholder:"PERCENT" help:"Find the smallest number of each limit that has room for so many of its hits, such as 99.9. The logs are read several times."`
-	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"How late a line may come to be put into order."`
-	Replicas      int           `default:"1" type:"count" range:"1..1000" placeholder:"N" help:"How many services share the requests, each with counters of its own."`
-	Rlqs          int           `name:"rlqs" type:"count" range:"1..1000" placeholder:"N" help:"Say too what N Envoys with the filter rate_limit_quota would have admitted, which divide the limits of rules with quota."`
-	Shard         string        `placeholder:"TEMPLATE" help:"What tells the replica, or with --rlqs the Envoy, such as '{x-user}'. Default: they take turns."`
-	Timeout       time.Duration `default:"1m" range:"0s..1m" placeholder:"DURATION" help:"How long Envoy waits for an answer, which bounds how long a leaky bucket holds one."`
-	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"The most that counters may take, and again what is kept of keys, and lines that wait for their turn; it is an error if they do not fit."`
-	Lenient       bool          `help:"Succeed even if more than one line of a hundred cannot be read."`
-	ShowValues    bool          `help:"Show the values of keys, which may tell of people, in place of hashes."`
-	Report        string        `placeholder:"FILE" help:"Write a page with pictures too: one file, without script."`
-	Output        string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
+	Logs          []string      `arg:"" name:"log" help:"Access logs, plain or gzipped. Several are merged by time. - is standard input."`
+	Config        []string      `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"Rule file or directory of rule files. May be repeated. Default: ./config."`
+	Domain        string        `short:"d" help:"Domain to simulate. Default: all domains in the log or of the Envoy configuration, or the only domain of the rules."`
+	Format        string        `default:"auto" placeholder:"FORMAT" help:"Log format: auto, json, otlp, csv, ltsv, w3c, requests, or an Envoy format string such as '%%START_TIME%% %%REQ(:PATH)%%'. json, otlp, csv, ltsv and w3c accept the names of fields: 'json time=ts status=code'."`
+	Envoy         []string      `sep:"none" placeholder:"ENVOY" help:"Envoy configuration that generates the descriptors, as for envoy check. May be repeated."`
+	Listener      string        `placeholder:"NAME" help:"With --envoy: name of the listener, if several have rate limit filters."`
+	Descriptor    []string      `sep:"none" placeholder:"K=V,..." help:"Descriptor to make from fields of the log, such as 'user={x-user},path={:path|path}'. Filters: path, lower, ip, prefix:24:64, xff:1. May be repeated."`
+	Against       []string      `sep:"none" placeholder:"PATH" help:"Other rules to compare with, a file or directory. May be repeated; each is compared separately."`
+	From          string        `placeholder:"TIME" help:"Start time: ignore earlier requests. Such as 2026-11-22T09:00:00Z."`
+	To            string        `placeholder:"TIME" help:"End time: ignore requests at this time and later."`
+	Recommend     *float64      `placeholder:"PERCENT" help:"For each limit, find the smallest number that allows this percentage of its hits, such as 99.9. Reads the logs several times."`
+	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"Maximum delay of a line that is out of order."`
+	Replicas      int           `default:"1" type:"count" range:"1..1000" placeholder:"N" help:"Number of replicas that share the requests, each with its own counters."`
+	Rlqs          int           `name:"rlqs" type:"count" range:"1..1000" placeholder:"N" help:"Also report what N Envoys with the rate_limit_quota filter would have admitted. They divide the limits of rules with quota."`
+	Shard         string        `placeholder:"TEMPLATE" help:"Template that selects the replica (with --rlqs, the Envoy) of a request, such as '{x-user}'. Default: round-robin."`
+	Timeout       time.Duration `default:"1m" range:"0s..1m" placeholder:"DURATION" help:"Timeout of Envoy for calls to the rate limit service. It bounds how long a leaky bucket delays a response."`
+	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"Maximum memory for counters, and the same again for keys and for lines waiting to be reordered. Exceeding it is an error."`
+	Lenient       bool          `help:"Succeed even if more than one in a hundred lines is skipped."`
+	ShowValues    bool          `help:"Print the values of keys, which may be personal data, instead of hashes."`
+	Report        string        `placeholder:"FILE" help:"Also write a report with charts to this file (HTML, no scripts)."`
+	Output        string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json."`
 	ruleFlags     `embed:""`
 
 	options simulate.Options
 }
 
 func (k *simulateCmd) Validate() (err error) {
-	if err := stdinOnce(k.Logs, k.Config, k.Against, k.Envoy); err != nil {
+	if err := checkStdinOnce(k.Logs, k.Config, k.Against, k.Envoy); err != nil {
 		return err
 	}
 	o := &k.options
@@ -105,10 +105,10 @@ func parseMoment(text string) (time.Time, error) {
 }
 
 func (k *simulateCmd) Run(ctx context.Context, c console) error {
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := signalContext(ctx)
 	defer stop()
 	m := newMeter(c.err, k.Logs, time.Now())
-	defer m.end()
+	defer m.stop()
 	ended := make(chan error, 1)
 	go func() { ended <- k.simulate(ctx, c, m) }()
 	select {
@@ -125,9 +125,9 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	if err != nil {
 		return err
 	}
-	var out page
+	var out reportFile
 	if k.Report != "" {
-		if out, err = newPage(k.Report, slices.Concat(k.Logs, k.Config, k.Against, k.Envoy)); err != nil {
+		if out, err = newReportFile(k.Report, slices.Concat(k.Logs, k.Config, k.Against, k.Envoy)); err != nil {
 			return fmt.Errorf("--report %s: %w", k.Report, err)
 		}
 	}
@@ -135,7 +135,7 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 		o.Progress = func(p simulate.Progress) { m.show(time.Now(), p) }
 	}
 	report, err := simulate.Run(ctx, o)
-	m.end()
+	m.stop()
 	if err != nil {
 		return err
 	}

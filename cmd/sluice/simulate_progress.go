@@ -19,15 +19,15 @@ type meter struct {
 	begun, next time.Time
 	pass        int
 	// mu guards the rest. Whoever ends the meter need not wait for who shows it.
-	mu           sync.Mutex
-	shown, ended bool
+	mu             sync.Mutex
+	shown, stopped bool
 }
 
 const (
-	// meterPatience is how long a simulation takes before it is shown, and meterPause how long
+	// meterDelay is how long a simulation takes before it is shown, and meterPause how long
 	// what is shown stays.
-	meterPatience = time.Second
-	meterPause    = 200 * time.Millisecond
+	meterDelay    = time.Second
+	meterInterval = 200 * time.Millisecond
 	// eraseLine makes what is written next replace the line.
 	eraseLine = "\r\x1b[K"
 )
@@ -37,7 +37,7 @@ func newMeter(out io.Writer, logs []string, now time.Time) *meter {
 	if f, ok := out.(*os.File); !ok || !isTerminal(f) {
 		return nil
 	}
-	m := &meter{out: out, begun: now, next: now.Add(meterPatience)}
+	m := &meter{out: out, begun: now, next: now.Add(meterDelay)}
 	for _, path := range logs {
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() {
@@ -56,10 +56,10 @@ func (m *meter) show(now time.Time, p simulate.Progress) {
 	if now.Before(m.next) {
 		return
 	}
-	m.next = now.Add(meterPause)
+	m.next = now.Add(meterInterval)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ended {
+	if m.stopped {
 		return
 	}
 	m.shown = true
@@ -85,15 +85,15 @@ func (m *meter) text(took time.Duration, p simulate.Progress) string {
 	return text
 }
 
-// end erases what is shown, and nothing is shown any more.
-func (m *meter) end() {
+// stop erases what is shown, and nothing is shown any more.
+func (m *meter) stop() {
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.shown && !m.ended {
+	if m.shown && !m.stopped {
 		_, _ = io.WriteString(m.out, eraseLine)
 	}
-	m.ended = true
+	m.stopped = true
 }

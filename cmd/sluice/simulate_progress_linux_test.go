@@ -22,7 +22,7 @@ import (
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	begin := time.Unix(0, 0)
-	m := &meter{out: &out, total: 1000, begun: begin, next: begin.Add(meterPatience)}
+	m := &meter{out: &out, total: 1000, begun: begin, next: begin.Add(meterDelay)}
 	for _, step := range []struct {
 		after time.Duration
 		p     simulate.Progress
@@ -48,7 +48,7 @@ func TestProgress(t *testing.T) {
 		t.Errorf("of a pipe it shows %q, want %q", got, want)
 	}
 	out.Reset()
-	if m.end(); out.String() != eraseLine {
+	if m.stop(); out.String() != eraseLine {
 		t.Errorf("at the end it writes %q", out.String())
 	}
 }

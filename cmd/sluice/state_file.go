@@ -18,9 +18,9 @@ import (
 
 // stateFlags say whether counters outlive the process.
 type stateFlags struct {
-	File     string        `name:"state-file" placeholder:"PATH" help:"Keep counters over a restart in this file. Its directory needs room for it twice, and must be written to by nobody else. Default none: a restart forgets them."`
-	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"How often counters are saved to --state-file, beside the end: what a crash loses at most."`
-	Leases   bool          `name:"state-file-leases" help:"Restore from --state-file what requests held, their places of concurrency and their reservations. Those that ended while sluice was down, or since the last save before a crash, then hold it until the limit's window or the ttl of its reserve ends. Default: it is free after a restart, so up to N requests run beside those of before."`
+	File     string        `name:"state-file" placeholder:"PATH" help:"File to save counters to, so that they survive a restart. Its directory needs space for two copies, and no other process may write to it. Default: none."`
+	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"Interval at which counters are saved to --state-file, besides the save at exit. A crash loses at most the hits of one interval."`
+	Leases   bool          `name:"state-file-leases" help:"Also restore leases (concurrency slots and reservations) from --state-file. A lease whose request ended while sluice was down, or after the last save before a crash, stays until the window of its limit or the ttl of its reserve ends. Default: leases are released, so up to N requests can run in addition to those from before the restart."`
 }
 
 func (f *stateFlags) check() error {
@@ -33,7 +33,7 @@ func (f *stateFlags) check() error {
 var (
 	errLocked = errors.New("another process has it locked")
 	// errForeign: the file is none of ours, so it must not be replaced.
-	errForeign = errors.New("not a state file")
+	errNotStateFile = errors.New("not a state file")
 )
 
 // A stateFile is where a table's counters are saved. A process that cannot use its file goes on
@@ -45,23 +45,23 @@ type stateFile struct {
 	metrics  *telemetry.State
 	logger   *zap.Logger
 	unlock   func()
-	// failed is what the last save failed with.
-	failed string
+	// lastError is what the last save failed with.
+	lastError string
 }
 
-// open returns the table for the counters, with those of the state file if there is one, and
+// openTable returns the table for the counters, with those of the state file if there is one, and
 // where to save them, nil for nowhere.
-func (f *stateFlags) open(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
+func (f *stateFlags) openTable(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
 	opt.RestoreLeases = f.Leases
 	table, err := limiter.New(opt)
 	if err != nil || f.File == "" {
 		return table, nil, err
 	}
-	outliveFileLimit()
-	path := followLinks(f.File)
+	ignoreFileSizeSignal()
+	path := resolveLinks(f.File)
 	s := &stateFile{path: path, interval: f.Interval, table: table, metrics: metrics.State(), logger: logger.With(zap.String("file", path))}
 	if s.unlock, err = lockFile(path + ".lock"); err != nil {
-		s.without(fmt.Errorf("lock: %w", err), lockRemedy(err))
+		s.reportUnusable(fmt.Errorf("lock: %w", err), lockRemedy(err))
 		return table, nil, nil
 	}
 	switch err := s.load(opt); {
@@ -70,9 +70,9 @@ func (f *stateFlags) open(opt limiter.Options, metrics *telemetry.Metrics, logge
 	case errors.Is(err, os.ErrNotExist):
 		s.logger.Info("state: there is no file yet: counters begin anew")
 		return table, s, nil
-	case errors.Is(err, errForeign):
+	case errors.Is(err, errNotStateFile):
 		s.unlock()
-		s.without(err, "it is left as it is: name another file with --state-file, or remove this one")
+		s.reportUnusable(err, "it is left as it is: name another file with --state-file, or remove this one")
 		return table, nil, nil
 	default:
 		s.metrics.Errors.Inc()
@@ -81,9 +81,9 @@ func (f *stateFlags) open(opt limiter.Options, metrics *telemetry.Metrics, logge
 	}
 }
 
-// followLinks returns where a path leads whose last element may be a symbolic link, also to a file that is yet to be
+// resolveLinks returns where a path leads whose last element may be a symbolic link, also to a file that is yet to be
 // made: a save must replace that file, and not the link.
-func followLinks(path string) string {
+func resolveLinks(path string) string {
 	to := path
 	for range 40 { // as many as Linux follows
 		target, err := os.Readlink(to)
@@ -106,8 +106,8 @@ func followLinks(path string) string {
 	return to
 }
 
-// without tells that the process goes on without the file.
-func (s *stateFile) without(err error, remedy string) {
+// reportUnusable tells that the process goes on without the file.
+func (s *stateFile) reportUnusable(err error, remedy string) {
 	s.metrics.Errors.Inc()
 	s.logger.Error("state: the file cannot be used: counters begin anew, and this process saves none", zap.Error(err), zap.String("remedy", remedy))
 }
@@ -136,7 +136,7 @@ func (s *stateFile) load(opt limiter.Options) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: it is no regular file", errForeign)
+		return fmt.Errorf("%w: it is no regular file", errNotStateFile)
 	}
 	f, err := os.Open(s.path)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *stateFile) load(opt limiter.Options) error {
 	table, saved, err := limiter.Load(f, opt)
 	switch {
 	case errors.Is(err, limiter.ErrNotSnapshot):
-		return fmt.Errorf("%w: %w", errForeign, err)
+		return fmt.Errorf("%w: %w", errNotStateFile, err)
 	case err != nil:
 		return err
 	}
@@ -199,8 +199,8 @@ func (s *stateFile) save(tell func(string, ...zap.Field)) {
 	took := time.Since(began)
 	if err != nil {
 		s.metrics.Errors.Inc()
-		if text := err.Error(); text != s.failed {
-			s.failed = text
+		if text := err.Error(); text != s.lastError {
+			s.lastError = text
 			telemetry.Raise(s.logger, telemetry.StateNotSaved, "", zap.Error(err))
 		}
 		return
@@ -209,8 +209,8 @@ func (s *stateFile) save(tell func(string, ...zap.Field)) {
 	s.metrics.Seconds.Set(took.Seconds())
 	s.metrics.Bytes.Set(float64(saved.Bytes))
 	about := []zap.Field{zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes), zap.Duration("took", took)}
-	if s.failed != "" {
-		s.failed, tell = "", s.logger.Info
+	if s.lastError != "" {
+		s.lastError, tell = "", s.logger.Info
 		about = append(about, telemetry.Clear("", telemetry.StateNotSaved))
 	}
 	tell("state: counters are saved", about...)

@@ -78,12 +78,12 @@ func TestStateFileBehindLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"link/state", "first"} {
-		if got, want := followLinks(dir(path)), dir("volume/data/state"); got != want {
+		if got, want := resolveLinks(dir(path)), dir("volume/data/state"); got != want {
 			t.Errorf("%s leads to %s, want %s", path, got, want)
 		}
 	}
 	for _, path := range []string{"state", dir("link/none"), dir("none/state")} {
-		if got := followLinks(path); got != path {
+		if got := resolveLinks(path); got != path {
 			t.Errorf("%s leads to %s, want the path itself", path, got)
 		}
 	}
@@ -130,7 +130,7 @@ func TestSavesUntilKilled(t *testing.T) {
 	if path == "" {
 		return // it is no child
 	}
-	outliveFileLimit()
+	ignoreFileSizeSignal()
 	table, ids := loadState(t, path), savedIDs(2000)
 	for {
 		hitAll(t, table, ids, 1)
@@ -221,7 +221,7 @@ func TestSavingFailsForAWhile(t *testing.T) {
 	must.OK(t, err)
 	core, logs := observer.New(zap.InfoLevel)
 	flags := stateFlags{File: filepath.Join(dir, "state"), Interval: time.Minute}
-	_, s, err := flags.open(limiter.Options{}, metrics, metrics.Events.Watch(zap.New(core)))
+	_, s, err := flags.openTable(limiter.Options{}, metrics, metrics.Events.Watch(zap.New(core)))
 	if err != nil || s == nil {
 		t.Fatal(s, err)
 	}
@@ -242,7 +242,7 @@ func TestSavingFailsForAWhile(t *testing.T) {
 			told = append(told, line.Level.String()+" "+line.Message)
 		}
 	}
-	const failed, saved = "error state: counters are not saved", "info state: counters are saved"
+	const failed, saved = "error state: failed to save counters", "info state: counters are saved"
 	want := "info state: there is no file yet: counters begin anew|" + failed + "|" + saved + "|" + failed
 	if got := strings.Join(told, "|"); got != want {
 		t.Errorf("told %s, want %s", got, want)

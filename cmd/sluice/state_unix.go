@@ -25,6 +25,6 @@ func lockFile(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// outliveFileLimit makes a file that grows beyond what the process may write an error. Otherwise
+// ignoreFileSizeSignal makes a file that grows beyond what the process may write an error. Otherwise
 // it ends the process.
-func outliveFileLimit() { signal.Ignore(syscall.SIGXFSZ) }
+func ignoreFileSizeSignal() { signal.Ignore(syscall.SIGXFSZ) }

@@ -16,7 +16,7 @@ import (
 type statsdFlags struct {
 	telemetry.StatsdOptions `embed:""`
 
-	DogstatsdAddr string `name:"dogstatsd-addr" placeholder:"ADDR" help:"Send metrics to this DogStatsD server instead, host:port over UDP or unix:///path. Default none."`
+	DogstatsdAddr string `name:"dogstatsd-addr" placeholder:"ADDR" help:"Address of a DogStatsD server to send metrics to: host:port (UDP) or unix:///path. Excludes --statsd-addr. Default: none."`
 }
 
 func (f *statsdFlags) check() error {

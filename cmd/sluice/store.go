@@ -24,28 +24,28 @@ import (
 
 // storeFlags say where counters are that replicas share.
 type storeFlags struct {
-	URL                       string `name:"store" placeholder:"URL" help:"Count in a Redis (6.2 or later) or Valkey, together with all sluices that do: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: in this process's memory."`
-	AuthFile                  string `name:"store-auth-file" placeholder:"FILE" help:"The store's password, or user:password. Each new connection reads it anew."`
-	Auth                      string `name:"store-auth" hidden:"" help:"The same itself, for REDIS_AUTH: others on the machine see a command line."`
-	SentinelAuthFile          string `name:"store-sentinel-auth-file" placeholder:"FILE" help:"Sentinel's password, or user:password. Each new connection reads it anew."`
-	SentinelAuth              string `name:"store-sentinel-auth" hidden:"" help:"The same itself, for REDIS_SENTINEL_AUTH."`
-	PerSecond                 string `name:"store-per-second" placeholder:"URL" help:"Another store, for limits of one second. Default: they are with the others."`
-	PerSecondAuthFile         string `name:"store-per-second-auth-file" placeholder:"FILE" help:"Its password, or user:password. Each new connection reads it anew."`
-	PerSecondAuth             string `name:"store-per-second-auth" hidden:"" help:"The same itself, for REDIS_PERSECOND_AUTH."`
-	PerSecondSentinelAuthFile string `name:"store-per-second-sentinel-auth-file" placeholder:"FILE" help:"The password of its Sentinel, or user:password. Each new connection reads it anew."`
-	PerSecondSentinelAuth     string `name:"store-per-second-sentinel-auth" hidden:"" help:"The same itself, for REDIS_PERSECOND_SENTINEL_AUTH."`
+	URL                       string `name:"store" placeholder:"URL" help:"Redis (6.2 or later) or Valkey that stores the counters, shared by all replicas: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: counters are in memory."`
+	AuthFile                  string `name:"store-auth-file" placeholder:"FILE" help:"File with the password of the store, or user:password. Read for each new connection."`
+	Auth                      string `name:"store-auth" hidden:"" help:"Password of the store, for REDIS_AUTH. Visible to other users in the process list."`
+	SentinelAuthFile          string `name:"store-sentinel-auth-file" placeholder:"FILE" help:"File with the password of Sentinel, or user:password. Read for each new connection."`
+	SentinelAuth              string `name:"store-sentinel-auth" hidden:"" help:"Password of Sentinel, for REDIS_SENTINEL_AUTH."`
+	PerSecond                 string `name:"store-per-second" placeholder:"URL" help:"Separate store for limits with a window of one second. Default: --store."`
+	PerSecondAuthFile         string `name:"store-per-second-auth-file" placeholder:"FILE" help:"File with the password of --store-per-second, or user:password. Read for each new connection."`
+	PerSecondAuth             string `name:"store-per-second-auth" hidden:"" help:"Password of --store-per-second, for REDIS_PERSECOND_AUTH."`
+	PerSecondSentinelAuthFile string `name:"store-per-second-sentinel-auth-file" placeholder:"FILE" help:"File with the password of the Sentinel of --store-per-second, or user:password. Read for each new connection."`
+	PerSecondSentinelAuth     string `name:"store-per-second-sentinel-auth" hidden:"" help:"Password of the Sentinel of --store-per-second, for REDIS_PERSECOND_SENTINEL_AUTH."`
 	redis.TLS                 `embed:""`
 	store.Options             `embed:""`
-	Names                     string `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters: exact, with no value of a client in them; or those of envoyproxy/ratelimit where they can mean one counter only, so that both count together. sluice check --store-names says where. Default exact, or ratelimit if REDIS_URL names the store."`
-	HashKeyFile               string `name:"hash-key-file" placeholder:"FILE" help:"A secret of 16 to 4096 bytes that counters' names in the store are hashed with, so that who reads the store cannot try values. All replicas must have the same. It is read at the start only. Default none."`
+	Names                     string `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters in the store: exact, which contain no client values, or ratelimit, those of envoyproxy/ratelimit where they are unambiguous, so that both programs share counters (see sluice check --store-names). Default: exact; ratelimit if REDIS_URL sets the store."`
+	HashKeyFile               string `name:"hash-key-file" placeholder:"FILE" help:"File with a secret of 16 to 4096 bytes for hashing the names of counters, so that someone with access to the store cannot guess client values. Must be the same on all replicas. Read at startup only. Default: none."`
 }
 
 // A storeURL is a flag that says where a store is, with its passwords and the flags that name their files.
-type storeURL struct{ name, url, authFile, sentinelAuthFile, auth, sentinelAuth string }
+type storeTarget struct{ name, url, authFile, sentinelAuthFile, auth, sentinelAuth string }
 
-// urls returns the flags of the store, and of the one for limits of one second.
-func (f *storeFlags) urls() []storeURL {
-	return []storeURL{
+// targets returns the flags of the store, and of the one for limits of one second.
+func (f *storeFlags) targets() []storeTarget {
+	return []storeTarget{
 		{"--store", f.URL, f.AuthFile, f.SentinelAuthFile, f.Auth, f.SentinelAuth},
 		{"--store-per-second", f.PerSecond, f.PerSecondAuthFile, f.PerSecondSentinelAuthFile, f.PerSecondAuth, f.PerSecondSentinelAuth},
 	}
@@ -67,14 +67,14 @@ func (f *storeFlags) check(stateFile string) error {
 			}
 		}
 	}
-	if _, err := f.hashKey(); err != nil {
+	if _, err := f.readHashKey(); err != nil {
 		return err
 	}
 	if f.URL != "" && stateFile != "" {
 		return errors.New("--state-file does not go with --store: counters are in the store, which keeps them over a restart")
 	}
 	secure := false
-	for _, u := range f.urls() {
+	for _, u := range f.targets() {
 		at, err := f.server(u)
 		if err != nil {
 			return err
@@ -91,7 +91,7 @@ func (f *storeFlags) check(stateFile string) error {
 }
 
 // server returns what is needed to reach the store of u, nil without one.
-func (f *storeFlags) server(u storeURL) (*redis.Server, error) {
+func (f *storeFlags) server(u storeTarget) (*redis.Server, error) {
 	if u.url == "" {
 		for flag, value := range map[string]string{u.name + "-auth-file": u.authFile, u.name + "-sentinel-auth-file": u.sentinelAuthFile} {
 			if value != "" {
@@ -131,7 +131,7 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 		return nil, nil
 	}
 	var at [2]*redis.Server
-	for i, u := range f.urls() {
+	for i, u := range f.targets() {
 		var err error
 		if at[i], err = f.server(u); err != nil {
 			return nil, err
@@ -151,7 +151,7 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 		logger.Warn("the store's certificate may be for any host name: whoever has one of its authorities can be the store")
 	}
 	options.Server, options.PerSecond, options.Table = *at[0], at[1], table
-	options.Log, options.Panicked = f.log(logger), telemetry.NewPanics(metrics.Panics, logger).Caught
+	options.Log, options.Panicked = f.callbacks(logger), telemetry.NewPanics(metrics.Panics, logger).Report
 	var shared *store.Store // nobody reads metrics yet
 	kinds := make([]string, len(redis.Kinds))
 	for i, k := range redis.Kinds {
@@ -163,31 +163,31 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 	return shared, err
 }
 
-// storePatience is how long a start waits for the first answer of the store. Only tests change it.
-var storePatience = time.Second
+// storeStartTimeout is how long a start waits for the first answer of the store. Only tests change it.
+var storeStartTimeout = time.Second
 
-// await waits until reached, which is [store.Store.Await], reports that every primary has answered, or ctx ends, and for
+// awaitStore waits until reached, which is [store.Store.Await], reports that every primary has answered, or ctx ends, and for
 // storePatience at most. So a healthy store decides the first requests, too. If it does not answer in time the log says so, and
 // again when it does.
-func (f *storeFlags) await(ctx context.Context, group *errgroup.Group, reached func(context.Context) bool, logger *zap.Logger) {
-	within, cancel := context.WithTimeout(ctx, storePatience)
+func (f *storeFlags) awaitStore(ctx context.Context, group *errgroup.Group, reached func(context.Context) bool, logger *zap.Logger) {
+	within, cancel := context.WithTimeout(ctx, storeStartTimeout)
 	defer cancel()
 	if reached(within) || ctx.Err() != nil {
 		return
 	}
 	began := time.Now()
 	telemetry.Raise(logger, telemetry.StoreNotReached, "",
-		zap.Duration("within", storePatience), zap.String("fallback", string(f.Fallback)))
+		zap.Duration("within", storeStartTimeout), zap.String("fallback", string(f.Fallback)))
 	group.Go(func() error {
 		if reached(ctx) {
-			logger.Info("the store was reached", zap.Duration("after", storePatience+time.Since(began)), telemetry.Clear("", telemetry.StoreNotReached))
+			logger.Info("the store was reached", zap.Duration("after", storeStartTimeout+time.Since(began)), telemetry.Clear("", telemetry.StoreNotReached))
 		}
 		return nil
 	})
 }
 
-// log has what an operator should know of a store logged.
-func (f *storeFlags) log(logger *zap.Logger) store.Log {
+// callbacks has what an operator should know of a store logged.
+func (f *storeFlags) callbacks(logger *zap.Logger) store.Log {
 	fallback := zap.String("fallback", string(f.Fallback))
 	return store.Log{
 		Away: func(shard string, kind redis.Kind, err error, remedy string) {
@@ -213,12 +213,12 @@ func (f *storeFlags) log(logger *zap.Logger) store.Log {
 	}
 }
 
-// use has requests decided by the store, if there is one.
-func (f *storeFlags) use(shared *store.Store, settings *answer.Settings) error {
+// configureDecider has requests decided by the store, if there is one.
+func (f *storeFlags) configureDecider(shared *store.Store, settings *answer.Settings) error {
 	if shared == nil {
 		return nil
 	}
-	key, err := f.hashKey()
+	key, err := f.readHashKey()
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (f *storeFlags) use(shared *store.Store, settings *answer.Settings) error {
 // identityKey returns the secret of counters' identities, which is the same in all replicas with the same hash key file:
 // so what they say of keys that are denied can be added up. Without the file it is zero, and the table chooses one.
 func (f *storeFlags) identityKey() (key identity.Key, err error) {
-	secret, err := f.hashKey()
+	secret, err := f.readHashKey()
 	if err != nil || secret == nil {
 		return identity.Key{}, err
 	}
@@ -243,11 +243,11 @@ func (f *storeFlags) identityKey() (key identity.Key, err error) {
 
 // A hash key has at least so many bytes, so that nobody guesses it, and at most so many, so that
 // another file is noticed.
-const leastKey, mostKey = 16, 4096
+const minHashKeyBytes, maxHashKeyBytes = 16, 4096
 
-// hashKey reads what names are hashed with, nothing without a file. The end of a line at its end
+// readHashKey reads what names are hashed with, nothing without a file. The end of a line at its end
 // is not part of it: editors add one.
-func (f *storeFlags) hashKey() ([]byte, error) {
+func (f *storeFlags) readHashKey() ([]byte, error) {
 	if f.HashKeyFile == "" {
 		return nil, nil
 	}
@@ -256,16 +256,16 @@ func (f *storeFlags) hashKey() ([]byte, error) {
 		return nil, fmt.Errorf("--hash-key-file: %w", err)
 	}
 	defer file.Close()
-	key, err := io.ReadAll(io.LimitReader(file, mostKey+3))
+	key, err := io.ReadAll(io.LimitReader(file, maxHashKeyBytes+3))
 	if err != nil {
 		return nil, fmt.Errorf("--hash-key-file: %w", err)
 	}
 	key = bytes.TrimRight(key, "\r\n")
 	switch {
-	case len(key) > mostKey:
-		return nil, fmt.Errorf("--hash-key-file: %s has more than %d bytes; must be %d to %d", f.HashKeyFile, mostKey, leastKey, mostKey)
-	case len(key) < leastKey:
-		return nil, fmt.Errorf("--hash-key-file: %s has %d bytes; must be %d to %d", f.HashKeyFile, len(key), leastKey, mostKey)
+	case len(key) > maxHashKeyBytes:
+		return nil, fmt.Errorf("--hash-key-file: %s has more than %d bytes; must be %d to %d", f.HashKeyFile, maxHashKeyBytes, minHashKeyBytes, maxHashKeyBytes)
+	case len(key) < minHashKeyBytes:
+		return nil, fmt.Errorf("--hash-key-file: %s has %d bytes; must be %d to %d", f.HashKeyFile, len(key), minHashKeyBytes, maxHashKeyBytes)
 	}
 	return key, nil
 }

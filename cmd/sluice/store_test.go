@@ -22,9 +22,9 @@ func TestStartWaitsForTheStore(t *testing.T) {
 		logs            []string
 	}{
 		"a healthy store":  {answers: 10 * time.Millisecond, signal: never, waits: 10 * time.Millisecond},
-		"a slow store":     {answers: storePatience - time.Millisecond, signal: never, waits: storePatience - time.Millisecond},
-		"a late store":     {answers: 3 * time.Second, signal: never, waits: storePatience, logs: []string{"error", "info"}},
-		"no store":         {answers: never, signal: time.Minute, waits: storePatience, logs: []string{"error"}},
+		"a slow store":     {answers: storeStartTimeout - time.Millisecond, signal: never, waits: storeStartTimeout - time.Millisecond},
+		"a late store":     {answers: 3 * time.Second, signal: never, waits: storeStartTimeout, logs: []string{"error", "info"}},
+		"no store":         {answers: never, signal: time.Minute, waits: storeStartTimeout, logs: []string{"error"}},
 		"an early SIGTERM": {answers: never, signal: 300 * time.Millisecond, waits: 300 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestStartWaitsForTheStore(t *testing.T) {
 			}
 			group, ctx := errgroup.WithContext(ctx)
 			flags := storeFlags{Options: store.Options{Fallback: store.Deny}}
-			flags.await(ctx, group, reached, zap.New(core))
+			flags.awaitStore(ctx, group, reached, zap.New(core))
 			if waited := time.Since(began); waited != tt.waits {
 				t.Errorf("%s: the start waited for %v, want %v", name, waited, tt.waits)
 			}

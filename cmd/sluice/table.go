@@ -21,26 +21,26 @@ import (
 
 // tableCmd shows and changes the tables of a running sluice.
 type tableCmd struct {
-	List   tableListCmd   `cmd:"" help:"All tables, or all rows of one as CSV."`
-	Get    tableGetCmd    `cmd:"" help:"One row."`
-	Set    tableSetCmd    `cmd:"" help:"Put a row, which is in force at once."`
-	Delete tableDeleteCmd `cmd:"" help:"Remove a row: the rule's own number holds."`
-	Import tableImportCmd `cmd:"" help:"Put all rows of a file. Other rows stay."`
+	List   tableListCmd   `cmd:"" help:"List the tables, or the rows of one as CSV."`
+	Get    tableGetCmd    `cmd:"" help:"Print a row."`
+	Set    tableSetCmd    `cmd:"" help:"Set a row. Takes effect immediately."`
+	Delete tableDeleteCmd `cmd:"" help:"Delete a row. The limit of the rule applies again."`
+	Import tableImportCmd `cmd:"" help:"Import rows from a file. Other rows are kept."`
 }
 
-// tableAddr says whom to ask.
-type tableAddr struct {
-	Addr     string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"The debug listener of a running sluice."`
-	askFlags `embed:""`
+// tableClientFlags says whom to ask.
+type tableClientFlags struct {
+	Addr             string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"Debug listener of a running service."`
+	debugClientFlags `embed:""`
 }
 
-// ask calls ask with what asks the debug listener.
-func (t *tableAddr) ask(ask func(*client.Debug) error) error {
-	client, err := t.asker(t.Addr)
+// withClient calls ask with what asks the debug listener.
+func (t *tableClientFlags) withClient(withClient func(*client.Debug) error) error {
+	client, err := t.debugClient(t.Addr)
 	if err != nil {
 		return err
 	}
-	if err := ask(client); err != nil {
+	if err := withClient(client); err != nil {
 		return fmt.Errorf("ask %s: %w", t.Addr, err)
 	}
 	return nil
@@ -48,21 +48,21 @@ func (t *tableAddr) ask(ask func(*client.Debug) error) error {
 
 // rowArguments name a row.
 type rowArguments struct {
-	Name string   `arg:"" help:"The table."`
-	Key  []string `arg:"" sep:"none" help:"The values of its key columns."`
+	Name string   `arg:"" help:"Name of the table."`
+	Key  []string `arg:"" sep:"none" help:"Values of the key columns."`
 }
 
 type tableListCmd struct {
-	tableAddr `embed:""`
+	tableClientFlags `embed:""`
 
-	Name string `arg:"" optional:"" help:"The table."`
+	Name string `arg:"" optional:"" help:"Name of the table."`
 }
 
 func (t *tableListCmd) Run(ctx context.Context, c console) error {
 	if t.Name != "" {
-		return t.rows(ctx, c)
+		return t.writeRows(ctx, c)
 	}
-	return t.ask(func(debug *client.Debug) error {
+	return t.withClient(func(debug *client.Debug) error {
 		report, err := debug.Tables(ctx)
 		if err != nil {
 			return err
@@ -75,10 +75,10 @@ func (t *tableListCmd) Run(ctx context.Context, c console) error {
 	})
 }
 
-// rows lists the rows of a table, sorted by their keys.
-func (t *tableListCmd) rows(ctx context.Context, c console) error {
+// writeRows lists the rows of a table, sorted by their keys.
+func (t *tableListCmd) writeRows(ctx context.Context, c console) error {
 	var text bytes.Buffer
-	err := t.ask(func(debug *client.Debug) error { return debug.Rows(ctx, t.Name, &text) })
+	err := t.withClient(func(debug *client.Debug) error { return debug.Rows(ctx, t.Name, &text) })
 	if err != nil || text.Len() == 0 {
 		return err
 	}
@@ -99,12 +99,12 @@ func (t *tableListCmd) rows(ctx context.Context, c console) error {
 }
 
 type tableGetCmd struct {
-	tableAddr    `embed:""`
-	rowArguments `embed:""`
+	tableClientFlags `embed:""`
+	rowArguments     `embed:""`
 }
 
 func (t *tableGetCmd) Run(ctx context.Context, c console) error {
-	return t.ask(func(debug *client.Debug) error {
+	return t.withClient(func(debug *client.Debug) error {
 		report, err := debug.Row(ctx, http.MethodGet, t.Name, t.Key)
 		if err == nil {
 			fmt.Fprintln(c.out, report.Row)
@@ -114,15 +114,15 @@ func (t *tableGetCmd) Run(ctx context.Context, c console) error {
 }
 
 type tableSetCmd struct {
-	tableAddr    `embed:""`
-	rowArguments `embed:""`
+	tableClientFlags `embed:""`
+	rowArguments     `embed:""`
 
-	Columns   string  `placeholder:"A,B" help:"For the first row of a table: which entries its key is. Default: the last entry of the rule that names the table."`
-	Limit     *uint32 `name:"requests-per-unit" short:"r" placeholder:"N" help:"Requests in a window; 0 denies all."`
-	Unit      string  `placeholder:"UNIT" help:"Another window than the rule's: second, minute, hour, day, week, month or year. It has a counter of its own."`
-	Burst     uint32  `placeholder:"N" help:"The burst of a token bucket. Default: in proportion to the rule's."`
-	Unlimited bool    `help:"No limit."`
-	As        string  `placeholder:"NAME" help:"The name of a series of metrics, which rows may share."`
+	Columns   string  `placeholder:"A,B" help:"Key columns of a new table. Default: the last entry of the rule that names the table."`
+	Limit     *uint32 `name:"requests-per-unit" short:"r" placeholder:"N" help:"Requests per window. 0 denies all."`
+	Unit      string  `placeholder:"UNIT" help:"Window, if not the rule's: second, minute, hour, day, week, month or year. It has a separate counter."`
+	Burst     uint32  `placeholder:"N" help:"Burst of a token bucket. Default: in proportion to the rule's."`
+	Unlimited bool    `help:"Do not limit this key."`
+	As        string  `placeholder:"NAME" help:"Name of the metrics series of the row. Rows can share one."`
 }
 
 func (t *tableSetCmd) Run(ctx context.Context, c console) error {
@@ -139,7 +139,7 @@ func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 	if t.Unlimited {
 		row.Set("unlimited", "true")
 	}
-	return t.ask(func(debug *client.Debug) error {
+	return t.withClient(func(debug *client.Debug) error {
 		report, err := debug.PutRow(ctx, t.Name, t.Key, t.Columns, row)
 		if err != nil {
 			return err
@@ -154,12 +154,12 @@ func (t *tableSetCmd) Run(ctx context.Context, c console) error {
 }
 
 type tableDeleteCmd struct {
-	tableAddr    `embed:""`
-	rowArguments `embed:""`
+	tableClientFlags `embed:""`
+	rowArguments     `embed:""`
 }
 
 func (t *tableDeleteCmd) Run(ctx context.Context, c console) error {
-	return t.ask(func(debug *client.Debug) error {
+	return t.withClient(func(debug *client.Debug) error {
 		report, err := debug.Row(ctx, http.MethodDelete, t.Name, t.Key)
 		if err == nil {
 			fmt.Fprintf(c.out, "%s %s: none, was %s\n", t.Name, strings.Join(t.Key, "/"), report.Was)
@@ -169,10 +169,10 @@ func (t *tableDeleteCmd) Run(ctx context.Context, c console) error {
 }
 
 type tableImportCmd struct {
-	tableAddr `embed:""`
+	tableClientFlags `embed:""`
 
-	Name string `arg:"" help:"The table."`
-	File string `arg:"" help:"CSV with a header, or JSON lines; - for standard input."`
+	Name string `arg:"" help:"Name of the table."`
+	File string `arg:"" help:"CSV file with a header, or JSON Lines file. - is standard input."`
 }
 
 // importBytes is how much CSV is put at once, less than the debug listener takes.
@@ -197,7 +197,7 @@ func (t *tableImportCmd) Run(ctx context.Context, c console) error {
 		fmt.Fprintln(c.err, d)
 	}
 	put := 0
-	err := t.ask(func(debug *client.Debug) error {
+	err := t.withClient(func(debug *client.Debug) error {
 		for part, n := range rows.Parts(importBytes) {
 			if err := debug.PostRows(ctx, t.Name, part); err != nil {
 				return fmt.Errorf("%w; %s were put before", err, rules.Count(put, "row"))

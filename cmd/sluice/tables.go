@@ -17,8 +17,8 @@ import (
 
 // tableFlags name tables, whose rows have numbers of limits.
 type tableFlags struct {
-	Table     []tableFlag `placeholder:"NAME[=PATH]" sep:"none" help:"Numbers by key for rules that name this table: a file, CSV with a header or JSON lines, or without PATH one in --tables-dir that is changed row by row; may be repeated."`
-	TablesDir string      `placeholder:"DIR" help:"Directory of tables that are changed row by row; it is made if it is not there. It must be written to by nobody else."`
+	Table     []tableFlag `placeholder:"NAME[=PATH]" sep:"none" help:"Table of limits by key, for rules that name it: NAME=PATH for a CSV (with a header) or JSON Lines file, or NAME for a table in --tables-dir. May be repeated."`
+	TablesDir string      `placeholder:"DIR" help:"Directory of the tables that are changed row by row; created if it does not exist. No other process may write to it."`
 }
 
 // tableFlag is a table and its file, if it has one.
@@ -81,7 +81,7 @@ func (s *serveCmd) openJournals(loader *ruleset.Loader) (closeAll func(), err er
 		name := s.Tables.Table[without].name
 		return closeAll, fmt.Errorf("--table %s has no source: write --table %[1]s=PATH, or name a directory with --tables-dir", name)
 	}
-	outliveFileLimit()
+	ignoreFileSizeSignal()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return closeAll, fmt.Errorf("--tables-dir: %w", err)
 	}

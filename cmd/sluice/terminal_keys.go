@@ -4,9 +4,9 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// keysOneByOne has the terminal hand over each key at once, and not show it. Restore undoes that. Signals stay, but
+// setCbreakMode has the terminal hand over each key at once, and not show it. Restore undoes that. Signals stay, but
 // for the one that stops a process: it would leave the terminal like that.
-func (s *screen) keysOneByOne() (restore func(), err error) {
+func (s *screen) setCbreakMode() (restore func(), err error) {
 	if s.in == nil {
 		return func() {}, nil
 	}

@@ -14,12 +14,12 @@ import (
 
 // tlsFlags secure the gRPC listener.
 type tlsFlags struct {
-	Cert       string   `name:"grpc-tls-cert" placeholder:"FILE" help:"Certificate of the rate-limit service, followed by its chain, in PEM. With it the listener speaks TLS only."`
-	Key        string   `name:"grpc-tls-key" placeholder:"FILE" help:"Its key."`
-	ClientCA   string   `name:"grpc-client-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the client's certificate. Default: clients need none."`
-	ClientSAN  string   `name:"grpc-client-san" placeholder:"NAME" help:"DNS name or IP address that the client's certificate must carry. Default any."`
-	Allow      []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Which clients may ask for which domains; may be repeated. A client that is not named may ask for none. NAME is a DNS name or URI in the client's certificate, such as spiffe://cluster.local/ns/shop/sa/envoy; one that ends in /* stands for all URIs below it. DOMAIN * stands for any. Default: all may ask for all."`
-	MinVersion string   `name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Least version of TLS."`
+	Cert       string   `name:"grpc-tls-cert" placeholder:"FILE" help:"Server certificate and chain (PEM). Enables TLS on the gRPC listener, which then rejects plaintext."`
+	Key        string   `name:"grpc-tls-key" placeholder:"FILE" help:"Private key of --grpc-tls-cert."`
+	ClientCA   string   `name:"grpc-client-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificates of clients. Default: clients need no certificate."`
+	ClientSAN  string   `name:"grpc-client-san" placeholder:"NAME" help:"DNS name or IP address that the certificates of clients must contain. Default: any."`
+	Allow      []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Domains that a client may use. A client that is not listed may use none. NAME is a DNS name or URI in its certificate, such as spiffe://cluster.local/ns/shop/sa/envoy; a URI that ends in /* matches all URIs below it. DOMAIN * matches every domain. May be repeated. Default: every client may use every domain."`
+	MinVersion string   `name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Minimum TLS version."`
 
 	allow *access.AllowList // of Allow, made by check; nil without
 }
@@ -45,8 +45,8 @@ func (f *tlsFlags) check(jsonAddr string) error {
 	return err
 }
 
-// server returns what secures the gRPC listener, nil for plain text.
-func (f *tlsFlags) server(m *telemetry.Metrics, logger *zap.Logger) (*access.TLS, error) {
+// serverTLS returns what secures the gRPC listener, nil for plain text.
+func (f *tlsFlags) serverTLS(m *telemetry.Metrics, logger *zap.Logger) (*access.TLS, error) {
 	if f.Cert == "" {
 		return nil, nil
 	}

@@ -13,19 +13,19 @@ import (
 )
 
 type topCmd struct {
-	Addr     []string      `default:"127.0.0.1:6070" placeholder:"ADDR,..." help:"The debug listener of a running sluice. Of several, what they say is added up."`
-	Once     bool          `help:"Print the state once and end. Default where standard output is no terminal."`
-	Output   string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs, once."`
-	Interval time.Duration `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Time between two looks."`
+	Addr     []string      `default:"127.0.0.1:6070" placeholder:"ADDR,..." help:"Debug listener of a running service. The figures of several are added up."`
+	Once     bool          `help:"Print the state once and exit. Default if standard output is not a terminal."`
+	Output   string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json. json prints the state once."`
+	Interval time.Duration `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Refresh interval."`
 
-	askFlags `embed:""`
+	debugClientFlags `embed:""`
 }
 
-// topLimits is how many limits are asked of each replica.
-const topLimits = 200
+// maxTopLimits is how many limits are asked of each replica.
+const maxTopLimits = 200
 
-// askPatience is how long a replica may take to answer.
-const askPatience = 5 * time.Second
+// debugTimeout is how long a replica may take to answer.
+const debugTimeout = 5 * time.Second
 
 func (t *topCmd) Validate() error {
 	for i, addr := range t.Addr {
@@ -42,7 +42,7 @@ func (t *topCmd) Validate() error {
 func (t *topCmd) Run(ctx context.Context, c console) error {
 	screen := openScreen(c)
 	if t.Once || t.Output == "json" || screen == nil {
-		state, err := t.ask(ctx)
+		state, err := t.fetchState(ctx)
 		if state == nil {
 			return err
 		}
@@ -55,32 +55,32 @@ func (t *topCmd) Run(ctx context.Context, c console) error {
 			if screen != nil {
 				width, _ = screen.size()
 			}
-			v := view{width: width, utf8: speaksUTF8(os.Getenv), colour: screen != nil && os.Getenv("NO_COLOR") == ""}
-			for _, line := range v.lines(state, 0) {
+			v := view{width: width, utf8: supportsUTF8(os.Getenv), colour: screen != nil && os.Getenv("NO_COLOR") == ""}
+			for _, line := range v.render(state, 0) {
 				fmt.Fprintln(c.out, line)
 			}
 		}
 		return err
 	}
-	ctx, stop := untilSignal(ctx)
+	ctx, stop := signalContext(ctx)
 	defer stop()
 	return screen.run(ctx, t)
 }
 
-// ask asks all replicas. It returns what those say that answer, nil if none does, and why others do not.
-func (t *topCmd) ask(ctx context.Context) (*live.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+// fetchState asks all replicas. It returns what those say that answer, nil if none does, and why others do not.
+func (t *topCmd) fetchState(ctx context.Context) (*live.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, debugTimeout)
 	defer cancel()
 	states, errs := make([]*live.State, len(t.Addr)), make([]error, len(t.Addr))
 	var all sync.WaitGroup
 	for i, addr := range t.Addr {
 		all.Go(func() {
-			replica, err := t.asker(addr)
+			replica, err := t.debugClient(addr)
 			if err != nil {
 				errs[i] = err
 				return
 			}
-			if states[i], errs[i] = replica.State(ctx, topLimits); errs[i] != nil {
+			if states[i], errs[i] = replica.State(ctx, maxTopLimits); errs[i] != nil {
 				errs[i] = fmt.Errorf("ask %s: %w", addr, errs[i])
 			}
 		})

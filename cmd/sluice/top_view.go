@@ -17,8 +17,8 @@ type view struct {
 	utf8, colour bool
 }
 
-// speaksUTF8 reports whether the terminal of an environment shows UTF-8.
-func speaksUTF8(get func(string) string) bool {
+// supportsUTF8 reports whether the terminal of an environment shows UTF-8.
+func supportsUTF8(get func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := strings.ToUpper(get(name)); v != "" {
 			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
@@ -39,7 +39,7 @@ const (
 // paint cuts a line at the view's width and colours it. Nothing in it moves the terminal's cursor: clients send some of it, and
 // rules may have any characters in their keys.
 func (v *view) paint(colour, line string) string {
-	line = v.cut(v.printable(line), v.width)
+	line = v.truncate(v.printable(line), v.width)
 	if !v.colour || colour == plain {
 		return line
 	}
@@ -51,7 +51,7 @@ func (v *view) wrap(colour, text string, most int) (lines []string) {
 	rest := []rune(text)
 	for indent := ""; len(rest) > 0; indent = "           " {
 		room := max(20, v.width-len(indent))
-		cut := fit(rest, room)
+		cut := fitRunes(rest, room)
 		if cut == len(rest) || len(lines) == most-1 {
 			return append(lines, v.paint(colour, indent+string(rest)))
 		}
@@ -67,14 +67,14 @@ func (v *view) wrap(colour, text string, most int) (lines []string) {
 	return lines
 }
 
-// lines returns a state in at most height lines, or in some sixty at most if that is 0. What is wrong comes first, then who is
+// render returns a state in at most height lines, or in some sixty at most if that is 0. What is wrong comes first, then who is
 // denied.
-func (v *view) lines(s *live.State, height int) []string {
+func (v *view) render(s *live.State, height int) []string {
 	room := height
 	if height == 0 {
 		room = 60
 	}
-	all := v.head(s)
+	all := v.header(s)
 	add := func(title string, most int, lines []string) {
 		if len(lines) == 0 || len(all)+2 > room {
 			return
@@ -83,7 +83,7 @@ func (v *view) lines(s *live.State, height int) []string {
 		all = append(all, lines[:min(len(lines), most, room-len(all))]...)
 	}
 	share := max(3, (room-len(all))/5)
-	add("WRONG NOW", 2*share, v.wrong(s.Wrong))
+	add("WRONG NOW", 2*share, v.conditions(s.Wrong))
 	add("DENIED/S  SHARE    DENIED  SINCE     KEY", 2*share, v.keys(s))
 	add("NO RULE MATCHES", share, v.unmatched(s))
 	add("  HITS/S  DENIED/S  LAST 5 MINUTES   LIMIT", 2*share, v.limits(s))
@@ -92,7 +92,7 @@ func (v *view) lines(s *live.State, height int) []string {
 	return all
 }
 
-func (v *view) head(s *live.State) []string {
+func (v *view) header(s *live.State) []string {
 	parts := []string{
 		s.Host, rules.Count(s.Config.Limits, "limit"), "rules " + s.Config.Hash, "keys " + s.TopKeys,
 		"up " + s.Time.Sub(s.Started).Truncate(time.Second).String(), "sluice " + s.Program,
@@ -119,11 +119,11 @@ func (v *view) head(s *live.State) []string {
 	return all
 }
 
-func (v *view) wrong(all []telemetry.Condition) (lines []string) {
+func (v *view) conditions(all []telemetry.Condition) (lines []string) {
 	for i := range all {
 		w := &all[i]
 		colour := map[string]string{"error": red, "warning": yellow}[w.Severity]
-		lines = append(lines, v.wrap(colour, fmt.Sprintf("%s ! %s%s [%s]%s", timeOfDay(w.Since), at(w.Replica), w.Text, w.Code, telemetry.FieldsText(w.Fields)), 3)...)
+		lines = append(lines, v.wrap(colour, fmt.Sprintf("%s ! %s%s [%s]%s", timeOfDay(w.Since), replicaPrefix(w.Replica), w.Text, w.Code, telemetry.FieldsText(w.Fields)), 3)...)
 		for _, line := range w.Lines {
 			lines = append(lines, v.wrap(plain, "           "+line, 3)...)
 		}
@@ -149,7 +149,7 @@ func (v *view) keys(s *live.State) (lines []string) {
 		if k.PerSecond == 0 {
 			colour = faint
 		}
-		about := fmt.Sprintf("%8s %5.0f%% %9d  %s  ", number(k.PerSecond), 100*k.Share, k.Denied, timeOfDay(k.Since))
+		about := fmt.Sprintf("%8s %5.0f%% %9d  %s  ", formatRate(k.PerSecond), 100*k.Share, k.Denied, timeOfDay(k.Since))
 		lines = append(lines, v.paint(colour, about+v.key(k.domain, k.Key, v.width-len(about))))
 	}
 	return lines
@@ -172,7 +172,7 @@ func (v *view) key(domain string, k *live.Key, room int) string {
 	case k.Rule: // the rule is for this client alone
 		return strings.TrimLeft(rest, " ")
 	default:
-		client = v.cut(k.Descriptor, max(16, room-width(rest)))
+		client = v.truncate(k.Descriptor, max(16, room-textWidth(rest)))
 	}
 	return client + rest
 }
@@ -186,7 +186,7 @@ func (v *view) unmatched(s *live.State) (lines []string) {
 			about += "; did you mean " + u.Meant + "?"
 		}
 		if u.PerSecond > 0 {
-			lines = append(lines, v.wrap(yellow, fmt.Sprintf("  %s a second for %s", number(u.PerSecond), about), 2)...)
+			lines = append(lines, v.wrap(yellow, fmt.Sprintf("  %s a second for %s", formatRate(u.PerSecond), about), 2)...)
 		} else {
 			gone = append(gone, v.wrap(faint, fmt.Sprintf("  none now, %d before, for %s", u.Descriptors, about), 2)...)
 		}
@@ -222,15 +222,15 @@ func (v *view) limits(s *live.State) (lines []string) {
 	for _, r := range all {
 		text := r.Rule + " " + r.Limit
 		if r.Shadow {
-			text += fmt.Sprintf(" (shadow, would deny %s/s)", number(r.Rate.Shadow))
+			text += fmt.Sprintf(" (shadow, would deny %s/s)", formatRate(r.Rate.Shadow))
 		}
-		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %s  %s: %s", number(r.Hits), number(r.Denied), v.line(r.Line), r.domain, text)))
+		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %s  %s: %s", formatRate(r.Hits), formatRate(r.Denied), v.sparkline(r.Line), r.domain, text)))
 	}
 	return lines
 }
 
-// line draws the hits of five minutes in 15 columns.
-func (v *view) line(l *live.Line) string {
+// sparkline draws the hits of five minutes in 15 columns.
+func (v *view) sparkline(l *live.Line) string {
 	const columns = 15
 	steps := []rune("0123456789")
 	if v.utf8 {
@@ -260,7 +260,7 @@ func (v *view) events(all []telemetry.Event) (lines []string) {
 	for i := range all {
 		e := &all[i]
 		colour := map[string]string{"error": red, "warning": yellow}[e.Level]
-		text := timeOfDay(e.Time) + "   " + at(e.Replica) + e.Text + codeOf(e) + telemetry.FieldsText(e.Fields)
+		text := timeOfDay(e.Time) + "   " + replicaPrefix(e.Replica) + e.Text + codeSuffix(e) + telemetry.FieldsText(e.Fields)
 		if e.Count > 1 {
 			text += fmt.Sprintf(" (%d times)", e.Count)
 		}
@@ -272,8 +272,8 @@ func (v *view) events(all []telemetry.Event) (lines []string) {
 	return lines
 }
 
-// codeOf returns the code of an event's condition, for people.
-func codeOf(e *telemetry.Event) string {
+// codeSuffix returns the code of an event's condition, for people.
+func codeSuffix(e *telemetry.Event) string {
 	if e.Code == "" {
 		return ""
 	}
@@ -285,15 +285,15 @@ func codeOf(e *telemetry.Event) string {
 
 func timeOfDay(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 
-func at(replica string) string {
+func replicaPrefix(replica string) string {
 	if replica == "" {
 		return ""
 	}
 	return replica + ": "
 }
 
-// number writes a rate in few characters.
-func number(f float64) string {
+// formatRate writes a rate in few characters.
+func formatRate(f float64) string {
 	switch {
 	case f >= 100_000:
 		return fmt.Sprintf("%.0fk", f/1000)

@@ -11,7 +11,7 @@ import (
 // tracingFlags say whether requests are traced. OpenTelemetry's own variables say where
 // spans are sent.
 type tracingFlags struct {
-	Tracing bool `help:"Send a span of every rate-limit request to OpenTelemetry; OTEL_EXPORTER_OTLP_ENDPOINT and its other variables say where."`
+	Tracing bool `help:"Export a span of every rate limit request over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of OpenTelemetry configure the exporter."`
 
 	telemetry.TracingOptions `embed:"" prefix:"tracing-"`
 }

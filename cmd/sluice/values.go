@@ -142,8 +142,8 @@ func parseHeader(text string) (string, error) {
 	return text, nil
 }
 
-// parseFilled reads what may be left out, but not be empty: a script may have lost its value.
-func parseFilled(text string) (string, error) {
+// parseNonEmpty reads what may be left out, but not be empty: a script may have lost its value.
+func parseNonEmpty(text string) (string, error) {
 	if text == "" {
 		return "", errors.New("is empty: leave it out if that is what you mean")
 	}

@@ -15,10 +15,10 @@ import (
 var release, revision, commitDate string
 
 // version returns the release, or the commit that was built.
-func version() string { return thisBuild().Version }
+func version() string { return currentBuild().Version }
 
-// thisBuild says what this program was built from: what was stamped, else what go build recorded.
-func thisBuild() telemetry.Build {
+// currentBuild says what this program was built from: what was stamped, else what go build recorded.
+func currentBuild() telemetry.Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = new(debug.BuildInfo)
@@ -45,11 +45,11 @@ func buildOf(release, revision, commitDate string, info *debug.BuildInfo) teleme
 }
 
 type versionCmd struct {
-	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
+	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Output format: text or json."`
 }
 
 func (v versionCmd) Run(c console) error {
-	b := thisBuild()
+	b := currentBuild()
 	if v.Output == "json" {
 		return c.writeJSON(b)
 	}

@@ -13,7 +13,7 @@ import (
 
 // TestVersionTellsOfFIPS holds the version to whether this test was built with the validated module: see make test-fips.
 func TestVersionTellsOfFIPS(t *testing.T) {
-	b := thisBuild()
+	b := currentBuild()
 	if wanted := os.Getenv("GOFIPS140"); wanted != "" && wanted != "off" && b.FIPS == "" {
 		t.Errorf("built with GOFIPS140=%s, and the version says nothing of it", wanted)
 	}

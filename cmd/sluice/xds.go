@@ -23,13 +23,13 @@ import (
 type xdsFlags struct {
 	xds.Options `embed:"" prefix:"xds-"`
 
-	StartWithout bool     `name:"start-without-rules" help:"Listen at once, and answer errors until the first rules come. Default: wait for them."`
-	Header       []string `name:"xds-header" sep:"none" placeholder:"NAME=VALUE" help:"Header of the call to the server; may be repeated."`
-	TLS          bool     `name:"xds-tls" help:"Speak TLS."`
-	CA           string   `name:"xds-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the server's certificate. Default: the system's."`
-	SAN          string   `name:"xds-san" placeholder:"NAME" help:"DNS name or IP address that the server's certificate must carry. Default: the host of --xds-addr."`
-	Cert         string   `name:"xds-cert" placeholder:"FILE" help:"Certificate to show to the server, in PEM."`
-	Key          string   `name:"xds-key" placeholder:"FILE" help:"Its key."`
+	StartWithout bool     `name:"start-without-rules" help:"Listen before the first rules arrive, and answer requests with an error until then. Default: wait for the rules."`
+	Header       []string `name:"xds-header" sep:"none" placeholder:"NAME=VALUE" help:"Header to send to the management server. May be repeated."`
+	TLS          bool     `name:"xds-tls" help:"Use TLS."`
+	CA           string   `name:"xds-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificate of the server. Default: those of the system."`
+	SAN          string   `name:"xds-san" placeholder:"NAME" help:"DNS name or IP address that the certificate of the server must contain. Default: the host of --xds-addr."`
+	Cert         string   `name:"xds-cert" placeholder:"FILE" help:"Client certificate (PEM)."`
+	Key          string   `name:"xds-key" placeholder:"FILE" help:"Private key of --xds-cert."`
 }
 
 func (f *xdsFlags) check(configGiven bool) (err error) {
@@ -62,8 +62,8 @@ func (f *xdsFlags) check(configGiven bool) (err error) {
 	return nil
 }
 
-// xdsRules is the management server as a source of rules.
-type xdsRules struct {
+// xdsClient is the management server as a source of rules.
+type xdsClient struct {
 	addr   string
 	loader *ruleset.Loader
 	logger *zap.Logger
@@ -73,9 +73,9 @@ type xdsRules struct {
 	first chan bool
 }
 
-// newXDS returns the source, whose rules the loader of d activates.
-func (f *xdsFlags) newXDS(d *daemon, opt descriptors.Options) (_ *xdsRules, err error) {
-	x := &xdsRules{addr: f.Target, loader: d.loader, logger: d.logger, first: make(chan bool, 1)}
+// newClient returns the source, whose rules the loader of d activates.
+func (f *xdsFlags) newClient(d *daemon, opt descriptors.Options) (_ *xdsClient, err error) {
+	x := &xdsClient{addr: f.Target, loader: d.loader, logger: d.logger, first: make(chan bool, 1)}
 	metrics := d.metrics.XDS()
 	log := &xdsLog{logger: d.logger.With(zap.String("xds_addr", f.Target)), metrics: metrics}
 	o := f.Options
@@ -87,7 +87,7 @@ func (f *xdsFlags) newXDS(d *daemon, opt descriptors.Options) (_ *xdsRules, err 
 		} else {
 			metrics.NACKs.Inc()
 		}
-		x.outcome(ack)
+		x.reportFirst(ack)
 	}
 	rare := telemetry.Rare(d.logger)
 	o.OnIgnored = func(typeURL string) {
@@ -111,9 +111,9 @@ func (f *xdsFlags) newXDS(d *daemon, opt descriptors.Options) (_ *xdsRules, err 
 
 // start follows the server, and the file of defaults unless the name is empty, in
 // group until ctx ends. There are no rules before the defaults are good.
-func (x *xdsRules) start(ctx context.Context, group *errgroup.Group, defaults string) {
+func (x *xdsClient) start(ctx context.Context, group *errgroup.Group, defaults string) {
 	if x.tls != nil {
-		group.Go(until(ctx, x.tls.Run))
+		group.Go(task(ctx, x.tls.Run))
 	}
 	ready := make(chan struct{})
 	if defaults == "" {
@@ -121,7 +121,7 @@ func (x *xdsRules) start(ctx context.Context, group *errgroup.Group, defaults st
 	} else {
 		x.followDefaults(ctx, group, defaults, sync.OnceFunc(func() { close(ready) }))
 	}
-	group.Go(until(ctx, func(ctx context.Context) {
+	group.Go(task(ctx, func(ctx context.Context) {
 		select {
 		case <-ready:
 			x.source.Run(ctx)
@@ -132,12 +132,12 @@ func (x *xdsRules) start(ctx context.Context, group *errgroup.Group, defaults st
 
 // followDefaults compiles the rules with a file of defaults, now and whenever it
 // changes. Good is called when it is good.
-func (x *xdsRules) followDefaults(ctx context.Context, group *errgroup.Group, file string, good func()) {
+func (x *xdsClient) followDefaults(ctx context.Context, group *errgroup.Group, file string, good func()) {
 	take := func(u source.Update) error {
 		x.loader.LogDiagnostics(u.Diagnostics)
 		if u.Err != nil {
 			x.loader.ReportRejected(file, u.Err)
-			x.outcome(false)
+			x.reportFirst(false)
 			return u.Err
 		}
 		x.logger.Info("defaults loaded", zap.String("file", file), telemetry.Clear(file, telemetry.RulesMissing, telemetry.RulesRejected))
@@ -150,20 +150,20 @@ func (x *xdsRules) followDefaults(ctx context.Context, group *errgroup.Group, fi
 		Defaults: file, OnLoad: take, OnUnwatched: x.loader.WarnUnwatched,
 	})
 	_ = files.Load() // take tells of the error
-	group.Go(until(ctx, files.Run))
+	group.Go(task(ctx, files.Run))
 }
 
-// outcome tells await of the first outcome.
-func (x *xdsRules) outcome(good bool) {
+// reportFirst tells await of the first outcome.
+func (x *xdsClient) reportFirst(good bool) {
 	select {
 	case x.first <- good:
 	default:
 	}
 }
 
-// await waits for the first outcome, or the end of ctx. It returns an error if the
+// awaitFirst waits for the first outcome, or the end of ctx. It returns an error if the
 // rules do not load, which was logged with the reasons.
-func (x *xdsRules) await(ctx context.Context) error {
+func (x *xdsClient) awaitFirst(ctx context.Context) error {
 	x.logger.Info("waiting for the first rules before listening (--start-without-rules does not wait)", zap.String("xds_addr", x.addr))
 	select {
 	case good := <-x.first:
@@ -179,14 +179,14 @@ func (x *xdsRules) await(ctx context.Context) error {
 type xdsLog struct {
 	logger  *zap.Logger
 	metrics *telemetry.XDS
-	// last is what the last attempts failed with.
-	last string
+	// lastError is what the last attempts failed with.
+	lastError string
 }
 
 func (l *xdsLog) connected() {
 	l.metrics.Connected.Set(1)
 	l.logger.Info("connected to the management server", telemetry.Clear("", telemetry.ManagementServerUnavailable))
-	l.last = ""
+	l.lastError = ""
 }
 
 // disconnected logs the first of equal failures. Otherwise a server that is away for
@@ -197,8 +197,8 @@ func (l *xdsLog) disconnected(err error, retry time.Duration) {
 		err = fmt.Errorf("%w; raise --xds-max-message", err)
 	}
 	about := []zap.Field{zap.Error(err), zap.Duration("retry_in", retry.Round(time.Millisecond))}
-	if text := err.Error(); text != l.last {
-		l.last = text
+	if text := err.Error(); text != l.lastError {
+		l.lastError = text
 		telemetry.Raise(l.logger, telemetry.ManagementServerUnavailable, "", about...)
 		return
 	}

@@ -14,12 +14,12 @@ import (
 type Bounds struct {
 	// MessageBytes of the request; see [Limits].MaxMessageBytes.
 	MessageBytes int `kong:"-"`
-	Descriptors  int `name:"max-descriptors" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Most descriptors of one request."`
-	Entries      int `name:"max-entries" type:"count" range:"1..2147483647" default:"64" placeholder:"N" help:"Most entries of one descriptor."`
+	Descriptors  int `name:"max-descriptors" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Maximum number of descriptors per request."`
+	Entries      int `name:"max-entries" type:"count" range:"1..2147483647" default:"64" placeholder:"N" help:"Maximum number of entries per descriptor."`
 	// KeyBytes of each entry. Keys come from Envoy's configuration. Values come from end clients,
 	// so they have no bound of their own: Envoy lets a request pass if the answer is an error, so a
 	// client that exceeds the bound would pass every limit.
-	KeyBytes int `name:"max-key-length" type:"size" range:"1..2147483647" default:"1KiB" placeholder:"SIZE" help:"Longest key of an entry."`
+	KeyBytes int `name:"max-key-length" type:"size" range:"1..2147483647" default:"1KiB" placeholder:"SIZE" help:"Maximum length of the key of an entry."`
 }
 
 // Check returns which bound the entries of one descriptor exceed, or nil.

@@ -13,25 +13,25 @@ import (
 // Settings say how requests are answered. They are fixed for the life of a [Service]. Fields that
 // are flags carry them as tags, as those of [Limits] do.
 type Settings struct {
-	ShadowMode     bool    `group:"decisions" help:"Let every request pass. Statuses, counting and metrics stay."`
-	QuotaMode      bool    `group:"decisions" help:"Treat every descriptor as a quota: deny a request only when all are over limit."`
-	NearLimitRatio float32 `group:"decisions" type:"ratio" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1."`
+	ShadowMode     bool    `group:"decisions" help:"Allow every request. Descriptor statuses, counters and metrics are unaffected."`
+	QuotaMode      bool    `group:"decisions" help:"Treat every descriptor as a quota: deny a request only if all of them are over limit."`
+	NearLimitRatio float32 `group:"decisions" type:"ratio" default:"0.8" placeholder:"RATIO" help:"Fraction of a limit, 0 to 1, above which hits count as near_limit."`
 
-	ResponseHeaders  bool    `group:"replies" help:"Add response headers with limit, remaining and reset."`
+	ResponseHeaders  bool    `group:"replies" help:"Add response headers with the limit, the remaining requests and the time until the reset."`
 	Headers          Headers `embed:""`
-	RetryAfterHeader bool    `group:"replies" help:"Add Retry-After to denials."`
+	RetryAfterHeader bool    `group:"replies" help:"Add a Retry-After header to denials."`
 	// RequestHeaders and RequestNames are ResponseHeaders and Headers of the request that Envoy forwards.
-	RequestHeaders   bool           `group:"replies" help:"Have Envoy add headers with limit, remaining and reset to each request that it forwards."`
+	RequestHeaders   bool           `group:"replies" help:"Have Envoy add headers with the limit, the remaining requests and the time until the reset to the requests that it forwards."`
 	RequestNames     RequestHeaders `embed:""`
-	DynamicMetadata  bool           `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
-	DecisionMetadata bool           `group:"replies" help:"Add the decisions to the dynamic metadata, under the key sluice."`
+	DynamicMetadata  bool           `group:"replies" help:"Add the request and the metadata of matched rules to the dynamic metadata of responses."`
+	DecisionMetadata bool           `group:"replies" help:"Add the decisions to the dynamic metadata of responses, under the key sluice."`
 
 	// LeaseGrace of 0 has leases outlive the connections of their clients in any case.
-	LeaseGrace time.Duration `group:"decisions" range:"0s..1h" default:"1s" placeholder:"TIME" help:"Give back the leases of an Envoy that has lost its last connection and made no other for this time: it seems dead. 0 means never."`
+	LeaseGrace time.Duration `group:"decisions" range:"0s..1h" default:"1s" placeholder:"TIME" help:"Release the leases of an Envoy that lost its last connection, seems dead, and does not reconnect within this time. 0 disables it."`
 
-	NoMetricDots bool `group:"process" name:"sanitize-metric-dots" help:"In metrics, put _ for each dot of a descriptor's key or value, so that dots divide levels only."`
+	NoMetricDots bool `group:"process" name:"sanitize-metric-dots" help:"Replace the dots in keys and values of descriptors by underscores in metrics, so that dots only separate levels."`
 
-	TopKeys string `group:"process" enum:"off,hashed,clear" default:"hashed" placeholder:"off|hashed|clear" help:"What is kept of the keys that are denied most, for sluice top: nothing, a keyed hash of each, or their values too."`
+	TopKeys string `group:"process" enum:"off,hashed,clear" default:"hashed" placeholder:"off|hashed|clear" help:"What to record of the most denied keys, for sluice top: off (nothing), hashed (a keyed hash of each) or clear (also their values)."`
 
 	// Clock gives the time of a request, and the time at which a denied group refunds what
 	// it reserved; see limiter.Batch. Optional: by default the server makes a clock of its
@@ -59,15 +59,15 @@ func (s *Settings) metricKeys() descriptors.MetricKeys {
 // Headers are the names of the response headers; an empty name leaves that
 // header out.
 type Headers struct {
-	Limit     string `group:"replies" name:"limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit."`
-	Remaining string `group:"replies" name:"remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains."`
-	Reset     string `group:"replies" name:"reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset."`
+	Limit     string `group:"replies" name:"limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Name of the response header with the limit. Empty omits it."`
+	Remaining string `group:"replies" name:"remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Name of the response header with the remaining requests. Empty omits it."`
+	Reset     string `group:"replies" name:"reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Name of the response header with the seconds until the reset. Empty omits it."`
 }
 
 // RequestHeaders are the names of the headers of forwarded requests; an empty name leaves that header
 // out.
 type RequestHeaders struct {
-	Limit     string `group:"replies" name:"request-limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"With --request-headers, the header with the limit."`
-	Remaining string `group:"replies" name:"request-remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"The header with what remains."`
-	Reset     string `group:"replies" name:"request-reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"The header with the seconds until the reset."`
+	Limit     string `group:"replies" name:"request-limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Name of the request header with the limit. Empty omits it."`
+	Remaining string `group:"replies" name:"request-remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Name of the request header with the remaining requests. Empty omits it."`
+	Reset     string `group:"replies" name:"request-reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Name of the request header with the seconds until the reset. Empty omits it."`
 }

@@ -10,9 +10,9 @@ import (
 
 // CounterQuery names the descriptor whose counters [Debug.Counters] asks for. The tags are flags.
 type CounterQuery struct {
-	Domain     string `short:"d" help:"The request's domain."`
-	Descriptor string `placeholder:"K=V,K2=V2" sep:"none" help:"The descriptor's entries in order. A backslash makes the next character part of a key or value."`
-	Limit      string `placeholder:"5/hour" help:"With --addr: the limit that the request itself carries."`
+	Domain     string `short:"d" help:"Domain of the request."`
+	Descriptor string `placeholder:"K=V,K2=V2" sep:"none" help:"Entries of the descriptor, in order. A backslash escapes the next character."`
+	Limit      string `placeholder:"5/hour" help:"With --addr: limit override of the request."`
 	Reset      bool   `help:"With --addr: reset the counters."`
 }
 

@@ -9,9 +9,9 @@ import (
 // Selection chooses among the keys that are denied: those of a domain, and of these those of a rule, and of these the
 // one with a hash. Rule and Key may be empty.
 type Selection struct {
-	Domain string `required:"" short:"d" help:"The domain."`
-	Rule   string `type:"filled" placeholder:"PATH" help:"Only keys of this rule, as sluice top names it, such as 'user > path=/api/*'."`
-	Key    string `name:"hash" type:"filled" placeholder:"HASH" help:"Only the key with this hash."`
+	Domain string `required:"" short:"d" help:"Domain of the keys."`
+	Rule   string `type:"filled" placeholder:"PATH" help:"Reset only keys of this rule, as shown by sluice top, such as 'user > path=/api/*'."`
+	Key    string `name:"hash" type:"filled" placeholder:"HASH" help:"Reset only the key with this hash."`
 }
 
 // String returns the selection for people.

@@ -45,12 +45,12 @@ func ParseAuth(text string) Auth {
 // the next connection on.
 type TLS struct {
 	// CA has the authorities that the server's certificate is checked by. Empty: the system's.
-	CA string `name:"store-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the store's certificate. Default: the system's."`
+	CA string `name:"store-ca" placeholder:"FILE" help:"CA certificates (PEM) that verify the certificate of the store. Default: those of the system."`
 	// Cert and Key are what this side shows. Empty: nothing.
-	Cert string `name:"store-cert" placeholder:"FILE" help:"Certificate for the store, in PEM. Default none."`
-	Key  string `name:"store-key" placeholder:"FILE" help:"Its key."`
+	Cert string `name:"store-cert" placeholder:"FILE" help:"Client certificate (PEM) for the store. Default: none."`
+	Key  string `name:"store-key" placeholder:"FILE" help:"Private key of --store-cert."`
 	// SkipName accepts a certificate of the authorities for any host name.
-	SkipName bool `name:"store-skip-name" help:"Accept the store's certificate for any host name. A warning says so."`
+	SkipName bool `name:"store-skip-name" help:"Do not verify the host name in the certificate of the store. Logs a warning."`
 }
 
 // String is what s may be called in logs and metrics.

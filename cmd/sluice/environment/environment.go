@@ -17,8 +17,8 @@ import (
 // Environment is what the variables say to a command: values of flags, for those that
 // the command line does not give. It is a resolver of Kong.
 type Environment struct {
-	// all is the whole environment, by name.
-	all map[string]string
+	// environ is the whole environment, by name.
+	environ map[string]string
 	// set is the values of those that are set and of the right kind.
 	set map[string]string
 	// given are the flags of the command line.
@@ -27,9 +27,9 @@ type Environment struct {
 	assigned map[string]assignment
 	// unused is why a variable that is set has no effect, by name.
 	unused map[string]string
-	// excused are warnings of bad values that end neither the start of
+	// tolerated are warnings of bad values that end neither the start of
 	// envoyproxy/ratelimit nor that of sluice.
-	excused []string
+	tolerated []string
 	// otel are the names of those that OpenTelemetry reads.
 	otel []string
 	// problems are all that keeps the command from running.
@@ -65,26 +65,26 @@ func Resolve(ctx *kong.Context, flags []string) (*Environment, error) {
 // line. The error joins one for each variable whose value is wrong.
 func Read(environ, flags []string, given map[string]bool) (*Environment, error) {
 	e := &Environment{
-		all: map[string]string{}, set: map[string]string{}, given: given,
+		environ: map[string]string{}, set: map[string]string{}, given: given,
 		assigned: map[string]assignment{}, unused: map[string]string{},
 	}
 	for _, item := range environ {
 		name, text, _ := strings.Cut(item, "=")
-		e.all[name] = text
+		e.environ[name] = text
 	}
 	for v := range All() {
 		if flags == nil || slices.Contains(flags, v.Flag) {
-			e.read(v)
+			e.readVariable(v)
 		}
 	}
 	e.assign()
 	return e, errors.Join(e.problems...)
 }
 
-// read takes the value of a variable if it is set, and good.
-func (e *Environment) read(v *Variable) {
-	text := e.all[v.Name]
-	if text == "" || v.is(unread) && strings.Contains(text, "://") { // Kubernetes sets REDIS_PORT for a Service of that name
+// readVariable takes the value of a variable if it is set, and good.
+func (e *Environment) readVariable(v *Variable) {
+	text := e.environ[v.Name]
+	if text == "" || v.has(neverRead) && strings.Contains(text, "://") { // Kubernetes sets REDIS_PORT for a Service of that name
 		return
 	}
 	if err := v.check(text); err != nil {
@@ -103,41 +103,41 @@ func (e *Environment) assign() {
 	e.assignMapper()
 	e.assignTracing()
 	for v := range All() {
-		if on := v.needs(); on != "" && !e.on(on) && !e.given[lookUp(on).Flag] {
-			e.without(on+" is not true", v.Name)
+		if on := v.requiredSwitch(); on != "" && !e.isTrue(on) && !e.given[lookup(on).Flag] {
+			e.markUnused(on+" is not true", v.Name)
 		}
 	}
 	e.assignTLS()
-	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
-		e.to("on-bad-start", "serve", "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	if e.isTrue("FORCE_START_WITHOUT_INITIAL_CONFIG") {
+		e.setFlag("on-bad-start", "serve", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	}
 	if format, ok := e.set["LOG_FORMAT"]; ok {
 		if !strings.EqualFold(format, "json") {
 			format = "text"
 		}
-		e.to("log-format", format, "LOG_FORMAT")
+		e.setFlag("log-format", format, "LOG_FORMAT")
 	}
 	for v := range All() {
 		text, ok := e.set[v.Name]
 		switch {
-		case !ok || v.is(joins):
-		case v.is(accepted) && text != v.preset:
-			e.without(v.note, v.Name)
+		case !ok || v.has(computed):
+		case v.has(accepted) && text != v.preset:
+			e.markUnused(v.note, v.Name)
 		case v.Supported() && v.Flag != "" && e.unused[v.Name] == "":
-			e.to(v.Flag, text, v.Name)
+			e.setFlag(v.Flag, text, v.Name)
 		}
 	}
 }
 
-// to sets a flag, and notes those of the variables in from that are set.
-func (e *Environment) to(flag string, value any, from ...string) {
+// setFlag sets a flag, and notes those of the variables in from that are set.
+func (e *Environment) setFlag(flag string, value any, from ...string) {
 	from = slices.DeleteFunc(slices.Clone(from), func(name string) bool { return e.set[name] == "" })
 	e.assigned[flag] = assignment{value, from}
 }
 
-// without notes why the variables of names have no effect, for those that are set. The first reason
+// markUnused notes why the variables of names have no effect, for those that are set. The first reason
 // holds.
-func (e *Environment) without(why string, names ...string) {
+func (e *Environment) markUnused(why string, names ...string) {
 	for _, name := range names {
 		if _, ok := e.set[name]; ok && e.unused[name] == "" {
 			e.unused[name] = why
@@ -145,22 +145,22 @@ func (e *Environment) without(why string, names ...string) {
 	}
 }
 
-func (e *Environment) fail(format string, args ...any) {
+func (e *Environment) addProblem(format string, args ...any) {
 	e.problems = append(e.problems, fmt.Errorf(format, args...))
 }
 
-// on reports whether a boolean is set and true, off whether it is set and false.
-func (e *Environment) on(name string) bool  { return e.is(name, true) }
-func (e *Environment) off(name string) bool { return e.is(name, false) }
+// isTrue reports whether a boolean is set and true, off whether it is set and false.
+func (e *Environment) isTrue(name string) bool  { return e.isBool(name, true) }
+func (e *Environment) isFalse(name string) bool { return e.isBool(name, false) }
 
-func (e *Environment) is(name string, want bool) bool {
+func (e *Environment) isBool(name string, want bool) bool {
 	on, err := strconv.ParseBool(e.set[name])
 	return err == nil && on == want
 }
 
-// Unasked returns which of the flags of addresses have their default, because neither
+// DefaultAddrs returns which of the flags of addresses have their default, because neither
 // the command line nor a variable sets them: by listener, what would move it.
-func (e *Environment) Unasked(flags ...string) map[string]string {
+func (e *Environment) DefaultAddrs(flags ...string) map[string]string {
 	unasked := map[string]string{}
 	for _, flag := range flags {
 		if _, assigned := e.assigned[flag]; !assigned && !e.given[flag] {
@@ -174,13 +174,13 @@ func (e *Environment) Unasked(flags ...string) map[string]string {
 // Given reports whether the command line gives a flag.
 func (e *Environment) Given(flag string) bool { return e.given[flag] }
 
-// any reports whether one of names is set.
-func (e *Environment) any(names ...string) bool {
+// anySet reports whether one of names is set.
+func (e *Environment) anySet(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return e.set[name] != "" })
 }
 
-// or returns the value of a variable, or another.
-func (e *Environment) or(name, other string) string {
+// valueOr returns the value of a variable, or another.
+func (e *Environment) valueOr(name, other string) string {
 	if text, ok := e.set[name]; ok {
 		return text
 	}
@@ -201,13 +201,13 @@ func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 	if err := flag.Parse(kong.Scan().PushTyped(a.value, kong.FlagValueToken), scratch); err != nil {
 		var said []string
 		for _, name := range a.from {
-			said = append(said, name+"="+lookUp(name).show(e.set[name]))
+			said = append(said, name+"="+lookup(name).display(e.set[name]))
 		}
 		// Both kong and its caller put the flag before what is wrong.
-		what := kongList.ReplaceAllString(strings.TrimPrefix(err.Error(), flag.ShortSummary()+": "), "")
-		if slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).is(excused) }) {
+		what := kongListPrefix.ReplaceAllString(strings.TrimPrefix(err.Error(), flag.ShortSummary()+": "), "")
+		if slices.ContainsFunc(a.from, func(name string) bool { return lookup(name).has(lenient) }) {
 			delete(e.assigned, flag.Name)
-			e.excused = append(e.excused, fmt.Sprintf("%s: %s. The default of --%s holds", strings.Join(said, ", "), what, flag.Name))
+			e.tolerated = append(e.tolerated, fmt.Sprintf("%s: %s. The default of --%s holds", strings.Join(said, ", "), what, flag.Name))
 			return nil, nil
 		}
 		return nil, fmt.Errorf("%s: %s", strings.Join(said, ", "), what)
@@ -215,8 +215,8 @@ func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 	return a.value, nil
 }
 
-// kongList is what kong puts before what is wrong with an element of a list.
-var kongList = regexp.MustCompile(`^\[\]interface \{\}\{.*\} -> \*\[\][\w.]+: `)
+// kongListPrefix is what kong puts before what is wrong with an element of a list.
+var kongListPrefix = regexp.MustCompile(`^\[\]interface \{\}\{.*\} -> \*\[\][\w.]+: `)
 
 // All returns all variables.
 func All() iter.Seq[*Variable] {
@@ -241,7 +241,7 @@ func Of(flag string) (names []string) {
 	return names
 }
 
-func lookUp(name string) *Variable {
+func lookup(name string) *Variable {
 	for v := range All() {
 		if v.Name == name {
 			return v

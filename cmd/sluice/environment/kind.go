@@ -40,7 +40,7 @@ func (k kind) check(text string) (allowed string) {
 	case aDuration:
 		_, err = time.ParseDuration(text)
 	case aMap:
-		_, err = pairs(text)
+		_, err = parsePairs(text)
 	case aString, aList: // any text is one
 	}
 	if err == nil {
@@ -53,9 +53,9 @@ func (k kind) check(text string) (allowed string) {
 	}[k]
 }
 
-// pairs splits k1:v1,k2:v2. Keys and values may be empty but hold no colon; the
+// parsePairs splits k1:v1,k2:v2. Keys and values may be empty but hold no colon; the
 // order stays, and of equal keys the last one counts.
-func pairs(text string) (all [][2]string, err error) {
+func parsePairs(text string) (all [][2]string, err error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
@@ -77,18 +77,18 @@ func (v *Variable) check(text string) error {
 	case allowed != "":
 	case choices[v.Name] != nil && !slices.Contains(choices[v.Name], text):
 		allowed = "must be " + strings.Join(choices[v.Name], " or ")
-	case v.is(port) && !isPort(text):
+	case v.has(port) && !isPort(text):
 		allowed = "must be a port, 0 to 65535"
 	default:
 		return nil
 	}
-	if v.is(port) {
+	if v.has(port) {
 		allowed = "must be a port, 0 to 65535"
 		if strings.HasPrefix(text, "tcp://") {
 			allowed += "; Kubernetes sets it for a Service of that name: set enableServiceLinks: false in the pod"
 		}
 	}
-	return fmt.Errorf("%s=%s: %s", v.Name, v.show(text), allowed)
+	return fmt.Errorf("%s=%s: %s", v.Name, v.display(text), allowed)
 }
 
 func isPort(text string) bool {
@@ -96,8 +96,8 @@ func isPort(text string) bool {
 	return err == nil && n >= 0 && n <= 65535
 }
 
-// show returns text as it may be printed.
-func (v *Variable) show(text string) string {
+// display returns text as it may be printed.
+func (v *Variable) display(text string) string {
 	if v.Secret() {
 		return "(not shown)"
 	}

@@ -33,7 +33,7 @@ func (e *Environment) assignMapper() {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		e.without(err.Error(), variable)
+		e.markUnused(err.Error(), variable)
 		return
 	}
 	var mapping struct {
@@ -42,7 +42,7 @@ func (e *Environment) assignMapper() {
 		} `yaml:"mappings"`
 	}
 	if err := yaml.Unmarshal(text, &mapping); err != nil {
-		e.without(path+": "+strings.ReplaceAll(err.Error(), "\n", " "), variable)
+		e.markUnused(path+": "+strings.ReplaceAll(err.Error(), "\n", " "), variable)
 		return
 	}
 	var others []string
@@ -52,6 +52,6 @@ func (e *Environment) assignMapper() {
 		}
 	}
 	if len(others) > 0 {
-		e.without("metrics are not translated from statsd, so there is no "+strings.Join(others, ", "), variable)
+		e.markUnused("metrics are not translated from statsd, so there is no "+strings.Join(others, ", "), variable)
 	}
 }

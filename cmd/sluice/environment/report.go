@@ -17,7 +17,7 @@ func (e *Environment) Report(logger *zap.Logger) {
 	for _, s := range sections {
 		var fields []zap.Field
 		for i := range s.variables {
-			if did := e.did(&s.variables[i]); did != "" {
+			if did := e.effect(&s.variables[i]); did != "" {
 				fields = append(fields, zap.String(s.variables[i].Name, did))
 			}
 		}
@@ -28,10 +28,10 @@ func (e *Environment) Report(logger *zap.Logger) {
 	if len(e.otel) > 0 {
 		logger.Info("environment: read by OpenTelemetry", zap.Strings("variables", e.otel))
 	}
-	for _, why := range e.excused {
+	for _, why := range e.tolerated {
 		logger.Warn("environment: " + why)
 	}
-	misspelt, ownNames := e.strangers()
+	misspelt, ownNames := e.unknownVariables()
 	if len(misspelt) > 0 {
 		logger.Warn("environment: unknown, perhaps misspelt", zap.Strings("variables", misspelt))
 	}
@@ -53,8 +53,8 @@ func (e *Environment) Report(logger *zap.Logger) {
 	}
 }
 
-// did says what a variable did, "" if it did nothing.
-func (e *Environment) did(v *Variable) string {
+// effect says what a variable did, "" if it did nothing.
+func (e *Environment) effect(v *Variable) string {
 	text, ok := e.set[v.Name]
 	if _, unused := e.unused[v.Name]; !ok || unused {
 		return ""
@@ -64,7 +64,7 @@ func (e *Environment) did(v *Variable) string {
 		if !slices.Contains(a.from, v.Name) {
 			continue
 		}
-		secret := slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).Secret() })
+		secret := slices.ContainsFunc(a.from, func(name string) bool { return lookup(name).Secret() })
 		switch {
 		case e.given[flag]:
 			all = append(all, "--"+flag+" is on the command line")
@@ -81,8 +81,8 @@ func (e *Environment) did(v *Variable) string {
 	return strings.Join(all, " ")
 }
 
-// Blame adds to an error the variables that set the flags which it names.
-func (e *Environment) Blame(err error) error {
+// NameVariables adds to an error the variables that set the flags which it names.
+func (e *Environment) NameVariables(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -105,8 +105,8 @@ func (e *Environment) Blame(err error) error {
 	return fmt.Errorf("%w\n(set by %s)", err, strings.Join(from, ", "))
 }
 
-// ours are beginnings of names that hardly any other program uses.
-var ours = []string{
+// knownPrefixes are beginnings of names that hardly any other program uses.
+var knownPrefixes = []string{
 	"CONFIG_GRPC_XDS_", "XDS_CLIENT_", "GRPC_SERVER_TLS_", "GRPC_CLIENT_TLS_", "GRPC_MAX_C",
 	"RUNTIME_", "TRACING_", "LIMIT_RE", "LIMIT_LIMIT", "LIMIT_ALL_", "USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS",
 }
@@ -114,15 +114,15 @@ var ours = []string{
 // serviceLink is how Kubernetes names the variables of a Service.
 var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_\d+_\w+)?$`)
 
-// strangers returns the names that look like one of the table, but are not there, with
+// unknownVariables returns the names that look like one of the table, but are not there, with
 // the one that may be meant; and those that begin with sluice's own name.
-func (e *Environment) strangers() (misspelt, ownNames []string) {
-	for name := range e.all {
-		if e.set[name] != "" || lookUp(name).kind != "" || serviceLink.MatchString(name) {
+func (e *Environment) unknownVariables() (misspelt, ownNames []string) {
+	for name := range e.environ {
+		if e.set[name] != "" || lookup(name).kind != "" || serviceLink.MatchString(name) {
 			continue
 		}
-		like := slices.ContainsFunc(ours, func(start string) bool { return strings.HasPrefix(name, start) }) ||
-			e.on("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") || // of a mogrifier that none names
+		like := slices.ContainsFunc(knownPrefixes, func(start string) bool { return strings.HasPrefix(name, start) }) ||
+			e.isTrue("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") || // of a mogrifier that none names
 			e.assigned["store-names"].value != nil && strings.HasPrefix(name, "REDIS_") // a later one, or a password that is not used
 		near := nearest(name)
 		switch {

@@ -17,20 +17,20 @@ func (e *Environment) assignSource() {
 	const byFlag = "the command line says where the rules come from"
 	switch {
 	case e.given["config"] || e.given["xds-addr"]:
-		e.without(byFlag, append(runtimeNames, "CONFIG_TYPE", "CONFIG_GRPC_XDS_SERVER_URL")...)
+		e.markUnused(byFlag, append(runtimeNames, "CONFIG_TYPE", "CONFIG_GRPC_XDS_SERVER_URL")...)
 	case xds:
-		e.without("rules come over xDS", runtimeNames...)
-		e.to("xds-addr", e.or("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"), "CONFIG_TYPE", "CONFIG_GRPC_XDS_SERVER_URL")
+		e.markUnused("rules come over xDS", runtimeNames...)
+		e.setFlag("xds-addr", e.valueOr("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"), "CONFIG_TYPE", "CONFIG_GRPC_XDS_SERVER_URL")
 	default:
-		e.without("CONFIG_TYPE is not GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL")
-		if e.any(runtimeNames...) {
+		e.markUnused("CONFIG_TYPE is not GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL")
+		if e.anySet(runtimeNames...) {
 			e.assignRuntime()
 		}
 	}
 	if !e.given["xds-addr"] && (!xds || e.given["config"]) {
 		for v := range All() {
 			if strings.HasPrefix(v.Flag, "xds-") {
-				e.without("rules do not come over xDS", v.Name)
+				e.markUnused("rules do not come over xDS", v.Name)
 			}
 		}
 		return
@@ -40,52 +40,52 @@ func (e *Environment) assignSource() {
 
 // assignRuntime chooses the files as envoyproxy/ratelimit does.
 func (e *Environment) assignRuntime() {
-	dir := filepath.Join(e.or("RUNTIME_ROOT", "/srv/runtime_data/current"), e.set["RUNTIME_SUBDIRECTORY"])
-	app := e.or("RUNTIME_APPDIRECTORY", "config")
-	if e.off("RUNTIME_IGNOREDOTFILES") {
-		e.without(lookUp("RUNTIME_IGNOREDOTFILES").note, "RUNTIME_IGNOREDOTFILES")
+	dir := filepath.Join(e.valueOr("RUNTIME_ROOT", "/srv/runtime_data/current"), e.set["RUNTIME_SUBDIRECTORY"])
+	app := e.valueOr("RUNTIME_APPDIRECTORY", "config")
+	if e.isFalse("RUNTIME_IGNOREDOTFILES") {
+		e.markUnused(lookup("RUNTIME_IGNOREDOTFILES").note, "RUNTIME_IGNOREDOTFILES")
 	}
 	from := runtimeNames[:4]
-	if e.off("RUNTIME_WATCH_ROOT") {
-		e.to("config", filepath.Join(dir, app), from...)
+	if e.isFalse("RUNTIME_WATCH_ROOT") {
+		e.setFlag("config", filepath.Join(dir, app), from...)
 		return
 	}
 	if e.set["RUNTIME_SUBDIRECTORY"] == "" {
-		e.fail(`RUNTIME_SUBDIRECTORY is not set while RUNTIME_WATCH_ROOT is true: envoyproxy/ratelimit then reads no file and limits nothing.
+		e.addProblem(`RUNTIME_SUBDIRECTORY is not set while RUNTIME_WATCH_ROOT is true: envoyproxy/ratelimit then reads no file and limits nothing.
 Set it, or set RUNTIME_WATCH_ROOT=false, or name the rules with --config PATH`)
 		return
 	}
-	e.to("config", dir, from...)
-	e.to("config-prefix", app+".", from...)
+	e.setFlag("config", dir, from...)
+	e.setFlag("config-prefix", app+".", from...)
 }
 
 func (e *Environment) assignXDS() {
-	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
-		e.to("start-without-rules", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	if e.isTrue("FORCE_START_WITHOUT_INITIAL_CONFIG") {
+		e.setFlag("start-without-rules", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	}
 	if text := e.set["CONFIG_GRPC_XDS_NODE_METADATA"]; text != "" {
 		items := slices.DeleteFunc(strings.Split(text, ","), func(item string) bool { return !strings.Contains(item, "=") })
-		e.to("xds-node-metadata", strings.Join(items, ","), "CONFIG_GRPC_XDS_NODE_METADATA")
+		e.setFlag("xds-node-metadata", strings.Join(items, ","), "CONFIG_GRPC_XDS_NODE_METADATA")
 	}
 	if text := e.set["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"]; text != "" {
-		headers, _ := pairs(text)
+		headers, _ := parsePairs(text)
 		var all []any
 		for _, h := range headers {
 			all = append(all, h[0]+"="+h[1])
 		}
-		e.to("xds-header", all, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS")
+		e.setFlag("xds-header", all, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS")
 	}
 	// There 0 is the default, too.
 	if n, err := strconv.ParseInt(e.set["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"], 0, 64); err == nil && n != 0 {
-		e.to("xds-max-message", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
+		e.setFlag("xds-max-message", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
 	}
 	// The first wait is cut to the longest one, as there.
 	const first, longest = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"
-	initial, err1 := time.ParseDuration(e.or(first, "10s"))
-	most, err2 := time.ParseDuration(e.or(longest, "60s"))
+	initial, err1 := time.ParseDuration(e.valueOr(first, "10s"))
+	most, err2 := time.ParseDuration(e.valueOr(longest, "60s"))
 	if err1 == nil && err2 == nil && initial > most && !e.given["xds-backoff-max"] {
-		e.to("xds-backoff-initial", most.String(), first, longest)
-	} else if e.any(first) {
-		e.to("xds-backoff-initial", e.set[first], first)
+		e.setFlag("xds-backoff-initial", most.String(), first, longest)
+	} else if e.anySet(first) {
+		e.setFlag("xds-backoff-initial", e.set[first], first)
 	}
 }

@@ -89,7 +89,7 @@ func TestNoVariableIsSilent(t *testing.T) {
 			if only, ok := chosen[v.Name]; ok {
 				value = only
 			}
-			if v.is(port) {
+			if v.has(port) {
 				value = "7"
 			}
 			if value == v.preset || strings.ContainsAny(v.Name, "*<") {
@@ -100,7 +100,7 @@ func TestNoVariableIsSilent(t *testing.T) {
 					continue
 				}
 				e, err := Read(append(slices.Clone(around), v.Name+"="+value), nil, map[string]bool{})
-				said := e.did(v) + e.unused[v.Name] + strings.Join(e.excused, " ")
+				said := e.effect(v) + e.unused[v.Name] + strings.Join(e.tolerated, " ")
 				asIs := v.Name == "RUNTIME_IGNOREDOTFILES" // true asks for what is always so
 				if said == "" && err == nil && !asIs {
 					t.Errorf("%s=%s is silent among %v", v.Name, value, around)
@@ -146,9 +146,9 @@ func variableTable() string {
 			switch {
 			case v.Flag != "":
 				here = "`--" + v.Flag + "`"
-			case v.is(accepted):
+			case v.has(accepted):
 				here = "accepted without effect"
-			case v.is(rejected):
+			case v.has(rejected):
 				here = "rejected"
 			}
 			if v.note != "" {

@@ -19,10 +19,10 @@ func MachineMemory() int64 {
 	return int64(min(bytes, math.MaxInt64))
 }
 
-// BoundMemory tells Go how much memory it may take: nine tenths of the container's
+// SetMemoryLimit tells Go how much memory it may take: nine tenths of the container's
 // limit, less the bytes of counters, which are not in the heap. GOMEMLIMIT, where it
 // is set, holds instead.
-func BoundMemory(counters int64, logger *zap.Logger) {
+func SetMemoryLimit(counters int64, logger *zap.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}

@@ -6,14 +6,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// keptFiles are open files for all else than gRPC connections: listeners and their
+// reservedFiles are open files for all else than gRPC connections: listeners and their
 // connections over HTTP, rules, logs.
-const keptFiles = 256
+const reservedFiles = 256
 
-// Connections returns how many connections over gRPC, and how many to each HTTP
+// ConnectionLimits returns how many connections over gRPC, and how many to each HTTP
 // listener, there may be: as many as are wanted, or fewer, which it logs, where the
 // process may not open so many files.
-func Connections(wantedGRPC, wantedHTTP int, logger *zap.Logger) (grpc, http int) {
+func ConnectionLimits(wantedGRPC, wantedHTTP int, logger *zap.Logger) (grpc, http int) {
 	files := openFiles()
 	grpc = connectionLimit(wantedGRPC, files)
 	if grpc < wantedGRPC {
@@ -33,8 +33,8 @@ func Connections(wantedGRPC, wantedHTTP int, logger *zap.Logger) (grpc, http int
 // files in any case.
 func connectionLimit(wanted int, files uint64) int {
 	room := files / 2
-	if files > keptFiles {
-		room = max(room, files-keptFiles)
+	if files > reservedFiles {
+		room = max(room, files-reservedFiles)
 	}
 	return int(min(uint64(max(wanted, 0)), room, math.MaxInt32))
 }

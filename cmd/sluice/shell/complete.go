@@ -18,9 +18,9 @@ type Rules interface {
 
 // Completion is what may stand in place of the last word of a command line.
 type Completion struct {
-	Words []Word
-	Files bool // names of files may, too
-	Open  bool // the word goes on behind each of Words, as after a key
+	Words   []Word
+	Files   bool // names of files may, too
+	NoSpace bool // the word goes on behind each of Words, as after a key
 }
 
 // Word is a candidate, with what it means.
@@ -31,18 +31,18 @@ func Complete(app *kong.Application, rules Rules, words []string) Completion {
 	l := line{command: app.Node, rules: rules}
 	last := words[len(words)-1]
 	for _, word := range words[:len(words)-1] {
-		l.take(word)
+		l.consume(word)
 	}
 	return l.complete(last)
 }
 
 // line is a command line up to the word that is completed.
 type line struct {
-	command *kong.Node
-	rules   Rules
-	waiting *kong.Flag // its value comes next
-	over    bool       // -- has come, so that no flag follows
-	given   int        // arguments of the command
+	command    *kong.Node
+	rules      Rules
+	pending    *kong.Flag // its value comes next
+	flagsEnded bool       // -- has come, so that no flag follows
+	argCount   int        // arguments of the command
 
 	paths  []string // of rules
 	domain string
@@ -56,22 +56,22 @@ func (l *line) selected() *kong.Node {
 	return l.command
 }
 
-func (l *line) take(word string) {
+func (l *line) consume(word string) {
 	switch name, value, has := strings.Cut(word, "="); {
-	case l.waiting != nil:
-		l.value(l.waiting, word)
-		l.waiting = nil
-	case l.over:
-		l.given++
+	case l.pending != nil:
+		l.recordValue(l.pending, word)
+		l.pending = nil
+	case l.flagsEnded:
+		l.argCount++
 	case word == "--":
-		l.over = true
+		l.flagsEnded = true
 	case strings.HasPrefix(word, "-"):
 		switch flag := l.flag(name); {
 		case flag == nil || flag.IsBool():
 		case has:
-			l.value(flag, value)
+			l.recordValue(flag, value)
 		default:
-			l.waiting = flag
+			l.pending = flag
 		}
 	default:
 		for _, child := range l.command.Children {
@@ -80,16 +80,16 @@ func (l *line) take(word string) {
 				return
 			}
 		}
-		l.given++
+		l.argCount++
 	}
 }
 
-func (l *line) value(flag *kong.Flag, value string) {
+func (l *line) recordValue(flag *kong.Flag, recordValue string) {
 	switch flag.Name {
 	case "config":
-		l.paths = append(l.paths, value)
+		l.paths = append(l.paths, recordValue)
 	case "domain":
-		l.domain = value
+		l.domain = recordValue
 	}
 }
 
@@ -108,23 +108,23 @@ func (l *line) flag(word string) *kong.Flag {
 
 func (l *line) complete(word string) Completion {
 	switch name, value, has := strings.Cut(word, "="); {
-	case l.waiting != nil:
-		return l.ofFlag(l.waiting, word).only(word)
-	case !l.over && has && strings.HasPrefix(word, "--"):
+	case l.pending != nil:
+		return l.flagValues(l.pending, word).withPrefix(word)
+	case !l.flagsEnded && has && strings.HasPrefix(word, "--"):
 		flag := l.flag(name)
 		if flag == nil || flag.IsBool() {
 			return Completion{}
 		}
-		c := l.ofFlag(flag, value).only(value)
+		c := l.flagValues(flag, value).withPrefix(value)
 		for i := range c.Words {
 			c.Words[i].Text = name + "=" + c.Words[i].Text
 		}
 		return c
-	case !l.over && strings.HasPrefix(word, "-"):
-		return l.names().only(word)
+	case !l.flagsEnded && strings.HasPrefix(word, "-"):
+		return l.flagNames().withPrefix(word)
 	}
 	var c Completion
-	if !l.over && l.given == 0 {
+	if !l.flagsEnded && l.argCount == 0 {
 		for _, child := range l.command.Children {
 			if !child.Hidden {
 				c.Words = append(c.Words, Word{child.Name, child.Help})
@@ -132,16 +132,16 @@ func (l *line) complete(word string) Completion {
 		}
 	}
 	if args := l.selected().Positional; len(args) > 0 {
-		arg := args[min(l.given, len(args)-1)]
-		if l.given < len(args) || arg.IsCumulative() {
-			c.Words = append(c.Words, enum(arg)...)
+		arg := args[min(l.argCount, len(args)-1)]
+		if l.argCount < len(args) || arg.IsCumulative() {
+			c.Words = append(c.Words, enumWords(arg)...)
 			c.Files = arg.Name == "path" || arg.Name == "envoy"
 		}
 	}
-	return c.only(word)
+	return c.withPrefix(word)
 }
 
-func (l *line) names() (c Completion) {
+func (l *line) flagNames() (c Completion) {
 	for _, flag := range l.flags() {
 		c.Words = append(c.Words, Word{"--" + flag.Name, flag.Help})
 		if flag.Tag.Negatable != "" {
@@ -151,8 +151,8 @@ func (l *line) names() (c Completion) {
 	return c
 }
 
-// ofFlag is what may be a flag's value.
-func (l *line) ofFlag(flag *kong.Flag, value string) (c Completion) {
+// flagValues is what may be a flag's value.
+func (l *line) flagValues(flag *kong.Flag, value string) (c Completion) {
 	switch flag.Name {
 	case "domain":
 		for _, domain := range l.rules.Domains(l.paths) {
@@ -163,10 +163,10 @@ func (l *line) ofFlag(flag *kong.Flag, value string) (c Completion) {
 		for _, key := range l.rules.Keys(l.paths, l.domain, value) {
 			c.Words = append(c.Words, Word{Text: key})
 		}
-		c.Open = true
+		c.NoSpace = true
 		return c
 	}
-	c.Words = enum(flag.Value)
+	c.Words = enumWords(flag.Value)
 	switch {
 	case flag.PlaceHolder == "PATH", flag.PlaceHolder == "FILE", flag.PlaceHolder == "ENVOY", flag.Tag.Type == "existingfile":
 		c.Files = true
@@ -174,8 +174,8 @@ func (l *line) ofFlag(flag *kong.Flag, value string) (c Completion) {
 	return c
 }
 
-// enum are the values of which one must be chosen, if that is so.
-func enum(v *kong.Value) (words []Word) {
+// enumWords are the values of which one must be chosen, if that is so.
+func enumWords(v *kong.Value) (words []Word) {
 	if v.Enum == "" {
 		return nil
 	}
@@ -185,8 +185,8 @@ func enum(v *kong.Value) (words []Word) {
 	return words
 }
 
-// only keeps the words that begin as what is typed does.
-func (c Completion) only(typed string) Completion {
+// withPrefix keeps the words that begin as what is typed does.
+func (c Completion) withPrefix(typed string) Completion {
 	c.Words = slices.DeleteFunc(c.Words, func(w Word) bool { return !strings.HasPrefix(w.Text, typed) })
 	return c
 }

@@ -56,13 +56,13 @@ type page struct{ lines []string }
 
 func (p *page) macro(name string, args ...string) {
 	for i, arg := range args {
-		args[i] = `"` + strings.ReplaceAll(escaped(arg), `"`, `\(dq`) + `"`
+		args[i] = `"` + strings.ReplaceAll(escape(arg), `"`, `\(dq`) + `"`
 	}
 	p.lines = append(p.lines, strings.Join(append([]string{"." + name}, args...), " "))
 }
 
 func (p *page) text(text string) {
-	for line := range strings.SplitSeq(escaped(text), "\n") {
+	for line := range strings.SplitSeq(escape(text), "\n") {
 		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
 			line = `\&` + line // or it would be a macro
 		}
@@ -70,7 +70,7 @@ func (p *page) text(text string) {
 	}
 }
 
-// escaped is text without what troff reads as its own. A hyphen stays one that can be copied.
-func escaped(text string) string {
+// escape is text without what troff reads as its own. A hyphen stays one that can be copied.
+func escape(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 }

@@ -36,8 +36,8 @@ func (c Completion) Write(w io.Writer) error {
 	if c.Files {
 		b.WriteString(":files\n")
 	}
-	if c.Open {
-		b.WriteString(":open\n")
+	if c.NoSpace {
+		b.WriteString(":nospace\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

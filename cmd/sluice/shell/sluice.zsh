@@ -7,7 +7,7 @@ _sluice() {
 	while IFS= read -r line; do
 		case $line in
 		:files) files=1 ;;
-		:open) open=1 ;;
+		:nospace) open=1 ;;
 		*) all+=("${${${line%%$'\t'*}//\\/\\\\}//:/\\:}:${line#*$'\t'}") ;;
 		esac
 	done < <("$words[1]" completion zsh -- "${(@Q)words[2,CURRENT]}" 2>/dev/null)

@@ -1,0 +1,184 @@
+package environment
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+func (e *Environment) assignListeners() {
+	e.assignAddress("http-addr", "HOST", "", "PORT", "8080")
+	e.assignAddress("debug-addr", "DEBUG_HOST", "127.0.0.1", "DEBUG_PORT", "6070")
+	path := e.set["GRPC_UDS"]
+	switch {
+	case path == "":
+		e.assignAddress("grpc-addr", "GRPC_HOST", "", "GRPC_PORT", "8081")
+		return
+	case strings.HasPrefix(path, "@"):
+		e.setFlag("grpc-addr", "unix:"+path, "GRPC_UDS")
+	default:
+		absolute, err := filepath.Abs(path)
+		if err != nil {
+			e.addProblem("GRPC_UDS=%q: %w", path, err)
+		}
+		e.setFlag("grpc-addr", "unix://"+absolute, "GRPC_UDS")
+	}
+	e.markUnused("GRPC_UDS is set", "GRPC_HOST", "GRPC_PORT")
+}
+
+// assignAddress makes an address of two variables, of which one is set.
+func (e *Environment) assignAddress(flag, host, anyHost, port, anyPort string) {
+	if e.anySet(host, port) {
+		e.setFlag(flag, net.JoinHostPort(e.valueOr(host, anyHost), e.port(port, anyPort)), host, port)
+	}
+}
+
+// port returns a port in digits: variables may write it as 0x1f91 too.
+func (e *Environment) port(name, other string) string {
+	n, err := strconv.ParseInt(e.valueOr(name, other), 0, 64)
+	if err != nil {
+		return other // only ports of the right kind are in e.set
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func (e *Environment) assignTLS() {
+	if e.set["GRPC_CLIENT_TLS_CACERT"] == "" && !e.given["grpc-client-ca"] {
+		e.markUnused("GRPC_CLIENT_TLS_CACERT is not set, so that clients are asked for no certificate", "GRPC_CLIENT_TLS_SAN")
+	}
+	for _, name := range []string{"GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY"} {
+		if e.isTrue("GRPC_SERVER_USE_TLS") && e.set[name] == "" && !e.given[lookup(name).Flag] {
+			e.addProblem("GRPC_SERVER_USE_TLS=true: %s must name a file", name)
+		}
+	}
+}
+
+func (e *Environment) assignStats() {
+	prometheus := []string{"PROMETHEUS_ADDR", "PROMETHEUS_PATH", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"}
+	statsd := []string{"STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL", "USE_DOG_STATSD_MOGRIFIERS"}
+	if e.isTrue("DISABLE_STATS") {
+		e.setFlag("metrics-addr", "", "DISABLE_STATS")
+		e.markUnused("DISABLE_STATS is true", append(append(prometheus, statsd...),
+			"USE_PROMETHEUS", "USE_STATSD", "USE_DOG_STATSD", "EXTRA_TAGS", "PROMETHEUS_MAPPER_YAML")...)
+		return
+	}
+	if e.isFalse("USE_PROMETHEUS") {
+		e.setFlag("metrics-addr", "", "USE_PROMETHEUS")
+		e.markUnused("USE_PROMETHEUS is false", prometheus...)
+	} else if e.anySet("USE_PROMETHEUS", "PROMETHEUS_ADDR") {
+		e.setFlag("metrics-addr", e.valueOr("PROMETHEUS_ADDR", ":9090"), "USE_PROMETHEUS", "PROMETHEUS_ADDR")
+	}
+	dog := e.isTrue("USE_DOG_STATSD")
+	// There it is on unless it is switched off, so an address alone means to send.
+	plain := e.isTrue("USE_STATSD") || !e.isFalse("USE_STATSD") && !dog && e.anySet("STATSD_HOST", "STATSD_PORT")
+	if e.given["statsd-addr"] || e.given["dogstatsd-addr"] {
+		e.markUnused("the command line says where metrics are sent", "USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
+		plain, dog = plain && e.given["statsd-addr"], dog && e.given["dogstatsd-addr"]
+	}
+	addr := net.JoinHostPort(e.valueOr("STATSD_HOST", "localhost"), e.port("STATSD_PORT", "8125"))
+	if plain {
+		e.setFlag("statsd-addr", addr, "USE_STATSD", "STATSD_HOST", "STATSD_PORT")
+		if e.anySet("STATSD_PROTOCOL") {
+			e.setFlag("statsd-protocol", e.set["STATSD_PROTOCOL"], "STATSD_PROTOCOL")
+		}
+	}
+	if dog {
+		e.setFlag("dogstatsd-addr", addr, "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
+		if !plain {
+			e.markUnused("DogStatsD is sent over UDP", "STATSD_PROTOCOL")
+		}
+		e.assignMogrifiers()
+	}
+	if !plain && !dog {
+		e.markUnused("neither USE_STATSD nor USE_DOG_STATSD is true", statsd[:4]...)
+	}
+	e.assignTags()
+}
+
+// assignTags leaves out tags that cannot be labels: envoyproxy/ratelimit, which joins
+// them to names, starts with any.
+func (e *Environment) assignTags() {
+	const variable = "EXTRA_TAGS"
+	text := e.set[variable]
+	items, _ := parsePairs(text)
+	if len(items) == 0 || e.given["extra-tags"] {
+		return
+	}
+	var good []telemetry.Tag
+	var all []string
+	for _, item := range items {
+		tag := item[0] + ":" + item[1]
+		parsed, err := telemetry.ParseTags(tag)
+		if err == nil {
+			err = telemetry.CheckTags(append(good, parsed...))
+		}
+		if err != nil {
+			e.tolerated = append(e.tolerated, fmt.Sprintf("%s=%q: %v. This tag is left out", variable, text, err))
+			continue
+		}
+		good, all = append(good, parsed...), append(all, tag)
+	}
+	if len(all) > 0 {
+		e.setFlag("extra-tags", strings.Join(all, ","), variable)
+	}
+}
+
+// assignMogrifiers reads the variables of each mogrifier that is named.
+func (e *Environment) assignMogrifiers() {
+	names := e.set["USE_DOG_STATSD_MOGRIFIERS"]
+	if strings.TrimSpace(names) == "" {
+		return
+	}
+	from := []string{"USE_DOG_STATSD_MOGRIFIERS"}
+	var all []any
+	for name := range strings.SplitSeq(names, ",") {
+		part := func(suffix string) string {
+			v := *lookup("DOG_STATSD_MOGRIFIER_<NAME>_" + suffix)
+			v.Name = strings.ToUpper(strings.ReplaceAll(v.Name, "<NAME>", name))
+			e.readVariable(&v)
+			from = append(from, v.Name)
+			return e.set[v.Name]
+		}
+		pattern, renamed, tags := part("PATTERN"), part("NAME"), part("TAGS")
+		if pattern == "" || renamed == "" {
+			e.addProblem("USE_DOG_STATSD_MOGRIFIERS=%q: DOG_STATSD_MOGRIFIER_%s_PATTERN and _NAME must be set", names, strings.ToUpper(name))
+		}
+		all = append(all, pattern+";"+renamed+";"+tags)
+	}
+	e.setFlag("dogstatsd-mogrifier", all, from...)
+}
+
+// assignTracing sets what of tracing has an effect. envoyproxy/ratelimit starts with what its SDK
+// cannot read.
+func (e *Environment) assignTracing() {
+	if !e.given["tracing"] {
+		if !e.isTrue("TRACING_ENABLED") {
+			return
+		}
+		if err := telemetry.CheckTracing(e.valueOr("TRACING_EXPORTER_PROTOCOL", "http")); err != nil {
+			why := "there is no tracing: " + strings.ReplaceAll(err.Error(), "\n", ", ")
+			for v := range All() {
+				if v.Name == "TRACING_ENABLED" || v.requiredSwitch() == "TRACING_ENABLED" {
+					e.markUnused(why, v.Name)
+				}
+			}
+			return
+		}
+	}
+	const rate = "TRACING_SAMPLING_RATE"
+	// There a rate beyond 0 or 1 is that one.
+	if f, err := strconv.ParseFloat(e.set[rate], 64); err == nil {
+		e.setFlag("tracing-sampling-rate", strconv.FormatFloat(max(0, min(1, f)), 'g', -1, 64), rate)
+	}
+	for name := range e.environ {
+		if strings.HasPrefix(name, "OTEL_") && e.environ[name] != "" {
+			e.otel = append(e.otel, name)
+		}
+	}
+	slices.Sort(e.otel)
+}

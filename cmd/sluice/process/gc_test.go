@@ -1,0 +1,52 @@
+package process
+
+import (
+	"runtime"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+func TestGCPercent(t *testing.T) {
+	for _, tt := range []struct {
+		inUse uint64
+		want  int
+	}{
+		{0, 400},
+		{4 << 20, 400},
+		{8 << 20, 200},
+		{16 << 20, 100},
+		{32 << 20, 50},
+		{64 << 20, 50},
+		{1 << 30, 50},
+	} {
+		if got := gcPercent(tt.inUse); got != tt.want {
+			t.Errorf("gcPercent(%d MiB) = %d, want %d", tt.inUse>>20, got, tt.want)
+		}
+	}
+}
+
+// TestCollectorFollowsWhatIsLive holds 64 MiB and lets them go.
+func TestCollectorFollowsWhatIsLive(t *testing.T) {
+	t.Setenv("GOGC", "")
+	TuneGC()
+	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	await := func(want uint64) {
+		t.Helper()
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for range 10_000 {
+			runtime.GC()
+			if metrics.Read(percent); percent[0].Value.Uint64() == want {
+				return
+			}
+			<-tick.C
+		}
+		t.Errorf("GOGC is %d, want %d", percent[0].Value.Uint64(), want)
+	}
+	await(400)
+	held := make([]byte, 64<<20)
+	await(50)
+	runtime.KeepAlive(held)
+	await(400)
+}
