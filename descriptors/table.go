@@ -83,7 +83,7 @@ func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 	for i, n := range l.Rule.node.lineage() {
 		key := n.key
 		if isWildcard(key) || shared != nil && shared[i] != nil || slices.Contains(tables.RowFields, key) {
-			key = "" // one counter for many values, which cannot have a limit each; or a column that is no key
+			key = "" // it has one counter for many values, or the name of a row field
 		}
 		u.keys = append(u.keys, key)
 	}
@@ -110,7 +110,7 @@ func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 // Snapshot contains the rows of tables at one time, so that requests that are planned with it use the same rows of all tables.
 // It is immutable.
 type Snapshot struct {
-	rows []*tables.Rows // by [TableUse].at; nil for a table whose current rows apply
+	rows []*tables.Rows // by [TableUse].index; nil for a table whose current rows apply
 }
 
 // Snapshot returns the current rows of the set's tables that are read from files. Rows of other tables change one by one while

@@ -54,14 +54,14 @@ func (o *Objects) reportNone(found bool) {
 	}
 }
 
-// tree is the rules as they are found.
+// tree collects rules.
 type tree struct {
 	configs     []rules.Config
 	diagnostics rules.Diagnostics
 }
 
 func (t *tree) add(p *envoyRoute) {
-	numbers := map[bool]int{} // rules are counted by themselves where they are shared
+	numbers := map[bool]int{} // shared rules are numbered separately
 	for _, l := range p.limits {
 		domain, key := p.listener.domain(), p.name
 		if l.shared {
@@ -84,7 +84,7 @@ func (t *tree) add(p *envoyRoute) {
 	}
 }
 
-// domain is what Envoy Gateway names a listener.
+// domain returns the domain that Envoy Gateway uses for a listener.
 func (l *listener) domain() string { return l.gateway.String() + "/" + l.Name }
 
 // below returns the descriptors below an entry at the root of a domain.
@@ -103,7 +103,7 @@ func (t *tree) below(domain, key string, l *limit) *[]rules.Descriptor {
 	return &(*all)[j].Descriptors
 }
 
-// equal reports whether Envoy Gateway takes descriptors for the same, whatever their limits.
+// equal reports whether descriptors are equal to Envoy Gateway, which does not compare limits.
 func equal(a, b *rules.Descriptor) bool {
 	return a.Key == b.Key && a.Value == b.Value && slices.EqualFunc(a.Descriptors, b.Descriptors, func(a, b rules.Descriptor) bool { return equal(&a, &b) })
 }
