@@ -210,7 +210,7 @@ func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 	}
 	d.maxCounters, d.maxCountersAt = smallest.MaxCounters, smallest.Pos
 	if differ {
-		c.warn(rules.Differ, smallest.Pos, rules.DomainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, holds", d.maxCounters)
+		c.warn(rules.Differ, smallest.Pos, rules.DomainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, applies", d.maxCounters)
 	}
 }
 
@@ -241,7 +241,7 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 		}
 	}
 	parent.below = newLevel(children, func(n, first *node) {
-		c.fail(n.pos, nodePath(d, n), "the same key and value stand twice on this level, first at %s", first.pos)
+		c.fail(n.pos, nodePath(d, n), "duplicate key and value on this level; first at %s", first.pos)
 	})
 	return c.sha.level(&digests)
 }

@@ -53,12 +53,12 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 		}
 		if l.Unlimited {
 			if len(cfg.RateLimits) > 1 {
-				c.fail(l.Pos, path(), "an unlimited limit stands in a list of several; it must be the only one")
+				c.fail(l.Pos, path(), "an unlimited limit must be the only limit of its list")
 			}
 			continue
 		}
 		if l.Penalty != nil && cfg.QuotaMode {
-			c.fail(l.Pos, path(), `"penalty" has no meaning beside "quota_mode: true": a quota that is used up is no offence, since another may have room; remove one of them`)
+			c.fail(l.Pos, path(), `"penalty" is not supported with "quota_mode: true", where a used-up quota does not deny a request if another has room; remove one of them`)
 		}
 		switch {
 		case l.Unit.Seconds() == 0:
@@ -118,7 +118,7 @@ func restartAdvice(s *Set) (ds rules.Diagnostics) {
 			continue
 		}
 		first := limits[0]
-		message := "a restart forgets counters in memory, which matters for a window of a day or more"
+		message := "counters in memory are lost at a restart, which matters for windows of a day or more"
 		if n := len(limits) - 1; n > 0 {
 			message += fmt.Sprintf(" (and %d more of this domain)", n)
 		}
@@ -145,7 +145,7 @@ func StoreAdvice(s *Set) (ds rules.Diagnostics) {
 		}
 		ds = append(ds, rules.Diagnostic{
 			Pos: d.maxCountersAt, Severity: rules.Warning, Code: rules.MaxCounters, Path: rules.DomainPath(name),
-			Message: "max_counters bounds what each replica remembers of the store for --store-fallback, not what the store keeps: its own maxmemory does that",
+			Message: "max_counters bounds the counters that each replica keeps for --store-fallback, not those in the store; set the store's maxmemory for that",
 		})
 	}
 	return ds

@@ -67,7 +67,7 @@ func (c *compiler) failDefaults(e *rules.DefaultItem, path string, pos rules.Pos
 		return
 	}
 	u.firstError = len(c.found.All)
-	c.fail(e.Pos, e.At, "these words do not fit the rule %s at %s: %s", path, pos, wrong)
+	c.fail(e.Pos, e.At, "the fields do not fit the rule %s at %s: %s", path, pos, wrong)
 }
 
 // finishDefaults completes the errors about defaults after the last rule, and warns of unused items.
@@ -86,7 +86,7 @@ func (c *compiler) finishDefaults() {
 	for _, name := range c.opt.Defaults.Names() {
 		dd := c.opt.Defaults.ByDomain[name]
 		if name != rules.EveryDomain && c.set.domains[name] == nil {
-			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "no rules are for this domain, so that its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
+			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "there are no rules for this domain, so its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
 			continue
 		}
 		for _, e := range dd.Items {
@@ -101,7 +101,7 @@ func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
 	switch {
 	case u.applied || e.Path == nil && e.Name == "":
 	case u.matches:
-		c.warn(rules.UnusedDefaults, e.Pos, e.At, "no rule gets these words: those of %s are unlimited, a list, have words of their own, or have an item that comes before", e.Target())
+		c.warn(rules.UnusedDefaults, e.Pos, e.At, "these defaults apply to no rule: the rules with %s are unlimited, lists, have fields of their own, or match an earlier item", e.Target())
 	default:
 		candidates := map[string]bool{}
 		for _, l := range c.set.Limits {

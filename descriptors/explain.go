@@ -44,12 +44,12 @@ func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reaso
 		case n.parent == nil:
 			return nil, "the domain has no descriptors"
 		default:
-			return nil, fmt.Sprintf("the request has %d entries, but the rules end with the descriptor %s at %s: one that is deeper than the rules matches nothing",
+			return nil, fmt.Sprintf("the request has %d entries, but the rules end with the descriptor %s at %s: deeper descriptors match nothing",
 				len(entries), pathText(n.lineage()), n.pos)
 		}
 		fmt.Fprintf(b, "entry %d: %s=%s\n", i+1, entries[i].Key, entries[i].Value)
 		if n = n.below.explain(b, &entries[i]); n == nil {
-			return nil, fmt.Sprintf("no descriptor matches entry %d; there is no way back to another branch", i+1)
+			return nil, fmt.Sprintf("no descriptor matches entry %d; matching does not backtrack", i+1)
 		}
 	}
 	if n.rule == nil {
@@ -108,7 +108,7 @@ func (x Explanation) String() string {
 		b.WriteString(l.describeRow(x.entries))
 	}
 	for _, l := range x.Rule.Candidates() {
-		fmt.Fprintf(&b, "candidate, which denies nothing: %s\n", l.describe())
+		fmt.Fprintf(&b, "candidate (never denies): %s\n", l.describe())
 		b.WriteString(l.describeRow(x.entries))
 	}
 	return b.String()
@@ -122,14 +122,14 @@ func (l *Limit) describeRow(entries []Entry) string {
 	rows, hit, ok := l.Table.find(nil, entries)
 	columns := rows.Columns()
 	if columns == nil {
-		return fmt.Sprintf("  row of table %s: it has none yet, so that this number holds\n", l.Table.Name())
+		return fmt.Sprintf("  row of table %s: the table has no rows yet, so this number applies\n", l.Table.Name())
 	}
 	var key []string
 	levels, _ := l.Table.levelsOf(*columns)
 	for i, level := range levels {
 		key = append(key, (*columns)[i]+"="+string(entries[level].Value))
 	}
-	text := "none, so that this number holds"
+	text := "none, so this number applies"
 	if ok {
 		of, unlimited := new(Plan).limitForRow(l, nil, entries)
 		if text = "unlimited"; !unlimited {

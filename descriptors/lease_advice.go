@@ -39,7 +39,7 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 		if o := byName[l.Name]; o == nil {
 			byName[l.Name] = l
 		} else if o.Rule.domain != l.Rule.domain {
-			warn("domain %q at %s has leases under the name %q, too: where one chain of Envoy's has filters for both, the second overwrites the first's lease, which is never given back; choose another name",
+			warn("domain %q at %s has leases under the name %q, too: if a filter chain of Envoy has filters for both domains, the second overwrites the first's lease, which is then never released; choose another name",
 				o.Rule.Domain(), o.Pos, rules.Shorten(l.Name))
 		}
 		if l.HasWindow() {
@@ -48,7 +48,7 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 			adviseHold(l, warn)
 		}
 		if most := l.Rule.domain.maxCounters; most > 0 {
-			warn("max_counters of the domain evicts the least used of more than %d counters, and with it what requests hold there: make it greater than the number of keys that have requests at once", most)
+			warn("max_counters of the domain evicts the least used of more than %d counters, with the leases of running requests: make it greater than the number of keys with concurrent requests", most)
 		}
 	}
 	if first != nil {
@@ -62,11 +62,11 @@ func adviseHold(l *Limit, warn func(format string, args ...any)) {
 	window := rules.WindowText(l.Unit, l.UnitMultiplier)
 	switch {
 	case l.RequestsPerUnit == 0:
-		warn("0 at once denies every request: write how many may run, or remove the limit")
+		warn("0 denies every request: set how many may run at once, or remove the limit")
 	case l.Policy.Window < shortestHold:
-		warn("a place is free again after %s, even while its request runs, so that more than %d run at once: make the window longer than the longest request", window, l.RequestsPerUnit)
+		warn("a slot is released after %s even if its request still runs, so more than %d may run at once: make the window longer than the longest request", window, l.RequestsPerUnit)
 	case l.Policy.Window > longestHold:
-		warn("a place that nobody gives back, as where an Envoy ended, stays taken for %s: make the window little longer than the longest request", window)
+		warn("a slot that is not released, as when an Envoy ends, stays taken for %s: make the window only a little longer than the longest request", window)
 	}
 }
 
@@ -76,23 +76,23 @@ func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 	switch most := l.Policy.Capacity(); {
 	case l.RequestsPerUnit == 0:
 	case v.Hits(&l.Policy)*2 > most:
-		warn("a request reserves %d of %d, so that one runs at a time: reserve less, or raise the limit", v.Hits(&l.Policy), most)
+		warn("a request reserves %d of %d, so only one runs at a time: reserve less, or raise the limit", v.Hits(&l.Policy), most)
 	case l.Policy.Reserve.Life() < shortestHold:
-		warn("what a request reserves is free again after %v, even while it runs, so that requests at once overdraw the limit: make ttl longer than the longest request", l.Policy.Reserve.Life())
+		warn("a reservation expires after %v even if its request still runs, so concurrent requests can exceed the limit: make ttl longer than the longest request", l.Policy.Reserve.Life())
 	}
 }
 
 // leaseNote states which process the end call has to reach.
 func leaseNote(more int, stored bool) string {
-	text := "what a request holds here is given back by a call at its end"
+	text := "a lease of this limit is released by a call at the end of the request"
 	if more > 0 {
-		text += fmt.Sprintf(" (and that of %d more)", more)
+		text += fmt.Sprintf(" (as are those of %d more limits)", more)
 	}
 	if stored {
-		return text + ": do not run --grpc-transport=grpc-go, which returns no lease of a client that goes away early"
+		return text + ": do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early"
 	}
-	return text + ": that call must come to the process that gave the lease. So run one replica, give all a --store, or shard by the same key in both calls (examples/sharded); " +
-		"and not --grpc-transport=grpc-go, which returns no lease of a client that goes away early"
+	return text + ": that call must reach the process that granted the lease. Run one replica, use a --store, or shard both calls by the same key (examples/sharded); " +
+		"and do not use --grpc-transport=grpc-go, which does not release the leases of clients that disconnect early"
 }
 
 func (l *Limit) diagnostic(severity rules.Severity, code rules.Code, message string) rules.Diagnostic {

@@ -7,10 +7,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A limit that gives leases tells each in the reply's dynamic metadata, under its name. Envoy brings it back when
-// the request's stream has ended: as the hits of a descriptor with the same entries, of either sign, since not all
-// that write Envoy's configuration can say is_negative_hits.
-
 // FirstLease is the smallest lease: smaller hits are never a lease.
 //
 // A limit that grants leases returns each in the response's dynamic metadata, under the limit's name. When the request ends,
@@ -42,7 +38,7 @@ func (p *Plan) classifyLeaseCharges(look bool) {
 				if c.Refund = true; !c.Policy.UsesLeases() {
 					c.Hits = 0
 				}
-			case ends && c.Policy.Algorithm == limiter.Concurrency: // it holds its place since before
+			case ends && c.Policy.Algorithm == limiter.Concurrency: // it already has a slot
 				c.Hits = 0
 			case reserves && c.Refund: // only a lease gives back
 				c.Hits = 0
@@ -67,7 +63,7 @@ func (p *Plan) ChargesOf(i int) iter.Seq[int] {
 				return
 			}
 		}
-		// They stand in the order of matches.
+		// Candidates are in the order of matches.
 		first, _ := slices.BinarySearchFunc(p.Candidates, i, func(c Candidate, i int) int { return c.Match - i })
 		for _, candidate := range p.Candidates[first:] {
 			if candidate.Match != i || !yield(candidate.Charge) {

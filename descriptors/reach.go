@@ -103,7 +103,7 @@ func noMatchReason(at []*node, f *Form, i int) string {
 	case len(open) == 0 && n.parent == nil:
 		return "the domain has no descriptors"
 	case len(open) == 0:
-		return fmt.Sprintf("the rules end with %s at %s: a descriptor that is deeper matches nothing", pathText(n.lineage()), n.pos)
+		return fmt.Sprintf("the rules end with %s at %s: deeper descriptors match nothing", pathText(n.lineage()), n.pos)
 	}
 	n = open[0]
 	below := "the rules begin with "

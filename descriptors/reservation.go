@@ -37,7 +37,7 @@ func newReservation(r *rules.Reserve) *Reservation {
 	}
 	v := &Reservation{reserve: r}
 	if r.Amount == 0 {
-		// Cheap requests end first. So until as many have ended as it takes, the first estimate holds.
+		// Cheap requests end first, so the initial estimate has full weight until enough requests have ended.
 		v.estimate = &estimate{}
 		for i := range v.estimate.costs {
 			v.estimate.costs[i] = uint64(r.First)
@@ -96,7 +96,7 @@ func (p *Plan) RecordCosts() {
 }
 
 // LeaseCost returns the cost that is settled together with the lease that charge at returns: another charge on the same counter
-// has it. The nth lease on a counter that was still held has the nth cost. known is false if there are fewer costs.
+// has it. The nth live lease on a counter has the nth cost. known is false if there are fewer costs.
 func (p *Plan) LeaseCost(at int) (hits uint64, known bool) {
 	of, earlier := &p.Batch.Charges[at], 0
 	isSame := func(c *limiter.Charge) bool { return c.ID == of.ID && c.Policy.Algorithm == of.Policy.Algorithm }

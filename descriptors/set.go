@@ -74,8 +74,7 @@ func (s *Set) Empty() bool { return len(s.names) == 0 }
 // Rule is a node of the tree with limits. There may be hundreds of thousands, so rarely used fields are in optionalFields, and
 // others are derived from the node.
 type Rule struct {
-	// Limits has one element, or all of a rate_limits list that are in force. An unlimited
-	// rule has one, which is never charged and carries name and metrics.
+	// Limits are the active limits. An unlimited rule has one, which is never charged and has name and metrics.
 	Limits    []*Limit
 	Unlimited bool
 	Shadow    bool
@@ -185,7 +184,7 @@ type Terms struct {
 }
 
 // HasWindow reports whether hits count in a window that responses report. The window of a concurrency limit, which bounds how
-// long requests hold a slot, is not reported to clients.
+// long requests occupy a slot, is not reported to clients.
 func (t *Terms) HasWindow() bool { return t.Policy.Algorithm != limiter.Concurrency }
 
 // Limit is one limit of a rule, or an override that a request carried.
@@ -296,7 +295,7 @@ type Plan struct {
 	DomainIndex int
 	// Matches has one element for each descriptor of the request, in order.
 	Matches []Match
-	// Limits are the active limits. An unlimited rule has one, which is never charged and has name and metrics.
+	// Limits is parallel to Batch.Charges.
 	Limits []*Limit
 	Batch  limiter.Batch
 	// Candidates are the last charges of the batch, in order. They do not belong to Matches.

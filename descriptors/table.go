@@ -83,12 +83,12 @@ func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 	for i, n := range l.Rule.node.lineage() {
 		key := n.key
 		if isWildcard(key) || shared != nil && shared[i] != nil || slices.Contains(tables.RowFields, key) {
-			key = "" // one counter for many values, which cannot have a limit each; or a column that is no key
+			key = "" // it has one counter for many values, or the name of a row field
 		}
 		u.keys = append(u.keys, key)
 	}
 	if u.Column() == "" {
-		c.fail(b.Pos, path(), "table %q: no row can be for a counter of this rule, since each of its entries stands for many values, or is called as what a row says (%s)",
+		c.fail(b.Pos, path(), "table %q: rows cannot apply to this rule, since each of its entries stands for many values or has the name of a row's field (%s)",
 			b.Table, strings.Join(tables.RowFields, ", "))
 		return
 	}
@@ -110,7 +110,7 @@ func (c *compiler) compileTable(l *Limit, b *rules.Limit) {
 // Snapshot contains the rows of tables at one time, so that requests that are planned with it use the same rows of all tables.
 // It is immutable.
 type Snapshot struct {
-	rows []*tables.Rows // by [TableUse].at; nil for a table whose current rows apply
+	rows []*tables.Rows // by [TableUse].index; nil for a table whose current rows apply
 }
 
 // Snapshot returns the current rows of the set's tables that are read from files. Rows of other tables change one by one while
@@ -157,7 +157,7 @@ func (s *Set) TablesFit(columns func(table string) *tables.Columns) error {
 func (u *TableUse) Fits(columns []string) error {
 	if _, missing := u.levelsOf(columns); missing != "" {
 		may := slices.DeleteFunc(slices.Clone(u.keys), func(key string) bool { return key == "" })
-		return fmt.Errorf("column %q is no entry of the rule %s%s; those with a value of their own for each counter are %s", rules.Shorten(missing),
+		return fmt.Errorf("column %q is not an entry of the rule %s%s; entries that can be columns are %s", rules.Shorten(missing),
 			rules.Shorten(u.path), rules.DidYouMean(rules.Nearest(missing, may)), strings.Join(may, ", "))
 	}
 	return nil

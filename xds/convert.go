@@ -112,7 +112,7 @@ func (c *converter) limit(path string, m *ratelimitv3.RateLimitPolicy) rules.Lim
 	case unit.Seconds() > 0:
 		c.report("", path, "unlimited excludes the unit %s; leave out one of them", m.GetUnit())
 	case unit != 0:
-		c.report(rules.NoEffect, path, "the unit has no effect beside unlimited, and %d is no unit", unit)
+		c.report(rules.NoEffect, path, "the unit has no effect with unlimited, and %d is not a unit", unit)
 	}
 	if odd := rules.NameMistake(l.Name); odd != "" {
 		c.report(rules.UnsafeName, path, "%s", odd)

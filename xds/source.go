@@ -147,7 +147,7 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 		return false, false, fmt.Errorf("connect: %w", err)
 	}
 	s.opt.OnConnected()
-	// A failing Send says only that the stream has ended. Recv says why.
+	// An error of Send means that the stream has ended; Recv returns the reason.
 	_ = stream.Send(s.request(""))
 	t := session{source: s, stream: stream}
 	for received := t.receive(); ; {

@@ -42,9 +42,9 @@ func (o *Objects) attach(places []*envoyRoute) {
 				case covered > 0:
 					o.warn(p.Metadata.pos, "%s has no effect on %s: each route there has a policy of its own", p, at)
 				case at.Kind == "Gateway":
-					o.warn(p.Metadata.pos, "%s has no effect on %s: no route given is attached to it", p, at)
+					o.warn(p.Metadata.pos, "%s has no effect on %s: none of the given routes is attached to it", p, at)
 				default:
-					o.warn(p.Metadata.pos, "%s has no effect on %s: no listener of the Gateways given takes it; look at its parentRefs "+
+					o.warn(p.Metadata.pos, "%s has no effect on %s: no listener of the given Gateways accepts it; check its parentRefs "+
 						"and hostnames, and at allowedRoutes of the listeners", p, at)
 				}
 			}
@@ -122,7 +122,7 @@ func (o *Objects) mayAttach(p *policy, at attachment, taken map[attachment]*poli
 	case has:
 		o.warn(p.Metadata.pos, "%s has no effect on %s: %s has it", p, at, taken[at])
 	case at.Kind == "Gateway" || at.Kind == "HTTPRoute" || at.Kind == "GRPCRoute":
-		o.warn(p.Metadata.pos, "%s targets %s, which is not among the objects given; names in rules are made of it", p, at)
+		o.warn(p.Metadata.pos, "%s targets %s, which is not among the given objects; rules are named after it", p, at)
 	default:
 		o.warn(p.Metadata.pos, "%s targets %s: not read; sluice reads Gateways, HTTPRoutes and GRPCRoutes", p, at)
 	}

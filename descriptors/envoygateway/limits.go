@@ -43,7 +43,7 @@ type ruleSpec struct {
 	Limit struct {
 		Requests     *int64
 		Unit         string
-		FromMetadata yaml.Node `yaml:"fromMetadata"` // Envoy says it with the request
+		FromMetadata yaml.Node `yaml:"fromMetadata"` // Envoy sends it with the request
 	}
 	Cost              yaml.Node // hits addends of Envoy's
 	Shared            bool
@@ -152,7 +152,7 @@ func (l *limit) read(w *ruleSpec) error {
 			}
 			_, network, err := net.ParseCIDR(*m.Value)
 			if err != nil {
-				return fmt.Errorf("sourceCIDR %q is no range of addresses such as 10.0.0.0/8", *m.Value)
+				return fmt.Errorf("sourceCIDR %q is not a range of addresses such as 10.0.0.0/8", *m.Value)
 			}
 			l.cidr, l.perIP = network.String(), m.Type == "Distinct"
 			if m.Invert {

@@ -50,7 +50,7 @@ func (p *parser) maxWait(path string, f field) *time.Duration {
 // checkAlgorithmFields reports the mistakes in l. It returns true if there are none.
 func (p *parser) checkAlgorithmFields(b *limitBlock, l *rules.Limit) bool {
 	if slices.Contains(b.suppressed, "algorithm") {
-		return false // nobody knows which words belong to it
+		return false // its fields are not known
 	}
 	mistakes := l.Mistakes()
 	for _, m := range mistakes {
@@ -73,7 +73,7 @@ func (p *parser) checkAlgorithmFields(b *limitBlock, l *rules.Limit) bool {
 	case l.MaxWaiting != nil && !held:
 		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" has no effect without "max_wait"`)
 	case held && rules.ValueOr(l.MaxWaiting, rules.DefaultMaxWaiting) == 0:
-		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so that nothing waits and "max_wait" has no effect`)
+		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so nothing waits and "max_wait" has no effect`)
 	}
 	return true
 }

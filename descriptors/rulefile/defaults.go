@@ -82,7 +82,7 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 // unknownDefaultField reports a field that a map of defaults cannot have. It returns the field that was likely meant, so that it
 // is not reported as missing, too.
 func (p *parser) unknownDefaultField(path string, v fieldSet, f field) (meant string) {
-	message := fmt.Sprintf("unknown word %q %s", rules.Shorten(f.name), v.where)
+	message := fmt.Sprintf("unknown field %q %s", rules.Shorten(f.name), v.where)
 	if len(fieldSetsOf(f.name)) > 0 {
 		message = fmt.Sprintf("%q is for rules and not allowed %s", f.name, v.where)
 	} else if meant = rules.Suggest(f.name, v.names); meant != "" {
@@ -106,7 +106,7 @@ func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
 			return
 		}
 		if first := dd.Add(e); first != nil {
-			p.fail(here, at, "these rules have an item already, on line %d; only one can hold", first.Pos.Line)
+			p.fail(here, at, "these rules already have an item, on line %d; only one can apply", first.Pos.Line)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 		case "name":
 			var ok bool
 			if e.Name, ok = p.text(path, f); ok && e.Name == "" {
-				p.fail(path, f.value, `"name" is empty; it is that of the rules, or leave it out for all`)
+				p.fail(path, f.value, `"name" is empty; set the name of the rules, or remove it for all rules`)
 			}
 		case "path":
 			e.Path = p.defaultPath(path, f)
@@ -133,13 +133,13 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 		}
 	}
 	if _, ok := given["rate_limit"]; !ok {
-		p.fail(path, item, `"rate_limit" is missing; it holds the words that the rules get`)
+		p.fail(path, item, `"rate_limit" is missing; it has the fields to set`)
 	}
 	if f, ok := given["path"]; ok && e.Name != "" {
 		p.fail(path, f.key, `"path" and "name" exclude each other; a path is that of one rule`)
 	}
 	if _, ok := given["path"]; !ok && e.Limit.Name != "" {
-		p.fail(path, item, `a "name" in rate_limit is for one rule, so that the item needs its "path"`)
+		p.fail(path, item, `"name" in rate_limit is for one rule, so the item needs a "path"`)
 	}
 	if p.errors > errors {
 		return nil

@@ -79,7 +79,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	}
 	if single != nil {
 		if single.config.Shadow {
-			p.fail(single.path, single.given["shadow"].key, `"shadow" belongs into an item of "rate_limits", beside a limit that is in force; to try a limit alone, write "shadow_mode: true" beside "rate_limit"`)
+			p.fail(single.path, single.given["shadow"].key, `"shadow" is only for items of "rate_limits" with another, active limit; to try a single limit, set "shadow_mode: true" next to "rate_limit"`)
 		}
 		limit, ok := p.limit(single)
 		if several != nil {
@@ -100,7 +100,7 @@ func (p *parser) withoutLimit(path string, fields []field, d *rules.Descriptor) 
 	}
 	for _, f := range fields {
 		if f.name == "shadow_mode" && d.ShadowMode || f.name == "quota_mode" && d.QuotaMode || f.name == "detailed_metric" && d.DetailedMetric {
-			p.warn(rules.NoEffect, path, f.key, "%q has no effect on a node without a limit, and none on the limits below it: write it beside rate_limit or rate_limits", f.name)
+			p.warn(rules.NoEffect, path, f.key, "%q has no effect on a descriptor without a limit, nor on those below it; set it next to rate_limit or rate_limits", f.name)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (p *parser) flatLimit(path string, fields []field) map[string]bool {
 		return nil
 	}
 	flat["rate_limit"] = true
-	p.fail(path, empty.key, `"rate_limit" is empty, and its words stand beside it; indent %s so that they stand below it`, strings.Join(names, ", "))
+	p.fail(path, empty.key, `"rate_limit" is empty, and its fields are next to it; indent %s to move them below it`, strings.Join(names, ", "))
 	return flat
 }
 

@@ -43,7 +43,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 			break
 		} else if err != nil {
 			if p.list != nil {
-				p.list.broken = true // the error may be another in the whole file
+				p.list.broken = true // parsing the whole file may give another error
 				return
 			}
 			p.syntaxError(content, err)
@@ -67,7 +67,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 		}
 	}
 	if !found {
-		p.report("", "", 1, 1, fmt.Sprintf(`the file holds no %s; it must have at least "domain"`, what))
+		p.report("", "", 1, 1, fmt.Sprintf(`the file contains no %s; it must have at least "domain"`, what))
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *parser) kubernetesObject(n *yaml.Node) bool {
 	if at == nil {
 		at = n.Content[0]
 	} else {
-		where = `; its files stand below "data": mount it as a volume, or give sluice that text alone`
+		where = `; its files are below "data": mount it as a volume, or give sluice only that text`
 	}
 	p.fail("", at, "this is the %s of Kubernetes%s", objectName(n), where)
 	return true

@@ -45,7 +45,7 @@ const notALimit = `a rate_limit must be a map with "unit" and "requests_per_unit
 
 func (p *parser) rateLimits(path string, f field) []rules.Limit {
 	if f.value.Kind == yaml.SequenceNode && len(f.value.Content) == 0 {
-		p.fail(rules.Below(path, f.name), f.value, `"rate_limits" is empty; it must hold at least one rate_limit block`)
+		p.fail(rules.Below(path, f.name), f.value, `"rate_limits" is empty; it must have at least one rate_limit block`)
 		return nil
 	}
 	var limits []rules.Limit
@@ -174,7 +174,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
 	}
 	if l.Shadow && len(l.Replaces) > 0 {
-		p.fail(b.path, b.given["replaces"].key, `"replaces" has no meaning beside "shadow: true": the limit is not in force, so that it replaces none`)
+		p.fail(b.path, b.given["replaces"].key, `"replaces" has no effect with "shadow: true", since a candidate replaces no limit; remove one of them`)
 	}
 	unit, known := rules.UnitNamed(b.unit)
 	if l.Unlimited {
@@ -182,11 +182,11 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		if known {
 			p.fail(b.path, b.given["unit"].value, `"unlimited" excludes "unit"; remove one of them`)
 		} else if b.unit != "" {
-			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, rules.Shorten(b.unit))
+			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect with "unlimited", and %q is not a unit`, rules.Shorten(b.unit))
 		}
 		for _, word := range append([]string{"reserve", "penalty"}, defaultableFields...) {
 			if f, ok := b.given[word]; ok {
-				p.fail(b.path, f.key, `%q has no meaning beside "unlimited"`, word)
+				p.fail(b.path, f.key, `%q is not supported with "unlimited"`, word)
 			}
 		}
 		return l, true

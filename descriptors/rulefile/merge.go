@@ -56,7 +56,7 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 		if first, ok := explicit[word]; ok {
 			outcome := "the last one wins"
 			if word == "rate_limit" || word == "metadata" {
-				outcome = "their words are put together, as in envoyproxy/ratelimit"
+				outcome = "their fields are merged, as in envoyproxy/ratelimit"
 			}
 			p.warnDuplicate(path, key, word, first, outcome)
 		}

@@ -64,10 +64,10 @@ func (p *parser) object(content []byte, n *yaml.Node) (configs []rules.Config, i
 		}
 		return configs, true
 	case p.gateway != nil && p.gateway.Add(version.Value, kind.Value, p.pos(n), n):
-		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace" // which is beside other objects too
+		p.objects.gateway = p.objects.gateway || kind.Value != "Namespace" // namespaces occur with other objects, too
 		return nil, true
 	default:
-		remedy := cmp.Or(remedies[kind.Value], "give sluice the ConfigMap that holds the rules, or their file")
+		remedy := cmp.Or(remedies[kind.Value], "give sluice the ConfigMap that contains the rules, or their file")
 		p.objects.unread = append(p.objects.unread, unreadObject{n, objectName(n), remedy})
 		return nil, true
 	}
@@ -98,7 +98,7 @@ func lookUp(n *yaml.Node, word string) (value, key *yaml.Node) {
 }
 
 func objectName(n *yaml.Node) string {
-	name := "ConfigMap" // in a ConfigMapList it is not said
+	name := "ConfigMap" // items of a ConfigMapList have no kind
 	if kind, _ := lookUp(n, "kind"); kind != nil {
 		name = kind.Value
 	}
@@ -116,9 +116,9 @@ const ofEnvoyGateway = "Envoy Gateway makes rules of BackendTrafficPolicies, Gat
 var remedies = map[string]string{
 	"BackendTrafficPolicy": ofEnvoyGateway, "Gateway": ofEnvoyGateway, "HTTPRoute": ofEnvoyGateway, "GRPCRoute": ofEnvoyGateway,
 	"EnvoyFilter":     "it configures Envoy: give it to sluice envoy check, and its rules with -c",
-	"RateLimitPolicy": "it holds limits of Kuadrant's own language; write them as rules",
+	"RateLimitPolicy": "it has limits in Kuadrant's own language; write them as rules",
 	"QuotaPolicy": "Envoy AI Gateway makes rules of it, and sends them by xDS: " +
-		"see those in force with sluice explain --addr, or /rlconfig on port 6070",
+		"see the active rules with sluice explain --addr, or /rlconfig on port 6070",
 	"Secret": "its data is not text: give sluice that of " +
 		`kubectl get secret NAME -o go-template='{{ index .data "rules.yaml" | base64decode }}'`,
 }
@@ -170,7 +170,7 @@ func (p *parser) configMap(content []byte, n *yaml.Node) (configs []rules.Config
 		case IsBackup(name):
 			p.diagnostics = append(p.diagnostics, rules.Diagnostic{Pos: p.pos(text), Severity: rules.Note, Message: NotReadBackup})
 		case !rulesAnywhere.MatchString(text.Value) && strings.TrimSpace(text.Value) != "":
-			p.fail("", text, "%s of this %s is no file of rules, and would be read as one where the ConfigMap is mounted; "+
+			p.fail("", text, "%s of this %s is not a file of rules, but would be read as one where the ConfigMap is mounted; "+
 				"put it into a ConfigMap of its own", rules.Shorten(name), objectName(n))
 		default:
 			configs = append(configs, p.embedded(content, text)...)
@@ -205,7 +205,7 @@ func (p *parser) decoded(name string, text *yaml.Node) *yaml.Node {
 }
 
 // NotReadBackup is the note about a file that [IsBackup].
-const NotReadBackup = "not read as rules, since the name is that of a backup"
+const NotReadBackup = "not read: the name is that of a backup"
 
 // IsBackup reports whether a name is that of an older version of a file, as editors and merges keep it. Reading it would activate
 // the old rules, too.
@@ -234,13 +234,13 @@ func (p *parser) reportUnreadObjects() {
 			if len(others) == 1 {
 				this = "this "
 			}
-			p.fail("", others[0].at, "no rules stand in %s%s: %s", this, namesOf(others), others[0].remedy)
+			p.fail("", others[0].at, "no rules in %s%s: %s", this, namesOf(others), others[0].remedy)
 			others = rest
 		}
 		return
 	}
 	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
-		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since no rules stand in them: " + namesOf(others),
+		Pos: p.pos(others[0].at), Severity: rules.Note, Message: "not read, since no rules in them: " + namesOf(others),
 	})
 }
 

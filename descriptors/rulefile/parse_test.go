@@ -115,7 +115,7 @@ func TestParseBoundsFileSize(t *testing.T) {
 }
 
 // TestParseAcceptsEveryWord keeps the vocabularies and the reading of words
-// together: a word that is listed but not read would be reported as stray.
+// together: a field that is listed but not read would be reported as unknown.
 func TestParseAcceptsEveryWord(t *testing.T) {
 	values := map[string]string{
 		"shadow": "false", // true needs a list: see testdata/load

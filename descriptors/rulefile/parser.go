@@ -83,7 +83,7 @@ func (p *parser) resolveAlias(n *yaml.Node) *yaml.Node {
 // enter begins a map or list. It returns false if it must not be read.
 func (p *parser) enter(n *yaml.Node) bool {
 	if p.depth >= maxDepth {
-		p.fail("", n, "maps and lists nest deeper than %d levels, or an alias holds itself", maxDepth)
+		p.fail("", n, "maps and lists nest deeper than %d levels, or an alias contains itself", maxDepth)
 		p.stopped = true
 	}
 	if p.stopped {

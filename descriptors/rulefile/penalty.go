@@ -12,7 +12,7 @@ import (
 // error or if the field is empty.
 func (p *parser) penalty(path string, f field) []time.Duration {
 	if isNull(f.value) {
-		p.warn(rules.NoEffect, path, f.key, "penalty is empty, so nobody is penalised here")
+		p.warn(rules.NoEffect, path, f.key, "penalty is empty, so it has no effect")
 		return nil
 	}
 	if f.value.Kind != yaml.SequenceNode {

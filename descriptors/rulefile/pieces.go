@@ -38,7 +38,7 @@ type longList struct {
 func findLongList(content []byte, size int) *longList {
 	word := []byte("descriptors:")
 	if len(content) < 4*size || content[0] == '%' || bytes.Contains(content, []byte("\n%")) {
-		return nil // a directive would hold for the first piece only
+		return nil // a directive would apply to the first piece only
 	}
 	if bytes.Count(content, []byte("\r")) != bytes.Count(content, []byte("\r\n")) || bytes.ContainsAny(content, "\u0085\u2028\u2029") {
 		return nil // lines that end otherwise

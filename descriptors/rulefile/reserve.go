@@ -40,7 +40,7 @@ func (p *parser) reserve(path string, f field) *rules.Reserve {
 		}
 	}
 	if r.First > 0 && !estimated && r.Amount == 0 {
-		p.fail(path, f.key, `"first" has no meaning without "p90: true"; for the same number each time write "amount: %d"`, r.First)
+		p.fail(path, f.key, `"first" has no effect without "p90: true"; for the same number each time write "amount: %d"`, r.First)
 	}
 	if estimated && r.Amount > 0 {
 		p.fail(path, f.key, `"amount" and "p90: true" exclude each other; remove one of them`)

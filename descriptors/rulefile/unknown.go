@@ -21,7 +21,7 @@ func (p *parser) unknownField(path string, v fieldSet, f field) (meant string) {
 	case len(home) > 0:
 		p.fail(path, f.key, "%q is not allowed %s; it belongs %s", f.name, v.where, whereText(home))
 	default:
-		message := fmt.Sprintf("unknown word %q %s", rules.Shorten(f.name), v.where)
+		message := fmt.Sprintf("unknown field %q %s", rules.Shorten(f.name), v.where)
 		if meant = rules.Suggest(f.name, v.names); meant != "" {
 			message += fmt.Sprintf("; did you mean %q?", meant)
 		} else if s := rules.Suggest(f.name, knownFields()); s != "" {
@@ -62,7 +62,7 @@ func (p *parser) checkIgnored(path string, f field) {
 		for _, item := range f.value.Content {
 			m := p.resolveAlias(item)
 			if m.Kind != yaml.MappingNode {
-				p.fail(path, item, "%q is a list of %s; lists hold maps", f.name, kindName(m))
+				p.fail(path, item, "%q is a list of %s; items must be maps", f.name, kindName(m))
 				continue
 			}
 			p.checkIgnoredMap(path, m)

@@ -50,7 +50,7 @@ func (p *parser) text(path string, f field) (text string, ok bool) {
 			return "", false
 		}
 		if text := template.FindString(s.text); text != "" {
-			p.warn(rules.Template, path, f.value, "%q is taken as it stands, but %s looks like a template; %s", f.name, rules.Shorten(text), templateRemedy)
+			p.warn(rules.Template, path, f.value, "%q is used as written, but %s looks like a template; %s", f.name, rules.Shorten(text), templateRemedy)
 		}
 		return s.text, true
 	}

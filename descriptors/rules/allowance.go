@@ -11,24 +11,24 @@ type Code string
 
 // The codes. docs/rules.md explains them.
 const (
-	NoEffect       Code = "no-effect"       // a word does nothing where it stands
-	EmptyLimit     Code = "empty-limit"     // rate_limit without words
+	NoEffect       Code = "no-effect"       // a field has no effect in its place
+	EmptyLimit     Code = "empty-limit"     // rate_limit without fields
 	MissingNumber  Code = "missing-number"  // requests_per_unit is not given
 	UnsafeName     Code = "unsafe-name"     // a name breaks a header
-	Twice          Code = "twice"           // a word is given twice
-	MergeOrder     Code = "merge-order"     // `<<` overrides a word above it
+	Twice          Code = "twice"           // a duplicate field
+	MergeOrder     Code = "merge-order"     // `<<` overrides a field above it
 	Template       Code = "template"        // text looks like a template
 	Differ         Code = "differ"          // the files of a domain differ
 	ReplacesNone   Code = "replaces-none"   // replaces names no limit
 	ReplacesMutual Code = "replaces-mutual" // two limits replace each other
 	UnusedDefaults Code = "unused-defaults" // defaults are for no rule
-	Restart        Code = "restart"         // a restart forgets what matters for a day or more
-	Leases         Code = "leases"          // what requests hold does not last as long as they do, or longer
+	Restart        Code = "restart"         // a restart loses counters that matter for a day or more
+	Leases         Code = "leases"          // leases may be lost, or end before or long after their requests
 	SmallQuota     Code = "small-quota"     // a limit is too small for Envoys to divide
 	MaxCounters    Code = "max-counters"    // max_counters bounds less where a store has the counters
 	GRPCAllow      Code = "grpc-allow"      // --grpc-allow and the rules do not fit
 	TooMany        Code = "too-many"        // more warnings are not shown
-	Allow          Code = "allow"           // an acknowledgement is of no use
+	Allow          Code = "allow"           // an acknowledgement has no effect
 )
 
 // Unsent is a warning of package envoyconfig on a line of rules. Only `envoy check` knows whether its acknowledgement is
@@ -52,7 +52,7 @@ type allowanceKey struct {
 }
 
 type allowance struct {
-	at   Pos // where the comment stands
+	at   Pos // of the comment
 	used bool
 }
 
@@ -92,7 +92,7 @@ func (a Allowances) UnusedOf(codes []string) Diagnostics {
 		}
 		message := fmt.Sprintf("line %d has no warning %s: remove the acknowledgement", k.line, k.code)
 		if !slices.Contains(codes, string(k.code)) {
-			message = fmt.Sprintf("%q is no code of a warning that a comment can acknowledge%s",
+			message = fmt.Sprintf("%q is not the code of a warning that comments can acknowledge%s",
 				Shorten(string(k.code)), DidYouMean(Nearest(string(k.code), codes)))
 		}
 		ds = append(ds, Diagnostic{Pos: v.at, Severity: Warning, Code: Allow, Message: message})

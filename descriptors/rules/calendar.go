@@ -57,7 +57,7 @@ func loadZone(name string) (*time.Location, error) {
 // ZoneMistake returns why a timezone is invalid, or "".
 func ZoneMistake(name string) string {
 	if _, err := loadZone(name); err != nil {
-		return fmt.Sprintf("unknown timezone %q (allowed: an IANA name as it is spelt there, such as Europe/Berlin, America/New_York, Etc/GMT-2 or UTC)", Shorten(name))
+		return fmt.Sprintf("unknown timezone %q (allowed: an IANA name, such as Europe/Berlin, America/New_York, Etc/GMT-2 or UTC)", Shorten(name))
 	}
 	return ""
 }
@@ -80,7 +80,7 @@ func (l *Limit) calendarMistakes() (all []Mistake) {
 		all = append(all, Mistake{word, true, fmt.Sprintf(format, args...)})
 	}
 	if !ValueOr(l.Calendar, false) {
-		const alone = `%q has no meaning without "calendar: true"`
+		const alone = `%q has no effect without "calendar: true"`
 		if l.Timezone != "" {
 			wrong("timezone", alone, "timezone")
 		}
@@ -92,14 +92,14 @@ func (l *Limit) calendarMistakes() (all []Mistake) {
 	_, has := calendarUnits[l.Unit]
 	switch a := l.algorithm(); {
 	case !has:
-		wrong("calendar", `"calendar" has no meaning for unit %s, which is as long everywhere; it belongs to unit day, week, month or year`, l.Unit)
+		wrong("calendar", `"calendar" is not supported for unit %s; it requires unit day, week, month or year`, l.Unit)
 	case l.UnitMultiplier > 1:
-		wrong("calendar", `"calendar" is for one %s, not for %s: nobody knows which is the first; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
+		wrong("calendar", `"calendar" is for one %s, not for %s, which have no defined start; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
 	case a != limiter.FixedWindow && a != limiter.SlidingWindow:
-		wrong("calendar", `"calendar" has no meaning under %s; it belongs to "algorithm: fixed_window" and "algorithm: sliding_window"`, AlgorithmName(a))
+		wrong("calendar", `"calendar" is not supported by algorithm %s; it requires "algorithm: fixed_window" and "algorithm: sliding_window"`, AlgorithmName(a))
 	}
 	if l.AnchorDay > 0 && l.Unit != Month {
-		wrong("anchor_day", `"anchor_day" is the day that a month begins on and has no meaning for unit %s; %s`, l.Unit, windowStarts[l.Unit])
+		wrong("anchor_day", `"anchor_day" is the first day of a month and is not supported for unit %s: %s`, l.Unit, windowStarts[l.Unit])
 	}
 	if text := ZoneMistake(l.Timezone); text != "" {
 		all = append(all, Mistake{"timezone", false, text})

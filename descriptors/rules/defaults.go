@@ -27,8 +27,8 @@ type Defaults struct {
 type DomainDefaults struct {
 	Pos          Pos
 	Domain       string // "*" for all
-	AllOrNothing *bool  // nil where the document does not say
-	MaxCounters  int64  // 0 where the document does not say
+	AllOrNothing *bool  // nil if absent
+	MaxCounters  int64  // 0 if absent
 	Items        []*DefaultItem
 	byID         map[string]*DefaultItem // see itemID
 }
@@ -40,7 +40,7 @@ type DefaultItem struct {
 	At    string // the place in the tree, for diagnostics
 	Path  []Level
 	Name  string
-	Limit Limit // only words that the item gives
+	Limit Limit // only the fields that the item sets
 }
 
 // Level is the key and value of a descriptor.

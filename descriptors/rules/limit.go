@@ -38,7 +38,7 @@ func (l *Limit) WindowMistake() string {
 // without escaping it.
 func NameMistake(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
-		return fmt.Sprintf("name %q holds a quote or a control character, which breaks the x-ratelimit-limit header", Shorten(name))
+		return fmt.Sprintf("name %q contains a quote or a control character, which breaks the x-ratelimit-limit header", Shorten(name))
 	}
 	return ""
 }
@@ -108,7 +108,7 @@ func CountActive(limits []Limit) (n int) {
 }
 
 // NoActiveLimit is the error for a list of candidates only.
-const NoActiveLimit = "all limits of the list are candidates (shadow: true), so that none is in force; to try a limit alone, write shadow_mode: true beside rate_limit"
+const NoActiveLimit = "all limits of the list are candidates (shadow: true), so none is active; to try a single limit, set shadow_mode: true next to rate_limit"
 
 // SameCounterHelp returns the remedy if another limit has l's counters.
 func (l *Limit) SameCounterHelp() string {
@@ -118,7 +118,7 @@ func (l *Limit) SameCounterHelp() string {
 	if infoOf(l.algorithm()).burst != nil {
 		return "they would be one counter; give one of them another window, such as 60 a minute for 1 a second"
 	}
-	return "the lower alone would hold"
+	return "only the lower would apply"
 }
 
 // Mistake is an error in a field of a limit. Misplaced means that the field must be absent, rather than that its value is
@@ -138,7 +138,7 @@ func (l *Limit) Mistakes() []Mistake {
 		of := &algorithms[i]
 		for _, w := range of.fields {
 			if own := infoOf(algorithm); own != of && w.given(&l.DefaultFields) {
-				all = append(all, Mistake{w.name, true, fmt.Sprintf(`%q has no meaning under %s; it belongs to "algorithm: %s"`,
+				all = append(all, Mistake{w.name, true, fmt.Sprintf(`%q is not supported by algorithm %s; it requires "algorithm: %s"`,
 					w.name, own.name, of.name)})
 			}
 		}
@@ -158,7 +158,7 @@ func (l *Limit) Mistakes() []Mistake {
 	if algorithm == limiter.Concurrency && ValueOr(l.CountRefused, false) {
 		all = append(all, Mistake{
 			"count_refused", false,
-			`"count_refused: true" has no meaning under concurrency: a request that is denied holds nothing; remove it`,
+			`"count_refused: true" is not supported by algorithm concurrency, where a denied request takes no slot; remove it`,
 		})
 	}
 	if p.Limit > r.maxRequests {

@@ -40,10 +40,10 @@ func (l *Limit) penaltyMistakes() []Mistake {
 	}
 	switch {
 	case !slices.Contains(penaltyAlgorithms, algorithm):
-		return wrong(true, `"penalty" has no meaning under %s; it belongs to "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
+		return wrong(true, `"penalty" is not supported by algorithm %s; it requires "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
 			AlgorithmName(algorithm))
 	case l.Reserve != nil:
-		return wrong(true, `"penalty" has no meaning beside "reserve": a request may be denied because of what others hold and give back; remove one of them`)
+		return wrong(true, `"penalty" is not supported with "reserve", where requests may be denied because of reservations that are released later; remove one of them`)
 	case len(l.Penalty) == 0:
 		return wrong(false, `"penalty" is empty; it must be a list of rising durations, such as [2m, 5m, 10m]`)
 	case len(l.Penalty) > limiter.MaxPenalties:

@@ -44,30 +44,30 @@ func (l *Limit) quotaMistakes() (all []Mistake) {
 	case algorithm == limiter.FixedWindow && !q.Approximate:
 		wrong("quota", false, `"quota" divides a rate, which a fixed window is not: add "algorithm: token_bucket", or write "quota: { approximate: true }" for a bucket that fills at the window's rate`)
 	case algorithm == limiter.TokenBucket && q.Approximate:
-		wrong("quota", false, `"approximate" of quota has no meaning under token_bucket, which is divided as it is; remove it`)
+		wrong("quota", false, `"approximate" of quota is not supported by algorithm token_bucket, which is divided as it is; remove it`)
 	case algorithm != limiter.FixedWindow && algorithm != limiter.TokenBucket:
-		wrong("quota", true, `"quota" has no meaning under %s; it belongs to "algorithm: token_bucket"`, AlgorithmName(algorithm))
+		wrong("quota", true, `"quota" is not supported by algorithm %s; it requires "algorithm: token_bucket"`, AlgorithmName(algorithm))
 	}
 	if l.Burst != nil && algorithm == limiter.TokenBucket {
-		wrong("burst", true, `"burst" has no meaning beside "quota": each Envoy has a bucket of its own; write "quota: { burst: 0.1s }", which is how long its share takes to fill it`)
+		wrong("burst", true, `"burst" is not supported with "quota", where each Envoy has its own bucket; set "quota: { burst: 0.1s }", the time in which its share fills the bucket`)
 	}
 	if ValueOr(l.CountRefused, false) {
-		wrong("count_refused", false, `"count_refused: true" has no meaning beside "quota": an Envoy's bucket has no debt; remove it`)
+		wrong("count_refused", false, `"count_refused: true" is not supported with "quota": an Envoy's bucket has no debt; remove it`)
 	}
 	if l.Reserve != nil {
-		wrong("reserve", true, `"reserve" has no meaning beside "quota": an Envoy decides each request by itself; remove one of them`)
+		wrong("reserve", true, `"reserve" is not supported with "quota": an Envoy decides each request by itself; remove one of them`)
 	}
 	if len(l.Replaces) > 0 {
-		wrong("replaces", true, `"replaces" has no meaning beside "quota": a quota has one descriptor, so that there is no other limit to replace`)
+		wrong("replaces", true, `"replaces" is not supported with "quota": Envoy requests a quota for one descriptor, so there is no other limit to replace`)
 	}
 	if l.Table != "" {
-		wrong("table", true, `"table" has no meaning beside "quota", which divides the rule's own number; remove one of them`)
+		wrong("table", true, `"table" is not supported with "quota", which divides the rule's own number; remove one of them`)
 	}
 	if ValueOr(l.Calendar, false) {
-		wrong("calendar", false, `"calendar: true" has no meaning beside "quota": a rate has no windows; remove it`)
+		wrong("calendar", false, `"calendar: true" is not supported with "quota": a rate has no windows; remove it`)
 	}
 	if l.Shadow {
-		wrong("shadow", false, `"shadow: true" has no meaning beside "quota"; write "shadow_mode: true" beside rate_limit`)
+		wrong("shadow", false, `"shadow: true" is not supported with "quota"; write "shadow_mode: true" beside rate_limit`)
 	}
 	if q.Burst < 0 || q.Burst > MaxQuotaBurst {
 		wrong("quota", false, `"burst" of quota must be from 0s to %s, not %s`, MaxQuotaBurst, q.Burst)

@@ -54,7 +54,7 @@ func (r *Reserve) Configure(of *limiter.Reserve, p *limiter.Policy) {
 	least, _ := r.Range(p)
 	reservations := min(max(1, (p.Capacity()+least-1)/least), limiter.MaxReservations)
 	life := r.TTL
-	if !r.Release { // it stays held for as long as it would count if it were charged when the ttl is over
+	if !r.Release { // it stays reserved as long as it would count if it were charged after the ttl
 		life = min(life+RecoveryTime(p)+time.Second-1, limiter.MaxWindow).Truncate(time.Second)
 	}
 	of.Set(uint32(reservations), life, r.Release)
@@ -80,7 +80,7 @@ func (l *Limit) reserveMistakes() (all []Mistake) {
 	}
 	if !slices.Contains(reserveAlgorithms, algorithm) {
 		return append(all, Mistake{"reserve", true, fmt.Sprintf(
-			`"reserve" has no meaning under %s; it belongs to "algorithm: fixed_window", "sliding_window" or "token_bucket"`, AlgorithmName(algorithm))})
+			`"reserve" is not supported by algorithm %s; it requires "algorithm: fixed_window", "sliding_window" or "token_bucket"`, AlgorithmName(algorithm))})
 	}
 	switch {
 	case r.Amount == 0 && r.First == 0:
@@ -93,15 +93,15 @@ func (l *Limit) reserveMistakes() (all []Mistake) {
 	}
 	p := l.policy()
 	if p.Validate() != nil {
-		return all // which is said of the other words
+		return all // an error of the other fields
 	}
 	amount := uint64(max(r.Amount, r.First))
 	switch least := minAmount(p.Capacity()); {
 	case amount > 0 && amount < least:
-		wrong(`"reserve" of %d could be held %d times at once by a limit of %d; at most %d are, so it must be at least %d`,
+		wrong(`"reserve" of %d permits %d reservations at once on a limit of %d; at most %d are supported, so it must be at least %d`,
 			amount, p.Capacity()/amount, p.Capacity(), limiter.MaxReservations, least)
 	case amount > p.Capacity() && p.Limit > 0:
-		wrong(`"reserve" of %d is more than the limit can ever hold, %d, so that each request would wait for an empty counter`, amount, p.Capacity())
+		wrong(`"reserve" of %d exceeds the capacity of the limit, %d, so each request would need an empty counter`, amount, p.Capacity())
 	}
 	return all
 }

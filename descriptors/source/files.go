@@ -308,7 +308,7 @@ func (r sources) requireFiles(paths []string, prefix string) error {
 }
 
 // Load reads, parses and compiles the files of paths and the file of defaults, unless that is empty; see [rulefile.Parse],
-// [rulefile.ParseDefaults] and [descriptors.Compile]. A directory stands for every file below it, sorted by path, except backups,
+// [rulefile.ParseDefaults] and [descriptors.Compile]. A directory means every file below it, sorted by path, except backups,
 // files of opt's tables, and files with an element of the relative path that begins with a dot. Links are followed. Streams of
 // [ReadStream] come after the files. The Set is nil if a diagnostic is an error. The error is not nil only if a file is missing or
 // cannot be read, if there is none, or if all together exceed 64 MiB.
@@ -335,7 +335,7 @@ func (r sources) build(opt descriptors.Options, gateway *envoygateway.Objects) (
 		f := &r.files[i]
 		size += len(f.Content)
 		c, ds := rulefile.ParseObjects(f.Name, f.Content, gateway)
-		f.Content = nil // so that it is not in memory beside the rules
+		f.Content = nil // so that it can be freed
 		configs, found, names = append(configs, c...), append(found, ds...), append(names, f.Name)
 	}
 	if gateway != nil {

@@ -146,7 +146,7 @@ func (s *Files) changingReading() reading {
 	return reading{sum: Digest([]byte(err.Error())), err: err}
 }
 
-// apply puts a reading in force, or returns why not.
+// apply activates a reading, or returns why not.
 func (s *Files) apply(r reading, start bool) error {
 	return s.reload.Apply(r.sum, func() Update {
 		if r.err != nil {

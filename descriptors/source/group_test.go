@@ -70,7 +70,7 @@ func (w *grouped) take(c Change) error {
 	return nil
 }
 
-// look calls next after the first glance.
+// look calls next after the first snapshot.
 func (w *grouped) look(next func()) { w.group.applyChanges(w.t.Context(), &watcher{}, next) }
 
 func (w *grouped) want(when string, rules, first, second int) {

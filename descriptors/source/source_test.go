@@ -106,7 +106,7 @@ func TestSourceBadStart(t *testing.T) {
 	}
 	write(t, "domain: d\nbogus: 1\n", path)
 	await(t, updates, "the bad file", func(u Update) bool {
-		return u.Err != nil && strings.Contains(u.Err.Error(), path+`:2:1: error: domain "d": unknown word "bogus"`)
+		return u.Err != nil && strings.Contains(u.Err.Error(), path+`:2:1: error: domain "d": unknown field "bogus"`)
 	})
 	write(t, rulesOf(1), path)
 	awaitVersion(t, updates, 1)

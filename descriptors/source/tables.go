@@ -162,7 +162,7 @@ func (f *TableFile) compare(r *tableReading) {
 	case is == 0 && was > 0 && !f.opt.AllowEmpty:
 		r.rows, r.err = nil, fmt.Errorf("%s: error: %w, and the table has %s", f.opt.Path, ErrNoRows, rules.Count(was, "row"))
 	case is == 0:
-		lost = "the file has no rows: the numbers of the rules hold for all keys"
+		lost = "the file has no rows: the rules' own numbers apply to all keys"
 	case 2*is < was:
 		lost = fmt.Sprintf("the file has %s, and the table had %d: more than half are gone", rules.Count(is, "row"), was)
 	}

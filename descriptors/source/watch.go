@@ -73,7 +73,7 @@ func (w *watcher) refresh(dirs func() []string) error {
 	}
 	var failed error
 	for _, dir := range wanted {
-		// Added anew each time, since the name may lead to a new directory.
+		// Add it each time, since the name may lead to a new directory.
 		if err := w.notify.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = err
 		}

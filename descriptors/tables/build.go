@@ -193,5 +193,5 @@ func (b *builder) keyOf(i int) []byte {
 // reportDuplicate reports a row whose key an earlier row in the shard has. It returns true if no more errors are reported.
 func (b *builder) reportDuplicate(mine []uint32, row *pending) (last bool) {
 	i := slices.IndexFunc(mine, func(i uint32) bool { return b.rows[i].slot.id == row.slot.id })
-	return b.fail(int(row.line), 1, "the key stands twice, first on line %d; a key has one row", b.before+int(b.rows[mine[i]].line))
+	return b.fail(int(row.line), 1, "duplicate key; first on line %d", b.before+int(b.rows[mine[i]].line))
 }

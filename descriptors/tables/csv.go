@@ -194,7 +194,7 @@ func (b *builder) failCSV(r *csv.Reader, line int, err error) (end bool) {
 	case errors.Is(err, csv.ErrFieldCount):
 		return b.fail(wrong.Line, 1, "the row has another number of columns than the header, which has %d", r.FieldsPerRecord)
 	default:
-		b.fail(wrong.Line, wrong.Column, "this is no CSV: %v", wrong.Err)
+		b.fail(wrong.Line, wrong.Column, "invalid CSV: %v", wrong.Err)
 		return true
 	}
 }
@@ -209,7 +209,7 @@ func splitHeader(header []string) (words []string, keys []int, err error) {
 	for i, column := range header {
 		if column = strings.TrimSpace(column); slices.Contains(RowFields, column) {
 			if slices.Contains(words, column) {
-				return nil, nil, fmt.Errorf("column %q stands twice", column)
+				return nil, nil, fmt.Errorf("duplicate column %q", column)
 			}
 			words[i] = column
 			continue

@@ -55,7 +55,7 @@ var (
 	// ErrColumns means that changes have other columns than the table.
 	ErrColumns = errors.New("other columns")
 	// ErrNotSaved means that changes could not be made durable.
-	ErrNotSaved = errors.New("not saved, and not in force")
+	ErrNotSaved = errors.New("not saved, and not active")
 	// ErrClosed means that the process ends.
 	ErrClosed = errors.New("the table is closed")
 	errNames  = fmt.Errorf("its rows have %d names; each is a series of metrics, and rows may share one", MaxNames)

@@ -70,7 +70,7 @@ func (r *lineReader) read(line []byte) (end bool) {
 		return false
 	}
 	if err == jsonview.ErrSyntax { //nolint:errorlint // it is not wrapped
-		err = errors.New("this is no JSON object of a line, such as {\"customer\":\"acme\",\"requests_per_unit\":500}")
+		err = errors.New("not a JSON object on one line, such as {\"customer\":\"acme\",\"requests_per_unit\":500}")
 	}
 	return r.b.fail(r.line, r.scanner.Offset+1, "%v", err) || first // what else could its columns be?
 }
@@ -87,7 +87,7 @@ func (r *lineReader) field(key string, first bool) (err error) {
 	}
 	if slices.Contains(RowFields, key) {
 		if slices.Contains(r.fields, key) {
-			return fmt.Errorf("%q stands twice", key)
+			return fmt.Errorf("duplicate field %q", key)
 		}
 		r.fields = append(r.fields, key)
 		r.numbered = r.numbered || key == fieldNumber && len(text) > 0
@@ -96,7 +96,7 @@ func (r *lineReader) field(key string, first bool) (err error) {
 	i := slices.Index(r.b.columns, key)
 	switch {
 	case i >= 0 && r.given[i]:
-		return fmt.Errorf("%q stands twice", rules.Shorten(key))
+		return fmt.Errorf("duplicate field %q", rules.Shorten(key))
 	case i < 0 && !first:
 		return fmt.Errorf("unknown column %q%s; the first line has %s", rules.Shorten(key),
 			rules.DidYouMean(rules.Nearest(key, append(slices.Clone(RowFields), r.b.columns...))), strings.Join(r.b.columns, ", "))

@@ -127,9 +127,9 @@ func checkValues(values []string) error {
 		case len(v) > MaxValueBytes:
 			return fmt.Errorf("value %q is longer than %d bytes", rules.Shorten(v), MaxValueBytes)
 		case strings.IndexByte(v, 0) >= 0:
-			return fmt.Errorf("value %q holds a NUL byte", rules.Shorten(v))
+			return fmt.Errorf("value %q contains a NUL byte", rules.Shorten(v))
 		case strings.IndexByte(v, '\r') >= 0: // readers of CSV take it away before a newline, so that a list would name another row
-			return fmt.Errorf("value %q holds a carriage return", rules.Shorten(v))
+			return fmt.Errorf("value %q contains a carriage return", rules.Shorten(v))
 		}
 	}
 	return nil
@@ -145,13 +145,13 @@ func CheckColumns(columns []string) error {
 	}
 	for i, c := range columns {
 		if slices.Contains(columns[:i], c) {
-			return fmt.Errorf("column %q stands twice", rules.Shorten(c))
+			return fmt.Errorf("duplicate column %q", rules.Shorten(c))
 		}
 		if slices.Contains(RowFields, c) {
-			return fmt.Errorf("column %q cannot be a key: a column of that name says something of a row", c)
+			return fmt.Errorf("column %q cannot be a key: it is a field of rows", c)
 		}
 		if c == "" || c != strings.TrimSpace(c) || strings.ContainsAny(c, "\x00\r") {
-			return fmt.Errorf("column %q is no name of an entry", c)
+			return fmt.Errorf("column %q is not a valid name of an entry", c)
 		}
 	}
 	return nil

@@ -192,7 +192,7 @@ func (s *shard) insert(t slot, key []byte) *slot {
 			return &s.slots[i]
 		}
 	}
-	t.key = uint32(len(s.keys)) //nolint:gosec // at most mostRows of MaxColumns values of MaxValueBytes
+	t.key = uint32(len(s.keys)) //nolint:gosec // at most maxShardRows of MaxColumns values of MaxValueBytes
 	s.keys = append(binary.AppendUvarint(s.keys, uint64(len(key))), key...)
 	s.slots[i], s.n = t, s.n+1
 	return nil

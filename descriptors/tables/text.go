@@ -24,9 +24,9 @@ func ParseRow(text string) (row Row, err error) {
 	set := func(word, value string) error {
 		switch {
 		case !slices.Contains(RowFields, word):
-			return fmt.Errorf("unknown word %q (allowed: %s)", rules.Shorten(word), strings.Join(RowFields, ", "))
+			return fmt.Errorf("unknown field %q (allowed: %s)", rules.Shorten(word), strings.Join(RowFields, ", "))
 		case slices.Contains(given, word):
-			return fmt.Errorf("%q stands twice", word)
+			return fmt.Errorf("duplicate field %q", word)
 		}
 		given = append(given, word)
 		numbered = numbered || word == fieldNumber && value != ""
@@ -61,7 +61,7 @@ func ParseRow(text string) (row Row, err error) {
 		err = row.check(numbered)
 	}
 	if errors.Is(err, jsonview.ErrSyntax) {
-		err = errors.New(`the row is no JSON object, such as {"requests_per_unit":500}, and no form, such as requests_per_unit=500&name=gold`)
+		err = errors.New(`the row is neither a JSON object, such as {"requests_per_unit":500}, nor a form, such as requests_per_unit=500&name=gold`)
 	}
 	return row, err
 }
