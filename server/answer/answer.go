@@ -54,7 +54,7 @@ func (s *Service) Begin(now limiter.Time, budget time.Duration, x *Exchange, req
 	x.rules = rules
 
 	s.planRequest(x, descriptors.Global{Quota: s.settings.QuotaMode}, budget)
-	if x.DeadlinePassed && !x.plan.BringsLeases() {
+	if x.DeadlinePassed && !x.plan.ReturnsLease() {
 		x.rules = nil
 		return true, errLate
 	}
@@ -90,7 +90,7 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	}
 	x.fillStatuses()
 	if x.plan.Leases {
-		x.plan.Learn()
+		x.plan.RecordCosts()
 		s.recordLeases(rules, x)
 	}
 	if countingEnabled {

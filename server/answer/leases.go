@@ -79,7 +79,7 @@ func (s *Service) recordLeaseEnd(x *Exchange, i int, number uint64) {
 // recordCost records the cost that was charged instead of the hits that the returned lease of charge at had reserved.
 func (s *Service) recordCost(x *Exchange, at int) {
 	held := x.plan.Batch.Decisions[at].Charged
-	cost, known := x.plan.CostBeside(at)
+	cost, known := x.plan.LeaseCost(at)
 	if !known && !x.plan.Batch.Charges[at].Policy.Reserve.ReleasesWithoutCost() {
 		cost = held
 	}
@@ -100,7 +100,7 @@ func (s *Service) recordCancellation(x *Exchange) {
 // domain.
 func (s *Service) planByActiveRules(p *descriptors.Plan, r *descriptors.Request) *limiter.Partition {
 	rules := s.rules.Load()
-	rules.set.Plan(p, r, descriptors.Global{Look: true, Rows: rules.rows})
+	rules.set.Plan(p, r, descriptors.Global{ReadOnly: true, Rows: rules.rows})
 	if i := p.DomainIndex; i >= 0 {
 		return rules.partitions[i]
 	}

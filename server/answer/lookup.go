@@ -45,7 +45,7 @@ func (a *Active) Lookup(domain string, d descriptors.Descriptor) *Lookup {
 	l := a.newLookup()
 	l.x.rules = a.rules
 	l.x.decoder.req = descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}
-	a.service.planRequest(&l.x, descriptors.Global{Look: true}, lookupBudget)
+	a.service.planRequest(&l.x, descriptors.Global{ReadOnly: true}, lookupBudget)
 	return l
 }
 
