@@ -67,7 +67,7 @@ func TestDebtsAfterAFailedReset(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	r.silence(true)
 	charge, lane := hit(1, much), s.main.shardOf(0)
-	s.owe(t, charge, 3)
+	s.addHits(t, charge, 3)
 	failed := make(chan error, 1)
 	go func() {
 		_, err := reset(s, much, nameOf("s1", &charge))
@@ -86,7 +86,7 @@ func TestDebtsAfterAFailedReset(t *testing.T) {
 		t.Fatalf("reset answered %v, want %v", err, ErrUnavailable)
 	}
 	r.silence(false)
-	storetest.Eventually(t, "the debt is charged", func() bool { return o.paid() == 3 && s.owing() == 0 })
+	storetest.Eventually(t, "the debt is charged", func() bool { return o.paid() == 3 && s.unsyncedCounters() == 0 })
 }
 
 // The fallback goes on from a counter that was reset, whatever it counts by.

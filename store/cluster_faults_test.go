@@ -125,7 +125,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	}
 }
 
-// An awayLog keeps the shards that are away according to the log.
+// An awayLog has the shards that are unavailable according to the log.
 type awayLog struct {
 	mu   sync.Mutex
 	away map[string]bool
@@ -151,14 +151,14 @@ func (a *awayLog) log() Log {
 	}
 }
 
-// empty reports whether no shard is away, though some were.
+// empty reports whether no shard is unavailable, though some were.
 func (a *awayLog) empty() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ever > 0 && len(a.away) == 0
 }
 
-// TestClusterIsBack has no node of a cluster answer at the start: the log says that it is away, and later that it is back.
+// If no node of a cluster answers at the start, the log says that it is unavailable, and later that it has recovered.
 func TestClusterIsBack(t *testing.T) {
 	t.Parallel()
 	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &awayLog{}

@@ -95,7 +95,7 @@ func TestTooLargeRequest(t *testing.T) {
 	})
 }
 
-// awaken has the lane of a store that does not run take asks.
+// awaken makes the shard of a store that does not run accept requests.
 func awaken(t *testing.T) *shard {
 	t.Helper()
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})

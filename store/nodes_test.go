@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// Whatever nodes say, a fleet has no more lanes than there may be.
-func TestLanesAreBounded(t *testing.T) {
+// Whatever nodes send, the number of shards is bounded.
+func TestShardsAreBounded(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Nodes: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
 	must.OK(t, err)
 	s.main.start = func(*shard) context.CancelFunc { return func() {} }

@@ -132,8 +132,7 @@ func (o *panicsOnce) Decided(by string, charges int) {
 	o.told.Decided(by, charges)
 }
 
-// What the fallback admits after a panic at the end of a request with parts is owed to the store, which has given back what
-// it took.
+// Hits that the fallback admits after a panic at the end of a request with parts are unsynced; the store has refunded its own.
 func TestPanicAfterTheParts(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -199,6 +198,6 @@ func TestPanicAfterAReply(t *testing.T) {
 				t.Errorf("decided %+v, %v, want the fallback's decision", c.b.Decisions, err)
 			}
 		}
-		storetest.Eventually(t, "nothing is held", func() bool { return looks.holds(t, other, place) == 0 && s.owing() == 0 })
+		storetest.Eventually(t, "nothing is held", func() bool { return looks.holds(t, other, place) == 0 && s.unsyncedCounters() == 0 })
 	}
 }
