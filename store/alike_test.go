@@ -140,7 +140,7 @@ func TestSyncedAsMemory(t *testing.T) {
 	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Local)
 	f := w.store.main
-	lane := f.shardOf(0)
+	sh := f.shardOf(0)
 	away, left := false, 0
 	for n := range requests {
 		at := w.next(func(c *limiter.Charge) bool {
@@ -152,7 +152,7 @@ func TestSyncedAsMemory(t *testing.T) {
 		}
 		if left--; left < 0 {
 			if away {
-				if _, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute)); err != nil {
+				if _, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -164,7 +164,7 @@ func TestClusterIsBack(t *testing.T) {
 	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &awayLog{}
 	r.cut(true)
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{r.addr}}, Log: log.log(), Fallback: Deny})
-	storetest.Eventually(t, "away, under another name than that of a lane", func() bool {
+	storetest.Eventually(t, "away, under another name than that of a shard", func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		return log.away["cluster of "+r.addr]
@@ -199,11 +199,11 @@ func TestClusterPrimaryGone(t *testing.T) {
 		storetest.Eventually(t, gone.name+": up again", s.Up)
 		l.goesOn(t)
 	}
-	if lane := s.main.shardOf(redis.Slots / 2); lane.name != all[4].Addr {
-		t.Errorf("its slots are at %s, want its replica, %s", lane.name, all[4].Addr)
+	if sh := s.main.shardOf(redis.Slots / 2); sh.name != all[4].Addr {
+		t.Errorf("its slots are at %s, want its replica, %s", sh.name, all[4].Addr)
 	}
 	l.end()
-	storetest.Eventually(t, "the lane of the one that was killed has ended", func() bool {
+	storetest.Eventually(t, "the shard of the one that was killed has ended", func() bool {
 		s.main.mu.Lock()
 		defer s.main.mu.Unlock()
 		return s.main.shards[all[1].Addr] == nil

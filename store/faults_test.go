@@ -313,7 +313,7 @@ func TestShortDeadline(t *testing.T) {
 		t.Errorf("answered %v, want %v", err, ErrUnavailable)
 	}
 	if !s.Up() {
-		t.Error("one short deadline made the lane away")
+		t.Error("one short deadline made the shard away")
 	}
 	// The next ones wait for the timeout, though each has a short deadline.
 	storetest.Eventually(t, "away", func() bool {

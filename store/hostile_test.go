@@ -392,12 +392,12 @@ func TestHostileRedirections(t *testing.T) {
 			}
 			all.Wait()
 			s.main.mu.Lock()
-			lanes := len(s.main.shards)
+			shards := len(s.main.shards)
 			s.main.mu.Unlock()
 			taken := int64(memory()) - int64(before)
-			t.Logf("%d lanes, %d KiB", lanes, taken>>10)
-			if lanes > 2*redis.MaxPrimaries || taken > 64<<20 {
-				t.Errorf("%d lanes and %d bytes, want %d and 64 MiB at most", lanes, taken, 2*redis.MaxPrimaries)
+			t.Logf("%d shards, %d KiB", shards, taken>>10)
+			if shards > 2*redis.MaxPrimaries || taken > 64<<20 {
+				t.Errorf("%d shards and %d bytes, want %d and 64 MiB at most", shards, taken, 2*redis.MaxPrimaries)
 			}
 		})
 	}

@@ -426,21 +426,21 @@ func TestLateLeases(t *testing.T) {
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
-		lane := s.main.shardOf(0)
+		sh := s.main.shardOf(0)
 		decided := make(replyChan, 1)
 		b := limiter.Batch{Charges: []limiter.Charge{spot(1, 9)}}
 		if done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")}, decided); done || err != nil {
 			t.Fatal(done, err)
 		}
 		storetest.Eventually(t, "it is sent", func() bool {
-			lane.mu.Lock()
-			defer lane.mu.Unlock()
-			return lane.inFlight == 1
+			sh.mu.Lock()
+			defer sh.mu.Unlock()
+			return sh.inFlight == 1
 		})
-		lane.mu.Lock()
-		late := lane.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
-		lane.mu.Unlock()
-		lane.fallBack(late)
+		sh.mu.Lock()
+		late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+		sh.mu.Unlock()
+		sh.fallBack(late)
 		if err := <-decided; err != nil || b.Lease(0) == 0 {
 			t.Fatal(err, b.Lease(0))
 		}

@@ -189,21 +189,21 @@ func TestShardEndsWhileItsHitsFollow(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	b := limiter.Batch{Charges: []limiter.Charge{hit(1, much)}}
 	b.Stored().ResetDecisions()
-	name, lane, other := []byte("s1{a}_0"), s.main.shardOf(0), s.main.shardOf(redis.Slots-1)
+	name, sh, other := []byte("s1{a}_0"), s.main.shardOf(0), s.main.shardOf(redis.Slots-1)
 	for n := 1; redis.SlotOf(name) >= redis.Slots/2; n++ {
 		name = fmt.Appendf(nil, "s1{%d}_0", n)
 	}
 	c := other.connection()
 	s.main.recordUnsynced(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
-	lane.requestSync()
+	sh.requestSync()
 	<-all[1].debts
 	s.main.mu.Lock()
-	s.main.shards[lane.name].stop()
+	s.main.shards[sh.name].stop()
 	s.main.mu.Unlock()
 	all[1].debts <- struct{}{}
-	storetest.Eventually(t, "the lane has ended, and the debt is charged", func() bool { return !lane.isUp() && s.unsyncedCounters() == 0 && all[1].has(string(name)) })
+	storetest.Eventually(t, "the shard has ended, and the debt is charged", func() bool { return !sh.isUp() && s.unsyncedCounters() == 0 && all[1].has(string(name)) })
 	if other.connection() != c || o.failures(redis.Connection)+o.failures(redis.Timeout) != 0 {
-		t.Errorf("the other lane has lost its connection: failures %v", o.failed)
+		t.Errorf("the other shard has lost its connection: failures %v", o.failed)
 	}
 }
 

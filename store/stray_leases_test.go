@@ -26,24 +26,24 @@ const (
 // it is never run, it waits until the store has run it. It returns the lease that the caller has of the first, 0 for none.
 func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how fateOfLate, hasRun func() bool, charges ...limiter.Charge) uint64 {
 	tb.Helper()
-	lane := s.main.shardOf(0)
+	sh := s.main.shardOf(0)
 	r.hold(how == neverRun)
 	r.silence(true)
 	if done, err := c.begin(s, 0, charges...); done || err != nil {
 		tb.Fatal(done, err)
 	}
 	storetest.Eventually(tb, "it is sent", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		return lane.inFlight > 0
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.inFlight > 0
 	})
 	if how != neverRun {
 		storetest.Eventually(tb, "the store has run it", hasRun)
 	}
-	lane.mu.Lock()
-	late := lane.removeLateLocked(clock().Add(time.Hour))
-	lane.mu.Unlock()
-	lane.fallBack(late)
+	sh.mu.Lock()
+	late := sh.removeLateLocked(clock().Add(time.Hour))
+	sh.mu.Unlock()
+	sh.fallBack(late)
 	if err := <-c.decided; err != nil {
 		if !errors.Is(err, ErrUnavailable) {
 			tb.Fatal(err)

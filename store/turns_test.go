@@ -103,11 +103,11 @@ func TestRefundsOfUnsyncedHits(t *testing.T) {
 	if done, err := denied.begin(s, 0, group...); done || err != nil {
 		t.Fatal(done, err)
 	}
-	lane := s.main.shardOf(0)
+	sh := s.main.shardOf(0)
 	storetest.Eventually(t, "the first part is decided", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		return lane.open.first == nil
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.open.first == nil
 	})
 	r.cut(true)
 	storetest.Eventually(t, "away", func() bool { return !s.main.isUp() })

@@ -41,7 +41,7 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
-		lane := s.main.shardOf(0)
+		sh := s.main.shardOf(0)
 		var c [2]caller
 		for n := range c {
 			decided := make(replyChan, 1)
@@ -50,14 +50,14 @@ func TestLateRepliesSyncNothing(t *testing.T) {
 				t.Fatal(isDone, err)
 			}
 			storetest.Eventually(t, "it is sent", func() bool {
-				lane.mu.Lock()
-				defer lane.mu.Unlock()
-				return lane.inFlight == n+1
+				sh.mu.Lock()
+				defer sh.mu.Unlock()
+				return sh.inFlight == n+1
 			})
-			lane.mu.Lock()
-			late := lane.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
-			lane.mu.Unlock()
-			lane.fallBack(late)
+			sh.mu.Lock()
+			late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+			sh.mu.Unlock()
+			sh.fallBack(late)
 			if err := <-decided; err != nil || c[n].b.Denied {
 				t.Fatal(err, c[n].b.Denied)
 			}
@@ -171,7 +171,7 @@ func TestRefundOfUnsyncedHits(t *testing.T) {
 func TestSyncedLog(t *testing.T) {
 	w := newTwin(t, Local)
 	f := w.store.main
-	lane := f.shardOf(0)
+	sh := f.shardOf(0)
 	p := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: 32 * time.Second}
 	var c caller
 	charge := hit(1, p)
@@ -186,7 +186,7 @@ func TestSyncedLog(t *testing.T) {
 	if runs := len(f.ledger.entries["s1{1}_x"].Runs); runs > script.LogRuns+2 {
 		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogRuns+2)
 	}
-	if _, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute)); err != nil {
+	if _, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	count := func() uint64 {
@@ -220,7 +220,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 	w := newTwin(t, Local)
 	w.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	f := w.store.main
-	lane := f.shardOf(0)
+	sh := f.shardOf(0)
 	var c caller
 	repay := func(p *limiter.Policy, name string) error {
 		at := limiter.Time(w.now.Load())
@@ -228,7 +228,7 @@ func TestHitsThatCannotBeSynced(t *testing.T) {
 		c.b.Charges = append(c.b.Charges, hit(1, p))
 		must.OK(t, w.store.options.fallBack(at, &c.b))
 		f.recordUnsynced(Local, at, &c.b, 0, []byte(name), name, 0, &c)
-		_, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute))
+		_, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute))
 		return err
 	}
 	const day = 24 * time.Hour
@@ -352,11 +352,11 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	}
 	r.silence(false)
 	storetest.Eventually(t, "it is reset", func() bool { return c.used(t, s, charge) == 0 })
-	lane := s.main.shardOf(0)
+	sh := s.main.shardOf(0)
 	storetest.Eventually(t, "its reply has been read", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		return lane.inFlight == 0
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.inFlight == 0
 	})
 	if n := s.unsyncedCounters(); n != 0 {
 		t.Errorf("%d counters owe hits of before the reset", n)
