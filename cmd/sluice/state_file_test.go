@@ -243,7 +243,7 @@ func TestSavingFailsForAWhile(t *testing.T) {
 		}
 	}
 	const failed, saved = "error state: counters are not saved", "info state: counters are saved"
-	want := "info state: there is no file yet: counters begin anew|" + failed + "|" + saved + "|" + failed
+	want := "info state: file does not exist yet; starting with empty counters|" + failed + "|" + saved + "|" + failed
 	if got := strings.Join(told, "|"); got != want {
 		t.Errorf("told %s, want %s", got, want)
 	}

@@ -17,9 +17,9 @@ func RulesError(err error, defaultsFile string) error {
 	var missing *fs.PathError
 	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) {
 		if missing.Path == defaultsFile {
-			return fmt.Errorf("defaults file %s does not exist: set --defaults to an existing file", missing.Path)
+			return fmt.Errorf("no defaults at %s: set --defaults to an existing file", missing.Path)
 		}
-		return fmt.Errorf("%s does not exist: set --config to a rule file or a directory of rule files", missing.Path)
+		return fmt.Errorf("no rules at %s: set --config to a rule file or a directory of rule files", missing.Path)
 	}
 	return err
 }
