@@ -1,3 +1,3 @@
-// Package dashboards holds a Grafana dashboard and alert rules for Prometheus. Its
-// tests hold them against what the real binary shows.
+// Package dashboards contains a Grafana dashboard and alert rules for Prometheus. Its tests compare them with the metrics
+// of the sluice binary.
 package dashboards

@@ -82,29 +82,29 @@ func TestAlertsFire(t *testing.T) {
 			`sluice_counters_evicted_total{instance="a",counter_bytes="16"} 0+0x200`,
 			`sluice_counters_evicted_total{instance="a",counter_bytes="72"} 0+60x200`,
 		}, []string{`{instance="a"}`}},
-		{"SluiceConnectionsEnded", "for two reasons", []string{
-			`sluice_ended_connections_total{instance="a",reason="odd_acts"} 0+1x200`,
-			`sluice_ended_connections_total{instance="a",reason="protocol"} 0+1x200`,
+		{"SluiceConnectionsClosed", "for two reasons", []string{
+			`sluice_grpc_connections_closed_total{instance="a",reason="flood"} 0+1x200`,
+			`sluice_grpc_connections_closed_total{instance="a",reason="protocol"} 0+1x200`,
 		}, []string{`{instance="a"}`}},
-		{"SluiceConnectionsEnded", "probes that only connect, machines that vanished", []string{
-			`sluice_ended_connections_total{instance="a",reason="begin"} 0+1x200`,
-			`sluice_ended_connections_total{instance="a",reason="silent"} 0+1x200`,
-			`sluice_ended_connections_total{instance="a",reason="odd_acts"} 1+0x200`,
+		{"SluiceConnectionsClosed", "probes that only connect, machines that vanished", []string{
+			`sluice_grpc_connections_closed_total{instance="a",reason="handshake_timeout"} 0+1x200`,
+			`sluice_grpc_connections_closed_total{instance="a",reason="keepalive_timeout"} 0+1x200`,
+			`sluice_grpc_connections_closed_total{instance="a",reason="flood"} 1+0x200`,
 		}, nil},
 		{"SluiceStateNotSaved", "all is well", []string{
-			`sluice_state_errors_total{instance="a"} 0x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 1+60x200`,
+			`sluice_state_errors_total{instance="a"} 0x200`, `sluice_state_last_save_timestamp_seconds{instance="a"} 1+60x200`,
 		}, nil},
 		{"SluiceStateNotSaved", "before the first save", []string{
-			`sluice_state_errors_total{instance="a"} 0x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 0x200`,
+			`sluice_state_errors_total{instance="a"} 0x200`, `sluice_state_last_save_timestamp_seconds{instance="a"} 0x200`,
 		}, nil},
 		{"SluiceStateNotSaved", "a file that was not taken has been replaced", []string{
-			`sluice_state_errors_total{instance="a"} 1x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 1+60x200`,
+			`sluice_state_errors_total{instance="a"} 1x200`, `sluice_state_last_save_timestamp_seconds{instance="a"} 1+60x200`,
 		}, nil},
 		{"SluiceStateNotSaved", "a process goes on without", []string{
-			`sluice_state_errors_total{instance="a"} 1x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 0x200`,
+			`sluice_state_errors_total{instance="a"} 1x200`, `sluice_state_last_save_timestamp_seconds{instance="a"} 0x200`,
 		}, []string{`{__name__="sluice_state_errors_total", instance="a"}`}},
 		{"SluiceStateNotSaved", "the disk is full", []string{
-			`sluice_state_errors_total{instance="a"} 0+2x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 7x200`,
+			`sluice_state_errors_total{instance="a"} 0+2x200`, `sluice_state_last_save_timestamp_seconds{instance="a"} 7x200`,
 		}, []string{`{instance="a"}`}},
 		{"SluiceReplicasDisagree", "replicas of a Deployment agree", []string{
 			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "web-7d4f9c8b6d-bbbbb", "a"),
@@ -115,29 +115,29 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceReplicasDisagree", "old and new pods of a roll-out disagree", []string{
 			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "web-5c6d7f8g9h-bbbbb", "b"),
 		}, []string{`{job="j", namespace="shop", workload="web"}`}},
-		{"SluiceStoreAway", "one shard of two", []string{
+		{"SluiceStoreUnavailable", "one shard of two", []string{
 			`sluice_store_up{instance="a",shard="r1"} 0x200`, `sluice_store_up{instance="a",shard="r2"} 1x200`,
 		}, []string{`{__name__="sluice_store_up", instance="a", shard="r1"}`}},
-		{"SluiceStoreAway", "it was away and is back", []string{
+		{"SluiceStoreUnavailable", "it was away and is back", []string{
 			`sluice_store_up{instance="a",shard="r1"} 0x110 1x90`,
 		}, nil},
 		{"SluiceStoreSlow", "half of all batches", []string{
-			`sluice_store_batch_seconds_bucket{instance="a",le="0.005"} 0+50x200`, `sluice_store_batch_seconds_bucket{instance="a",le="+Inf"} 0+100x200`,
-			`sluice_store_batch_seconds_bucket{instance="a",le="0.01"} 0+100x200`,
+			`sluice_store_batch_duration_seconds_bucket{instance="a",le="0.005"} 0+50x200`, `sluice_store_batch_duration_seconds_bucket{instance="a",le="+Inf"} 0+100x200`,
+			`sluice_store_batch_duration_seconds_bucket{instance="a",le="0.01"} 0+100x200`,
 		}, []string{`{instance="a"}`}},
 		{"SluiceStoreSlow", "none", []string{
-			`sluice_store_batch_seconds_bucket{instance="a",le="0.005"} 0+100x200`, `sluice_store_batch_seconds_bucket{instance="a",le="+Inf"} 0+100x200`,
+			`sluice_store_batch_duration_seconds_bucket{instance="a",le="0.005"} 0+100x200`, `sluice_store_batch_duration_seconds_bucket{instance="a",le="+Inf"} 0+100x200`,
 		}, nil},
 		{"SluiceStoreClock", "two seconds behind", []string{`sluice_store_clock_offset_seconds{instance="a"} -2x200`}, []string{`{instance="a"}`}},
 		{"SluiceStoreClock", "as good as NTP", []string{`sluice_store_clock_offset_seconds{instance="a"} 0.02x200`}, nil},
-		{"SluiceStoreDiverges", "once", []string{`sluice_store_divergence_total{instance="a"} 0x115 1x85`}, []string{`{instance="a"}`}},
+		{"SluiceStoreDiverges", "once", []string{`sluice_store_divergent_batches_total{instance="a"} 0x115 1x85`}, []string{`{instance="a"}`}},
 		{"SluiceLeasesExpire", "on one route", []string{`sluice_leases_expired_total{instance="a",rule="k"} 0+1x200`, `sluice_leases_expired_total{instance="a",rule="l"} 0x200`}, []string{`{instance="a", rule="k"}`}},
 		{"SluiceLeasesExpire", "of one Envoy that died", []string{`sluice_leases_expired_total{instance="a",rule="k"} 0x80 20x120`}, nil},
-		{"SluiceQuotaUnmatched", "all the time", []string{`sluice_quota_unmatched_total{instance="a",domain="d"} 0+1x200`, `sluice_quota_unmatched_total{instance="a",domain="e"} 3x200`}, []string{`{domain="d", instance="a"}`}},
-		{"SluiceQuotaUnmatched", "while rules changed", []string{`sluice_quota_unmatched_total{instance="a",domain="d"} 0x80 9x120`}, nil},
+		{"SluiceQuotaUnmatched", "all the time", []string{`sluice_quota_unmatched_usages_total{instance="a",domain="d"} 0+1x200`, `sluice_quota_unmatched_usages_total{instance="a",domain="e"} 3x200`}, []string{`{domain="d", instance="a"}`}},
+		{"SluiceQuotaUnmatched", "while rules changed", []string{`sluice_quota_unmatched_usages_total{instance="a",domain="d"} 0x80 9x120`}, nil},
 		{"SluiceStoreExceeded", "some", []string{`sluice_store_exceeded_hits_total{instance="a",rule="k"} 0x115 7x85`, `sluice_store_exceeded_hits_total{instance="a",rule="l"} 0x200`}, []string{`{instance="a"}`}},
 		{"SluiceStoreExceeded", "a day ago", []string{`sluice_store_exceeded_hits_total{instance="a"} 7x200`}, nil},
-		{"SluiceStoreDiverges", "never", []string{`sluice_store_divergence_total{instance="a"} 0x200`}, nil},
+		{"SluiceStoreDiverges", "never", []string{`sluice_store_divergent_batches_total{instance="a"} 0x200`}, nil},
 		{"SluiceReplicasDisagree", "pods of a StatefulSet and of a DaemonSet", []string{
 			info("j", "db-0", "a"), info("j", "db-1", "b"), info("j", "node-x2x4z", "c"), info("j", "node-bbbbb", "d"),
 		}, []string{`{job="j", namespace="shop", workload="db"}`, `{job="j", namespace="shop", workload="node"}`}},

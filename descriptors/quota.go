@@ -19,11 +19,11 @@ func (r *Rule) QuotaLimit(shadow bool) *quota.Limit {
 	t := r.Limits[0]
 	switch {
 	case r.Unlimited:
-		l.Verdict = quota.AllowAll
+		l.Strategy = quota.AllowAll
 	case r.Shadow, shadow:
-		l.Verdict, l.Hits, l.Window = quota.AllowAll, uint64(t.RequestsPerUnit), t.Policy.Window
+		l.Strategy, l.Hits, l.Window = quota.AllowAll, uint64(t.RequestsPerUnit), t.Policy.Window
 	case t.RequestsPerUnit == 0:
-		l.Verdict = quota.DenyAll
+		l.Strategy = quota.DenyAll
 	default:
 		l.Hits, l.Window = uint64(t.RequestsPerUnit), t.Policy.Window
 	}

@@ -4,47 +4,45 @@ import "github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 
 // action makes one entry of a descriptor.
 type action struct {
-	// kind is the action's name in Envoy's API, and node its fields.
+	// kind is the field name of the action in Envoy's API, and node its value.
 	kind string
 	node *tree.Node
-	// label is what an unknown value is said to be of; empty if unknown says it.
+	// label precedes the reason if the value is unknown; empty if the reason needs none.
 	label string
 	shape shape
 	value func(x *exchange) outcome
 }
 
-// shape is the entries that an action can make, of any request.
+// shape describes the entries that an action can make, for any request.
 type shape struct {
 	key string
-	// anyKey says that the key is not known, anyValue that there are several values, or one
-	// that is not known.
+	// anyKey is true if the key is unknown; anyValue is true if the value varies or is unknown.
 	anyKey, anyValue bool
 	value            string
-	// optional says that there may be no entry in a descriptor that is sent.
+	// optional is true if the descriptor is sent without the entry if its value is absent.
 	optional bool
 }
 
-// outcome is what an action made of a request.
+// outcome is the result of an action for a request.
 type outcome struct {
 	value string
-	// has says that there is an entry; an action may add none, and the descriptor is sent
-	// all the same.
-	has bool
-	// absent says why there is no descriptor, where there is none.
+	// present is true if there is an entry. Some actions add none, and the descriptor is sent without it.
+	present bool
+	// absent is the reason why no descriptor is sent; empty if one is.
 	absent string
-	// unknown says why it cannot be known what the action makes.
+	// unknown is the reason why the result cannot be computed.
 	unknown string
 }
 
-// entry makes the entry for a request.
+// entry computes the entry for a request.
 func (a *action) entry(x *exchange) outcome {
 	switch made := a.value(x); {
 	case made.unknown != "" && a.label != "":
 		return outcome{unknown: a.label + ": " + made.unknown}
 	case made.unknown != "":
 		return outcome{unknown: made.unknown}
-	case made.has:
-		return outcome{value: made.value, has: true}
+	case made.present:
+		return outcome{value: made.value, present: true}
 	case a.shape.optional:
 		return outcome{}
 	default:
@@ -52,7 +50,7 @@ func (a *action) entry(x *exchange) outcome {
 	}
 }
 
-// unknowable is the value of an action that cannot be computed.
+// unknowable is the value function of an action that cannot be computed.
 func unknowable(why string) func(*exchange) outcome {
 	return func(*exchange) outcome { return outcome{unknown: why} }
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// formatterFeature is the runtime's key that has Envoy take descriptor values for format
-// strings. It is off unless set.
+// formatterFeature is the runtime key that makes Envoy read descriptor values as format strings. It is off by
+// default.
 const formatterFeature = "envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value"
 
-// fixed makes an action's entry its descriptor_value, for requests that match; all do if that is
-// nil. Formatted says that the value is a format string whatever the runtime says.
-func fixed(a *action, formatted bool, matches func(x *exchange) (verdict, string)) {
+// setFixedValue makes the action return its descriptor_value for requests that match; all match if matches is nil.
+// formatted is true if the value is a format string regardless of the runtime.
+func setFixedValue(a *action, formatted bool, matches func(x *exchange) (verdict, string)) {
 	at := a.node.Field("descriptor_value")
 	isFormat := func(runtime bool) bool { return (formatted || runtime) && strings.Contains(at.Text, "%") }
 	a.shape.value, a.shape.anyValue = at.Text, isFormat(true)
@@ -24,48 +24,49 @@ func fixed(a *action, formatted bool, matches func(x *exchange) (verdict, string
 				return outcome{unknown: v.unknown, absent: why}
 			}
 		}
-		if isFormat(x.formatted) {
-			return outcome{unknown: "the value " + at.Shown() + " is a format string"}
+		if isFormat(x.valuesAreFormats) {
+			return outcome{unknown: "the value " + at.Describe() + " is a format string"}
 		}
-		return outcome{value: at.Text, has: true}
+		return outcome{value: at.Text, present: true}
 	}
 }
 
-func genericKey(a *action) { fixed(a, false, nil) }
+func genericKey(a *action) { setFixedValue(a, false, nil) }
 
-func remoteAddressMatch(a *action) { fixed(a, true, addressMatcher(a.node.Field("address_matcher"))) }
+func remoteAddressMatch(a *action) {
+	setFixedValue(a, true, addressMatcher(a.node.Field("address_matcher")))
+}
 
 func headerValueMatch(a *action) {
 	matchers := newHeaderMatchers(a.node.Field("headers"))
-	expect(a, "headers", matchers.match)
+	setMatchValue(a, "headers", matchers.match)
 }
 
 func queryParameterValueMatch(a *action) {
 	matchers := newQueryMatchers(a.node.Field("query_parameters"))
-	expect(a, "query parameters", func(x *exchange) verdict { return matchers.match(x.decodedQuery()) })
+	setMatchValue(a, "query parameters", func(x *exchange) verdict { return matchers.match(x.decodedQuery()) })
 }
 
-// expect makes an action's entry its descriptor_value, where parts of a request match as
-// expect_match says.
-func expect(a *action, parts string, match func(x *exchange) verdict) {
-	expected, not := a.node.Field("expect_match").Yes(true), ""
+// setMatchValue makes the action return its descriptor_value if the match result equals expect_match.
+func setMatchValue(a *action, parts string, match func(x *exchange) verdict) {
+	expected, not := a.node.Field("expect_match").Bool(true), ""
 	if expected {
 		not = "not "
 	}
-	fixed(a, false, func(x *exchange) (verdict, string) {
-		return match(x).is(expected), "the " + parts + " do " + not + "match"
+	setFixedValue(a, false, func(x *exchange) (verdict, string) {
+		return match(x).equals(expected), "the " + parts + " do " + not + "match"
 	})
 }
 
-// addressMatcher returns what tells whether the client's address is in ranges.
+// addressMatcher returns a function that reports whether the client's address is in one of the ranges.
 func addressMatcher(n *tree.Node) func(x *exchange) (verdict, string) {
 	var ranges []netip.Prefix
 	wrong := ""
 	for r := range n.Field("ranges").Elements() {
 		var network netip.Prefix
 		address, err := netip.ParseAddr(r.Field("address_prefix").Text)
-		if err == nil { // a length that is left out is 0, and one that is too long is cut
-			network, err = address.Prefix(int(min(r.Field("prefix_len").Uint(0), uint64(address.BitLen())))) //nolint:gosec // not above 128
+		if err == nil { // the default length is 0; a longer one is truncated
+			network, err = address.Prefix(int(min(r.Field("prefix_len").Uint(0), uint64(address.BitLen())))) //nolint:gosec // at most 128
 		}
 		if err != nil {
 			wrong = err.Error()
@@ -73,7 +74,7 @@ func addressMatcher(n *tree.Node) func(x *exchange) (verdict, string) {
 		}
 		ranges = append(ranges, network)
 	}
-	invert := n.Field("invert_match").Yes(false)
+	invert := n.Field("invert_match").Bool(false)
 	return func(x *exchange) (verdict, string) {
 		remote, unknown := x.remote()
 		if wrong != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// requestHeaders is the value of a header.
+// requestHeaders makes the action return the value of a request header.
 func requestHeaders(a *action) {
 	header := a.header()
 	a.label += " " + header
@@ -17,39 +17,39 @@ func requestHeaders(a *action) {
 		case unknown != "":
 			return outcome{unknown: unknown}
 		case len(values) > 1 && !strings.HasPrefix(header, "x-"):
-			// Envoy keeps some headers of its own as one, joined, and others apart.
+			// Envoy joins the values of some headers and keeps others separate.
 			return outcome{unknown: "it is there twice"}
 		case len(values) > 0:
-			return outcome{value: values[0], has: true}
+			return outcome{value: values[0], present: true}
 		default:
 			return outcome{absent: fmt.Sprintf("no header %q", header)}
 		}
 	}
 }
 
-// header is the name of the header that request_headers looks at.
+// header returns the name of the header that request_headers reads, in lower case.
 func (a *action) header() string { return strings.ToLower(a.node.Field("header_name").Text) }
 
-// queryParameters is the value of a query parameter.
+// queryParameters makes the action return the value of a query parameter.
 func queryParameters(a *action) {
 	parameter := a.node.Field("query_parameter_name").Text
 	a.label += " " + parameter
 	a.value = func(x *exchange) outcome {
 		query := x.decodedQuery()
 		value, ok := query.first(parameter)
-		return outcome{value: value, has: ok, absent: fmt.Sprintf("no query parameter %q", parameter), unknown: query.unknown}
+		return outcome{value: value, present: ok, absent: fmt.Sprintf("no query parameter %q", parameter), unknown: query.unknown}
 	}
 }
 
-// remoteAddress is the client's address.
+// remoteAddress makes the action return the client's address.
 func remoteAddress(a *action) {
 	a.value = func(x *exchange) outcome {
 		remote, unknown := x.remote()
-		return outcome{value: remote.String(), has: true, unknown: unknown}
+		return outcome{value: remote.String(), present: true, unknown: unknown}
 	}
 }
 
-// maskedRemoteAddress is the network of the client.
+// maskedRemoteAddress makes the action return the client's network.
 func maskedRemoteAddress(a *action) {
 	v4, v6 := a.node.Field("v4_prefix_mask_len").Uint(32), a.node.Field("v6_prefix_mask_len").Uint(128)
 	a.value = func(x *exchange) outcome {
@@ -65,36 +65,36 @@ func maskedRemoteAddress(a *action) {
 		if err != nil {
 			return outcome{unknown: err.Error()}
 		}
-		return outcome{value: network.String(), has: true}
+		return outcome{value: network.String(), present: true}
 	}
 }
 
-// sourceCluster is Envoy's own name for the service that it belongs to.
+// sourceCluster makes the action return node.cluster of the bootstrap.
 func sourceCluster(a *action) {
 	a.value = func(x *exchange) outcome {
-		if !x.nodeCluster.There() {
-			return outcome{unknown: "there is no node.cluster, so that --service-cluster may say it"}
+		if !x.nodeCluster.Exists() {
+			return outcome{unknown: "there is no node.cluster, so --service-cluster may say it"}
 		}
-		return outcome{value: x.nodeCluster.Text, has: true}
+		return outcome{value: x.nodeCluster.Text, present: true}
 	}
 }
 
-// destinationCluster is the cluster that the request is to go to.
+// destinationCluster makes the action return the upstream cluster of the request.
 func destinationCluster(a *action) {
 	a.value = func(x *exchange) outcome {
 		name, unknown := x.cluster()
-		return outcome{value: name, has: true, unknown: unknown}
+		return outcome{value: name, present: true, unknown: unknown}
 	}
 }
 
-// metadata is a text that another filter, or the route, has put into metadata.
+// metadata makes the action return a text from the metadata of another filter or of the route.
 func metadata(a *action) {
 	at := a.node.Field("metadata_key")
 	name := metadataName(at)
 	a.label = "metadata " + name
 	source := metadataSource(a.node)
 	if strings.HasPrefix(source, "CLUSTER") {
-		a.value = unknowable("source " + source + " is not looked at")
+		a.value = unknowable("source " + source + " is not supported")
 		return
 	}
 	a.value = func(x *exchange) outcome {
@@ -104,7 +104,7 @@ func metadata(a *action) {
 		case source == "ROUTE_ENTRY":
 			value = routeMetadata(x.route, at)
 		case !given:
-			by, none := x.setter(at)
+			by, none := x.metadataSetter(at)
 			if none == "" {
 				return outcome{unknown: by + "; --metadata " + name + "=VALUE gives its value"}
 			}
@@ -113,25 +113,25 @@ func metadata(a *action) {
 		if value == "" {
 			value = a.node.Field("default_value").Text
 		}
-		return outcome{value: value, has: value != "", absent: absent}
+		return outcome{value: value, present: value != "", absent: absent}
 	}
 }
 
-// metadataSource is whose metadata an action looks at.
+// metadataSource returns which metadata an action reads.
 func metadataSource(n *tree.Node) string {
 	return n.Field("source").Enum("DYNAMIC", "ROUTE_ENTRY", "CLUSTER_ENTRY", "CLUSTER_LOCALITY_ENTRY")
 }
 
 func metadataPath(at *tree.Node) []string {
-	return tree.All(at.Field("path"), func(segment *tree.Node) string { return segment.Field("key").Text })
+	return tree.Map(at.Field("path"), func(segment *tree.Node) string { return segment.Field("key").Text })
 }
 
-// metadataName is a metadata key as --metadata names it: namespace:path, with dots.
+// metadataName returns a metadata key in the form of --metadata: namespace:path, with dots.
 func metadataName(at *tree.Node) string {
 	return at.Field("key").Text + ":" + strings.Join(metadataPath(at), ".")
 }
 
-// routeMetadata returns the text in the route's own metadata, "" if there is none.
+// routeMetadata returns the text at a key of the route's own metadata, "" if there is none.
 func routeMetadata(route, at *tree.Node) string {
 	found := route.At("metadata", "filter_metadata").Value(at.Field("key").Text)
 	for _, key := range metadataPath(at) {

@@ -12,107 +12,105 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Unknowable is how the reason begins for which it is not known whether Envoy asks.
+// Unknowable is the prefix of a reason if it is unknown whether Envoy asks.
 const Unknowable = "unknown: "
 
-// OnlyConnections is the reason for which no call is made about a request where only network filters ask.
-const OnlyConnections = "only network filters ask, when a connection begins"
+// OnlyConnections is the value of Calls.NotCalled if only network filters ask.
+const OnlyConnections = "only network filters ask, when a connection starts"
 
-// Calls are those that Envoy makes to the service about a request.
+// Calls are the calls that Envoy makes to the service for a request.
 type Calls struct {
-	// VirtualHost and Route are where the request goes, "" where it goes nowhere.
+	// VirtualHost and Route are where the request is routed; empty if it is not routed.
 	VirtualHost, Route string
-	// Pos is the route's place.
+	// Pos is the position of the route.
 	Pos rules.Pos
-	// None says why no filter makes one; empty if some may. If it is not known whether one
-	// does, it begins with [Unknowable].
-	None string
-	// ByFilter has one element for each rate limit filter, in order.
+	// NotCalled is the reason why no filter asks; empty if one may. It begins with [Unknowable] if that is unknown.
+	NotCalled string
+	// ByFilter has an element for each rate limit filter, in order.
 	ByFilter []Call
-	// ByConnection has one element for each network filter, which asks once for each connection.
+	// ByConnection has an element for each network filter, which asks once per connection.
 	ByConnection []Call
-	// Buckets has one element for each filter of the rate limit quota service, which decide without a call.
+	// Buckets has an element for each quota filter, which decides without a call.
 	Buckets []Bucket
 }
 
-// Call is what one rate limit filter does.
+// Call is the call of a rate limit filter.
 type Call struct {
 	Domain string
-	// Filter is the place of the filter.
+	// Filter is the position of the filter.
 	Filter rules.Pos
-	// None says why the filter does not make it. If that is not known, it begins with
-	// [Unknowable].
-	None string
-	// Descriptors has one element for each element of rate_limits that counts.
+	// NotCalled is the reason why the filter does not ask. It begins with [Unknowable] if that is unknown.
+	NotCalled string
+	// Descriptors has an element for each policy that applies.
 	Descriptors []Descriptor
-	// Before are the filters before this one, by name, that may change the request.
+	// Before are the names of the filters before this one that may change the request.
 	Before []string
 }
 
-// Calls returns the calls that Envoy makes about a request.
+// Calls returns the calls that Envoy makes for a request.
 func (c *Config) Calls(r Request) (*Calls, error) {
-	m, err := c.choose(&r)
+	m, err := c.chooseManager(&r)
 	if err != nil {
 		return nil, err
 	}
 	calls := &Calls{}
-	for _, f := range m.connections {
+	for _, f := range m.networkFilters {
 		calls.ByConnection = append(calls.ByConnection, f.connectionCall())
 	}
-	if !m.asks() {
-		calls.None = OnlyConnections
+	if !m.hasLimits() {
+		calls.NotCalled = OnlyConnections
 		return calls, nil
 	}
 	if m.table == nil {
 		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
 	}
-	x := &exchange{Request: r, manager: m.node, table: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime, formatted: c.formatted}
-	x.mutated, x.internalOnly = x.mutatedEarly(), tree.Texts(x.table.Field("internal_only_headers"))
-	h, found, none := m.table.route(x)
-	calls.None = none
+	x := &exchange{Request: r, manager: m.node, table: m.table.node, nodeCluster: c.nodeCluster, runtime: c.runtime, valuesAreFormats: c.valuesAreFormats}
+	x.earlyMutation, x.internalOnly = x.earlyMutationReason(), tree.Texts(x.table.Field("internal_only_headers"))
+	h, found, none := m.table.find(x)
+	calls.NotCalled = none
 	if h != nil {
 		calls.VirtualHost = h.name
 	}
-	m, rejected := m.upgraded(x, found)
-	for _, f := range m.quotas() {
+	m, rejected := m.forUpgrade(x, found)
+	for _, f := range m.quotaFilters() {
 		if rejected != "" {
-			calls.Buckets = append(calls.Buckets, Bucket{Domain: f.domain(), Filter: f.node.Pos(), Before: m.before(f), None: rejected})
+			calls.Buckets = append(calls.Buckets, Bucket{Domain: f.domain(), Filter: f.node.Pos(), Before: m.filtersBefore(f), NoBucket: rejected})
 			continue
 		}
-		calls.Buckets = append(calls.Buckets, f.bucket(x, m, h, found))
+		calls.Buckets = append(calls.Buckets, f.bucketOf(x, m, h, found))
 	}
 	if none != "" {
 		return calls, nil
 	}
-	calls.Route, calls.Pos, x.route = found.called(), found.node.Pos(), found.node
-	if calls.None = cmp.Or(rejected, h.redirected(x), found.uncalled(), c.clusterMissing(x)); calls.None != "" {
+	calls.Route, calls.Pos, x.route = found.displayName(), found.node.Pos(), found.node
+	if calls.NotCalled = cmp.Or(rejected, h.redirectReason(x), found.noCallReason(), c.noClusterReason(x)); calls.NotCalled != "" {
 		return calls, nil
 	}
-	for _, f := range m.limiting() {
+	for _, f := range m.rateLimitFilters() {
 		calls.ByFilter = append(calls.ByFilter, f.callOf(x, m, h, found))
 	}
 	return calls, nil
 }
 
-// route returns where a request goes. None says why it goes nowhere.
-func (t *table) route(x *exchange) (h *virtualHost, found *route, none string) {
-	if h, found = t.named(x.RouteName); found != nil {
+// find returns the virtual host and route of a request. none is the reason if there is no route.
+func (t *table) find(x *exchange) (h *virtualHost, found *route, none string) {
+	if h, found = t.routeNamed(x.RouteName); found != nil {
 		return h, found, ""
 	}
 	authority, unknown := x.authority()
-	if t.node.Field("vhost_header").There() {
+	if t.node.Field("vhost_header").Exists() {
 		unknown = "vhost_header names the virtual host"
 	}
 	switch {
-	case t.node.Field("vhds").There():
+	case t.node.Field("vhds").Exists():
 		return nil, nil, Unknowable + "vhds gives more virtual hosts than these files have"
-	case unknown != "" && !t.isForAll():
+	case unknown != "" && !t.matchesAnyHost():
 		return nil, nil, Unknowable + ":authority: " + unknown
 	}
 	if h = t.host(authority); h == nil {
 		return nil, nil, fmt.Sprintf("no virtual host has %q", authority)
 	}
-	found, unknown = h.pick(x)
+	found, unknown = h.firstMatch(x)
 	switch {
 	case unknown != "":
 		none = Unknowable + unknown
@@ -122,11 +120,11 @@ func (t *table) route(x *exchange) (h *virtualHost, found *route, none string) {
 	return h, found, none
 }
 
-// choose returns the connection manager that the request comes to.
-func (c *Config) choose(r *Request) (*manager, error) {
-	found := c.asking(r, (*manager).asks)
+// chooseManager returns the connection manager that handles the request.
+func (c *Config) chooseManager(r *Request) (*manager, error) {
+	found := c.managersOf(r, (*manager).hasLimits)
 	if len(found) == 0 {
-		found = c.asking(r, func(m *manager) bool { return len(m.connections) > 0 })
+		found = c.managersOf(r, func(m *manager) bool { return len(m.networkFilters) > 0 })
 	}
 	names := make([]string, len(found))
 	for i, m := range found {
@@ -137,8 +135,8 @@ func (c *Config) choose(r *Request) (*manager, error) {
 		return nil, fmt.Errorf("%v: parts of a configuration do not say which route a request takes: give the answer of /config_dump of the proxy", found[0].node.Pos())
 	case len(found) == 1:
 		return found[0], nil
-	case len(found) == 0 && r.Listener == "" && len(c.connections) > 0:
-		f := c.connections[0]
+	case len(found) == 0 && r.Listener == "" && len(c.networkFilters) > 0:
+		f := c.networkFilters[0]
 		var asked []string
 		for _, forms := range f.connectionForms() {
 			asked = append(asked, formsText(forms))
@@ -148,7 +146,7 @@ func (c *Config) choose(r *Request) (*manager, error) {
 	case len(found) == 0 && r.Listener != "":
 		return nil, fmt.Errorf("no listener %q with a rate limit filter for requests is in these files", r.Listener)
 	case len(found) == 0:
-		return nil, errors.New("no listener with a rate limit filter is in these files, so that Envoy never asks")
+		return nil, errors.New("no listener with a rate limit filter is in these files, so Envoy never asks")
 	case r.Listener == "":
 		return nil, fmt.Errorf("several listeners ask: name one with --listener: %s", strings.Join(names, ", "))
 	default:
@@ -156,8 +154,8 @@ func (c *Config) choose(r *Request) (*manager, error) {
 	}
 }
 
-// asking returns the connection managers that ask and may have the listener of a request.
-func (c *Config) asking(r *Request, asks func(*manager) bool) (found []*manager) {
+// managersOf returns the connection managers for which asks is true and whose listener may receive the request.
+func (c *Config) managersOf(r *Request, asks func(*manager) bool) (found []*manager) {
 	for _, m := range c.managers {
 		if asks(m) && (r.Listener == "" || r.Listener == m.listener) {
 			found = append(found, m)
@@ -166,7 +164,7 @@ func (c *Config) asking(r *Request, asks func(*manager) bool) (found []*manager)
 	return found
 }
 
-// connectionCall returns the call that a network filter makes when a connection begins.
+// connectionCall returns the call of a network filter for a new connection.
 func (f *filter) connectionCall() Call {
 	c := Call{Domain: f.domain(), Filter: f.node.Pos()}
 	for i, forms := range f.connectionForms() {
@@ -183,7 +181,7 @@ func (f *filter) connectionCall() Call {
 	return c
 }
 
-// callOf returns the call about a request that takes a route, or one of its branches.
+// callOf returns the filter's call for a request on a route. The call is unknown if it differs between branches.
 func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	if len(r.branches) == 0 {
 		return f.call(x, m, h, r)
@@ -193,7 +191,7 @@ func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call 
 		if !reflect.DeepEqual(first, f.call(x, m, h, branch)) {
 			return Call{
 				Domain: first.Domain, Filter: first.Filter, Before: first.Before,
-				None: Unknowable + "the clusters of weighted_clusters, at " + branch.action.Field("weighted_clusters").Pos().String() + ", differ",
+				NotCalled: Unknowable + "the clusters of weighted_clusters, at " + branch.action.Field("weighted_clusters").Pos().String() + ", differ",
 			}
 		}
 	}
@@ -203,46 +201,46 @@ func (f *filter) callOf(x *exchange, m *manager, h *virtualHost, r *route) Call 
 func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 	x.of, x.limiter = m, f
 	candidates, config := f.candidates(m.table, h, r)
-	c := Call{Domain: f.domain(), Filter: f.node.Pos(), Before: m.before(f)}
+	c := Call{Domain: f.domain(), Filter: f.node.Pos(), Before: m.filtersBefore(f)}
 	if domain := config.Field("domain").Text; domain != "" {
 		c.Domain = domain
 	}
 	if _, disabled := f.perRoute(m.table, h, r); disabled {
-		c.None = "the filter is disabled here"
+		c.NotCalled = "the filter is disabled here"
 		return c
 	}
-	if c.None = x.asksFor(f.config.Field("request_type").Text); c.None != "" {
+	if c.NotCalled = x.typeMismatchReason(f.config.Field("request_type").Text); c.NotCalled != "" {
 		return c
 	}
 	switch enabled := f.config.Field("filter_enabled"); {
-	case !enabled.There():
-		c.None, _ = x.runtime.disabled(filterEnabled)
+	case !enabled.Exists():
+		c.NotCalled, _ = x.runtime.disabled(filterEnabled)
 	case !isAlways(enabled):
-		c.None = Unknowable + "filter_enabled, at " + enabled.Pos().String()
+		c.NotCalled = Unknowable + "filter_enabled, at " + enabled.Pos().String()
 	}
-	if c.None != "" {
+	if c.NotCalled != "" {
 		return c
 	}
 	for _, p := range candidates {
-		if p.why == "" {
+		if p.notSent == "" {
 			c.Descriptors = append(c.Descriptors, p.descriptor(x, p.own))
 		}
 	}
 	if len(c.Descriptors) == 0 {
-		c.None = "no rate_limits are for it here"
+		c.NotCalled = "no rate_limits apply here"
 	}
 	return c
 }
 
-// clusterMissing says why Envoy does not ask for want of a cluster to send the request to;
-// empty if it has one, or may have.
-func (c *Config) clusterMissing(x *exchange) string {
+// noClusterReason returns why Envoy does not ask for lack of an upstream cluster; empty if there is one or may be
+// one.
+func (c *Config) noClusterReason(x *exchange) string {
 	name, unknown := x.cluster()
 	switch {
 	case unknown != "":
 		return ""
 	case name == "":
-		return "the request has no cluster to go to, since it lacks the header " + x.route.At("route", "cluster_header").Shown()
+		return "the request has no cluster to go to, since it lacks the header " + x.route.At("route", "cluster_header").Describe()
 	case len(c.clusters) > 0 && c.clusters[name] == nil:
 		return Unknowable + "the cluster " + strconv.Quote(name) + " is not in these files, and Envoy asks only where it has it"
 	default:

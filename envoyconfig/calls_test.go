@@ -7,18 +7,18 @@ import (
 	"testing"
 )
 
-// TestUnknownIsNeverGuessed has what no configuration tells. What can be computed is held
-// against the real Envoy, in e2e/asked.
+// TestUnknownIsNeverGuessed covers values that no configuration determines. e2e/asked compares the computable ones
+// with a real Envoy.
 func TestUnknownIsNeverGuessed(t *testing.T) {
 	action := func(text string) string {
 		return "rate_limits: [{ actions: [" + text + "] }]\n" + toBackend
 	}
 	for _, tt := range []struct{ host, request, want string }{
 		{action("{ extension: { name: expr, typed_config: { '@type': x/t } } }"), "http://a/", "shop: unknown: extension expr"},
-		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so that --service-cluster may say it"},
+		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so --service-cluster may say it"},
 		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: it is the address that connects to Envoy: give it with --remote ADDRESS"},
 		{action("{ metadata: { descriptor_key: m, metadata_key: { key: ns, path: [{ key: a }, { key: b }] } } }"), "http://a/", "shop: not sent: no filter before the rate limit filter sets the metadata ns: add the one that does, or correct the key"},
-		{action("{ metadata: { descriptor_key: m, source: cluster_entry, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: unknown: metadata ns:a: source CLUSTER_ENTRY is not looked at"},
+		{action("{ metadata: { descriptor_key: m, source: cluster_entry, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: unknown: metadata ns:a: source CLUSTER_ENTRY is not supported"},
 		{action("{ metadata: { descriptor_key: m, source: route_entry, default_value: v, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: (m, v)"},
 		{action("{ request_headers: { header_name: x-request-id, descriptor_key: id } }"), "http://a/", "shop: unknown: request_headers x-request-id: Envoy sets it"},
 		{action("{ remote_address_match: { descriptor_value: '%REQ(x)%', address_matcher: { invert_match: true } } }"), "http://a/", "shop: unknown: remote_address_match: it is the address that connects to Envoy: give it with --remote ADDRESS"},
@@ -48,7 +48,7 @@ func TestFilterThatMayNotAsk(t *testing.T) {
 		"filter_enabled: { default_value: { numerator: 100 }, runtime_key: a }":              "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
 		"filter_enabled: { default_value: { numerator: 1000000, denominator: MILLION } }":    "shop: (generic_key, v)",
 		"filter_enabled: { default_value: { numerator: 10000, denominator: TEN_THOUSAND } }": "shop: (generic_key, v)",
-		"stage: 1": "shop: nothing: no rate_limits are for it here",
+		"stage: 1": "shop: nothing: no rate_limits apply here",
 	} {
 		if got := ask(t, proxy(t, host, filter), "http://a/"); got != want {
 			t.Errorf("%s: asks %s\nwant %s", filter, got, want)
@@ -56,8 +56,7 @@ func TestFilterThatMayNotAsk(t *testing.T) {
 	}
 }
 
-// TestPathsThatEnvoyRewrites holds that a path is computed only where the connection
-// manager leaves it as it is.
+// TestPathsThatEnvoyRewrites checks that a path is computed only if the connection manager leaves it unchanged.
 func TestPathsThatEnvoyRewrites(t *testing.T) {
 	text := strings.Replace(listenerText, "          http_filters:", "          normalize_path: true\n          merge_slashes: true\n          path_with_escaped_slashes_action: UNESCAPE_AND_REDIRECT\n          http_filters:", 1)
 	text = strings.Replace(text, "x-user", `":path"`, 1)
@@ -103,7 +102,7 @@ func TestParseRequest(t *testing.T) {
 	}
 }
 
-// TestSeveralListeners holds that one of several must be named.
+// TestSeveralListeners checks that one of several listeners must be named.
 func TestSeveralListeners(t *testing.T) {
 	other := strings.Replace(strings.Replace(listenerText, "name: ingress", "name: other", 1), "domain: shop", "domain: depot", 1)
 	c, err := Read([]File{{"a.yaml", []byte(listenerText)}, {"b.yaml", []byte(other)}})
@@ -145,7 +144,7 @@ func TestCallsOfConnections(t *testing.T) {
 			got = err.Error()
 		} else if len(calls.ByConnection) == 1 {
 			call := &calls.ByConnection[0]
-			got = fmt.Sprintf("%s %s %s asked %d %s", call.Domain, &call.Descriptors[0], &call.Descriptors[1], len(calls.ByFilter), calls.None)
+			got = fmt.Sprintf("%s %s %s asked %d %s", call.Domain, &call.Descriptors[0], &call.Descriptors[1], len(calls.ByFilter), calls.NotCalled)
 		}
 		if got != tt.want {
 			t.Errorf("%s: %s\nwant %s", name, got, tt.want)

@@ -10,81 +10,81 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Check returns what stands between the configuration and the rules, in the order of files
-// and lines.
+// Check compares the configuration with the rules and returns what keeps limits from working, sorted by file and
+// line.
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
-		config: c, set: set, seen: map[sent]*descriptors.Reach{}, domains: map[string]rules.Pos{}, dark: map[string]bool{}, lit: map[string]bool{}, partial: map[string]bool{}, matched: map[*tree.Node]bool{},
-		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, onceAt: map[repeatedKey]*repeated{}, reported: map[place]bool{}, routeDomains: map[*tree.Node]*tally{}, connected: map[string]bool{}, leasing: set.GivesLeases(),
-		bucketed: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, asked: map[*descriptors.Rule]asking{},
+		config: c, set: set, reachOf: map[sentPolicy]*descriptors.Reach{}, domains: map[string]rules.Pos{}, sentUnknown: map[string]bool{}, sentSome: map[string]bool{}, fragmentDomains: map[string]bool{}, matched: map[*tree.Node]bool{},
+		reachedRules: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, perFileByKey: map[perFileKey]*perFileFinding{}, reported: map[findingKey]bool{}, routeDomains: map[*tree.Node]*tally{}, networkDomains: map[string]bool{}, hasLeases: set.GivesLeases(),
+		quotaDomains: map[string]bool{}, buckets: map[*descriptors.Rule]*tree.Node{}, calledFor: map[*descriptors.Rule]ruleCall{},
 	}
-	for _, f := range c.judge.Newer {
+	for _, f := range c.validator.Unknown {
 		k.report(Unknown, rules.Note, f.Pos, "%s, unless it came with another release: the dump is of Envoy %v", f.Message, c.release)
 	}
-	for _, pos := range c.open {
-		k.report(ChangeMe, rules.Error, pos, placeholder+" stands for what the rules do not say: put in the name, address or value that is yours")
+	for _, pos := range c.unfilled {
+		k.report(ChangeMe, rules.Error, pos, placeholder+" is a placeholder of a snippet: replace it by your own name, address or value")
 	}
-	k.all()
-	k.flush()
+	k.checkAll()
+	k.addPerFile()
 	sortFindings(k.found)
 	return k.found
 }
 
-// all looks at everything.
-func (k *checker) all() {
+// checkAll runs all checks.
+func (k *checker) checkAll() {
 	c := k.config
 	limiting := false
-	k.overridden()
-	k.patches()
-	for m := range c.chains() {
-		limiting = k.manager(m) || limiting
+	k.checkQuotaOverrides()
+	k.checkPatches()
+	for m := range c.filterChains() {
+		limiting = k.checkManager(m) || limiting
 	}
-	for _, f := range c.connections {
-		k.connection(f)
+	for _, f := range c.networkFilters {
+		k.checkNetworkFilter(f)
 		limiting = true
 	}
 	if !limiting {
-		k.unlimited()
+		k.reportNoFilter()
 		return
 	}
 	if c.fragments != nil {
-		how := "looked at one by one"
+		how := "checked one by one"
 		if c.fragments.chain != nil {
 			how = "applied as istiod applies them"
 		}
-		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, %s: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy", how)
+		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, %s; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump", how)
 	}
-	k.unmatched()
-	k.unfiltered()
-	k.misnamed()
-	k.uncalled()
-	k.undivided()
-	k.unsent()
-	k.never()
+	k.reportUnmatched()
+	k.checkUnfilteredListeners()
+	k.checkPerRouteNames()
+	k.reportUnusedDomains()
+	k.checkQuotaRules()
+	k.reportUnsentRules()
+	k.reportNeverSent()
 	for _, d := range k.config.allowances.UnusedOf(acknowledgeable) {
 		k.report(Allow, rules.Warning, d.Pos, "%s", d.Message)
 	}
 }
 
-// manager looks at what the filters of a connection manager send on each route. It reports
-// whether there are any.
-func (k *checker) manager(m *manager) bool {
-	limiting, quotas := m.limiting(), m.quotas()
+// checkManager checks what the filters of a connection manager send on each route. It reports whether the manager has
+// rate limit filters.
+func (k *checker) checkManager(m *manager) bool {
+	limiting, quotas := m.rateLimitFilters(), m.quotaFilters()
 	for _, f := range m.filters {
 		if f.typeName == api.RateLimit && !slices.Contains(limiting, f) || f.typeName == api.RateLimitQuota && !slices.Contains(quotas, f) {
-			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter stands behind the router, which ends the chain: put it before")
+			k.report(NeverAsked, rules.Error, f.node.Pos(), "the filter is after the router, which ends the chain, so it never runs: put it before the router")
 		}
 	}
 	for _, f := range quotas {
-		k.quota(m, f)
+		k.checkQuotaFilter(m, f)
 	}
 	for _, f := range limiting {
-		k.domain(f.domain(), f.config.Field("domain"))
-		k.partial[f.domain()] = k.partial[f.domain()] || m.fragments
-		k.filter(f)
-		k.requestType(m, f)
+		k.checkDomain(f.domain(), f.config.Field("domain"))
+		k.fragmentDomains[f.domain()] = k.fragmentDomains[f.domain()] || m.fragments
+		k.checkFilter(f)
+		k.checkRequestType(m, f)
 		if m.table == nil {
-			k.dark[f.domain()] = true
+			k.sentUnknown[f.domain()] = true
 			k.report(Unknown, rules.Note, m.node.Pos(), "the routes of %s are not in these files: give the answer of /config_dump%s", m.name(), m.wantedTable())
 		}
 	}
@@ -92,36 +92,36 @@ func (k *checker) manager(m *manager) bool {
 		return len(limiting)+len(quotas) > 0
 	}
 	for _, h := range m.table.hosts {
-		if tree := h.node.Field("matcher"); tree.There() {
+		if tree := h.node.Field("matcher"); tree.Exists() {
 			for _, f := range limiting {
-				k.dark[f.domain()] = true
+				k.sentUnknown[f.domain()] = true
 			}
-			k.report(Unknown, rules.Note, tree.Pos(), "what a tree of matchers leads to is not looked at")
+			k.report(Unknown, rules.Note, tree.Pos(), "matcher trees of virtual hosts are not checked")
 		}
 		behind := ""
 		for _, r := range h.routes {
-			for _, branch := range r.ways() {
-				k.route(m, limiting, h, branch, behind)
+			for _, branch := range r.branchesOrSelf() {
+				k.checkRoute(m, limiting, h, branch, behind)
 			}
-			if behind == "" && !r.fragment && r.takesAll() {
-				behind = "no request comes to the route, since that at " + r.node.Pos().String() + " takes all of them"
+			if behind == "" && !r.fragment && r.matchesAll() {
+				behind = "no request reaches the route, because the route at " + r.node.Pos().String() + " matches all of them"
 			}
 		}
 	}
 	return true
 }
 
-// route looks at what filters send on a route, and counts what they do not.
-// Behind says why no request comes to the route; empty if some may.
-func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route, behind string) {
-	uncalled := cmp.Or(behind, r.uncalled())
+// checkRoute checks what the filters send on a route and counts what they do not send. If behind is not empty, it is
+// the reason why no request reaches the route.
+func (k *checker) checkRoute(m *manager, limiting []*filter, h *virtualHost, r *route, behind string) {
+	uncalled := cmp.Or(behind, r.noCallReason())
 	type fate struct {
 		at  *tree.Node
 		why string
-		// local says that a filter which asks no service makes use of it.
+		// local is true if a local rate limit filter uses the policy.
 		local bool
 	}
-	var fates []fate // of each element, whichever filter sends it
+	var fates []fate // one for each policy, whichever filter sends it
 	leases := map[string]*filter{}
 	for _, f := range limiting {
 		candidates, config := f.candidates(m.table, h, r)
@@ -129,17 +129,17 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 		own := config.Field("domain")
 		if own.Text != "" {
 			domain = own.Text
-			k.domain(domain, own)
+			k.checkDomain(domain, own)
 		}
 		var asked []candidate
 		for _, p := range candidates {
-			why := p.why
+			why := p.notSent
 			switch {
 			case uncalled != "":
 				why = uncalled
 			case why == "":
-				k.sends(m, f, domain, p)
-				k.changed(p, m.table, h, r)
+				k.checkSent(m, f, domain, p)
+				k.checkChangedHeaders(p, m.table, h, r)
 				asked = append(asked, p)
 			}
 			i := slices.IndexFunc(fates, func(o fate) bool { return o.at == p.node })
@@ -152,54 +152,54 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 		if own.Text != "" && !m.fragments {
 			k.countDomain(own, r, len(asked) > 0, uncalled)
 		}
-		if k.leasing {
-			k.sharedLeases(f, k.leases(f, domain, asked), leases)
+		if k.hasLeases {
+			k.checkSharedLeases(f, k.checkLeases(f, domain, asked), leases)
 		}
 	}
 	for _, o := range fates {
 		if !o.local {
-			k.count(o.at, r, o.why)
-			k.tallies[o.at].staged = m.fragments && uncalled == ""
+			k.countRoute(o.at, r, o.why)
+			k.tallies[o.at].filterElsewhere = m.fragments && uncalled == ""
 		}
 	}
 }
 
-// sends looks at an element of rate_limits that a filter sends.
-func (k *checker) sends(m *manager, f *filter, domain string, p candidate) {
-	k.lit[domain] = true
-	reach := k.seen[sent{domain, p.node}]
+// checkSent checks a policy that a filter sends.
+func (k *checker) checkSent(m *manager, f *filter, domain string, p candidate) {
+	k.sentSome[domain] = true
+	reach := k.reachOf[sentPolicy{domain, p.node}]
 	if reach == nil {
-		reach = k.policy(domain, m, p.policy)
-		k.seen[sent{domain, p.node}] = reach
+		reach = k.checkPolicy(domain, m, p.policy)
+		k.reachOf[sentPolicy{domain, p.node}] = reach
 	}
-	k.newer(p.node, newPolicyFields)
-	k.hits(p, reach)
-	k.actions(m, f, p)
-	k.wait(f, reach)
+	k.checkNewFields(p.node, newPolicyFields)
+	k.checkHits(p, reach)
+	k.checkActions(m, f, p)
+	k.checkMaxWait(f, reach)
 }
 
-// domain holds that a filter's domain has rules.
-func (k *checker) domain(name string, at *tree.Node) {
+// checkDomain checks that the domain of a filter has rules.
+func (k *checker) checkDomain(name string, at *tree.Node) {
 	if _, ok := k.domains[name]; ok {
 		return
 	}
 	k.domains[name] = at.Pos()
 	if names := k.set.Domains(); !slices.Contains(names, name) {
-		k.report(Domain, rules.Error, at.Pos(), "no rules are for the domain %q that this filter asks about, so that nothing is limited%s",
+		k.report(Domain, rules.Error, at.Pos(), "there are no rules for the domain %q of this filter, so nothing is limited%s",
 			rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, names)))
 	}
 }
 
-// uncalled holds that a filter asks about each domain of the rules. Where one asks about some, the others may be for
-// other Envoys.
-func (k *checker) uncalled() {
+// reportUnusedDomains checks that a filter asks about each domain of the rules. If filters ask about some of them,
+// the others may belong to other Envoys.
+func (k *checker) reportUnusedDomains() {
 	names := k.set.Domains()
-	code, severity, of := Domain, rules.Error, "so that its rules limit nothing"
+	code, severity, of := Domain, rules.Error, "so its rules limit nothing"
 	if slices.ContainsFunc(names, func(name string) bool { return k.domains[name] != (rules.Pos{}) }) {
-		code, severity, of = Unsent, rules.Warning, "so that its rules limit nothing here"
+		code, severity, of = Unsent, rules.Warning, "so its rules limit nothing here"
 	}
-	if k.config.fragments != nil && severity == rules.Warning || !k.config.allListeners && k.config.fromElsewhere.There() || len(k.config.foreign) > 0 {
-		code, severity, of = Unknown, rules.Note, "as far as these files say"
+	if k.config.fragments != nil && severity == rules.Warning || !k.config.allListeners && k.config.listenerSource.Exists() || len(k.config.foreignFilters) > 0 {
+		code, severity, of = Unknown, rules.Note, "in these files"
 	}
 	for _, name := range names {
 		if _, ok := k.domains[name]; ok {

@@ -8,47 +8,46 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Envoy makes the descriptors for the end of a stream from the request's headers as they are by then: the router has
-// changed them for the upstream.
+// Envoy builds end-of-stream descriptors from the request headers as the router has rewritten them for the upstream.
 
-// hostRewrites and pathRewrites are the fields of a route's action that change :authority and :path.
+// hostRewrites and pathRewrites are the RouteAction fields that change :authority and :path.
 var (
 	hostRewrites = []string{"host_rewrite_literal", "auto_host_rewrite", "host_rewrite_header", "host_rewrite_path_regex"}
 	pathRewrites = []string{"prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "path_rewrite"}
 )
 
-// changed holds that what the descriptors for the end of a stream are made of is not changed by the route before.
-func (k *checker) changed(p candidate, t *table, h *virtualHost, r *route) {
-	if !p.late {
+// checkChangedHeaders checks that the route does not change the headers that end-of-stream descriptors read.
+func (k *checker) checkChangedHeaders(p candidate, t *table, h *virtualHost, r *route) {
+	if !p.streamDone {
 		return
 	}
 	for _, a := range p.actions {
 		for _, header := range a.headers() {
-			if by := changesHeader(header, t, h, r); by.There() {
-				k.report(Changed, rules.Error, a.node.Pos(), "the route changes %s, at %v, before the stream ends, so that this descriptor is another by then, or none: "+
-					"make the entry from a header that stays, such as one that a filter before this one copies it to", header, by.Pos())
+			if by := headerChange(header, t, h, r); by.Exists() {
+				k.report(Changed, rules.Error, a.node.Pos(), "the route changes %s, at %v, before the stream ends, so this descriptor differs at the end or is missing: "+
+					"use a header that does not change, such as a copy made by an earlier filter", header, by.Pos())
 			}
 		}
 	}
 }
 
-// headers returns the headers that an action looks at, in lower case.
+// headers returns the headers that an action reads, in lower case.
 func (a *action) headers() []string {
 	switch a.kind {
 	case "request_headers":
 		return []string{a.header()}
 	case "header_value_match":
-		return tree.All(a.node.Field("headers"), func(n *tree.Node) string { return strings.ToLower(n.Field("name").Text) })
+		return tree.Map(a.node.Field("headers"), func(n *tree.Node) string { return strings.ToLower(n.Field("name").Text) })
 	default:
 		return nil
 	}
 }
 
-// changesHeader returns the field that changes a header on a route, or a missing one.
-func changesHeader(header string, t *table, h *virtualHost, r *route) *tree.Node {
+// headerChange returns the field of a route that changes the header, or missing.
+func headerChange(header string, t *table, h *virtualHost, r *route) *tree.Node {
 	fields := map[string][]string{":path": pathRewrites, ":authority": hostRewrites, "host": hostRewrites}[header]
 	for _, name := range fields {
-		if by := r.action.Field(name); by.There() && by.Text != "false" {
+		if by := r.action.Field(name); by.Exists() && by.Text != "false" {
 			return by
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCheckChanged has routes that change what the descriptor for the end of a stream is made of. TestWhatRoutesChange
-// of e2e/flight holds that Envoy does so.
+// TestCheckChanged covers routes that change the input of an end-of-stream descriptor. TestWhatRoutesChange of
+// e2e/flight checks that Envoy does so.
 func TestCheckChanged(t *testing.T) {
 	const route = "{ match: { prefix: / }, route: { cluster: backend } }"
 	header := func(name string) string {

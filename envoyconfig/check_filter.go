@@ -10,85 +10,85 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// defaultTimeout is how long a filter waits that does not say.
+// defaultTimeout is Envoy's timeout for a filter without one.
 const defaultTimeout = 20 * time.Millisecond
 
-// leastTimeout is what a call over a quiet network does not take, and one on a busy node does now and then.
+// leastTimeout is the shortest timeout that is not reported: a busy node sometimes takes longer to answer.
 const leastTimeout = 5 * time.Millisecond
 
-// defaultRequests is how many calls a cluster lets be in flight that does not say.
+// defaultRequests is Envoy's default of max_requests, the number of concurrent calls to a cluster.
 const defaultRequests = 1024
 
-// filter looks at an HTTP filter for itself.
-func (k *checker) filter(f *filter) {
-	k.newer(f.config, newFilterFields)
+// checkFilter checks the settings of a rate limit filter.
+func (k *checker) checkFilter(f *filter) {
+	k.checkNewFields(f.config, newFilterFields)
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
-		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so that the filter never asks")
+		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so the filter never asks")
 	}
-	if why, never := k.config.runtime.disabled(filterEnabled); never && !f.config.Field("filter_enabled").There() {
-		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so that the filter never asks", why)
+	if why, never := k.config.runtime.disabled(filterEnabled); never && !f.config.Field("filter_enabled").Exists() {
+		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
 	}
 	if enforced := f.config.Field("filter_enforced"); isNever(enforced) {
-		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so that the filter asks and lets every request pass, whatever the answer: for a trial of rules shadow_mode is better, which metrics tell of")
+		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so the filter asks and allows every request, whatever the answer: to try out rules, use shadow_mode instead, which metrics show")
 	}
-	k.service(f)
+	k.checkService(f)
 }
 
-// service looks at how a filter, of HTTP or of connections, asks the service.
-func (k *checker) service(f *filter) {
+// checkService checks how an HTTP or network filter calls the service.
+func (k *checker) checkService(f *filter) {
 	service := f.config.At("rate_limit_service", "grpc_service")
-	if at := f.config.Field("timeout"); !at.There() {
+	if at := f.config.Field("timeout"); !at.Exists() {
 		more := ""
-		if own := service.Field("timeout"); own.There() {
+		if own := service.Field("timeout"); own.Exists() {
 			more = "; the timeout of its grpc_service, at " + own.Pos().String() + ", has no effect"
 		}
-		k.reportOnce(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then %s: set timeout: 0.25s%s", f.unanswered(), more)
+		k.reportPerFile(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, too short for a busy node, and then %s: set timeout: 0.25s%s", f.unanswered(), more)
 	}
-	if at := f.config.Field("timeout"); at.There() && f.timeout() > 0 && f.timeout() < leastTimeout {
-		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, which a pause of a node outlasts, and then %s: set timeout: 0.25s", f.timeout(), f.unanswered())
+	if at := f.config.Field("timeout"); at.Exists() && f.timeout() > 0 && f.timeout() < leastTimeout {
+		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, too short for a busy node, and then %s: set timeout: 0.25s", f.timeout(), f.unanswered())
 	}
 	if len(k.config.clusters) == 0 {
-		return // Envoy's configuration is not whole
+		return // the configuration is incomplete
 	}
-	if name := service.At("envoy_grpc", "cluster_name"); name.There() {
-		k.cluster(name)
+	if name := service.At("envoy_grpc", "cluster_name"); name.Exists() {
+		k.checkServiceCluster(name)
 	}
 }
 
-// unanswered describes how the filter treats a request or connection about which the service does not answer in time.
+// unanswered describes what the filter does if the service does not answer in time.
 func (f *filter) unanswered() string {
-	switch deny := f.config.Field("failure_mode_deny").Yes(false); {
+	switch deny := f.config.Field("failure_mode_deny").Bool(false); {
 	case deny && f.typeName == api.NetworkRateLimit:
 		return "closes the connection"
 	case deny:
 		return "denies the request"
 	default:
-		return "goes on without an answer"
+		return "continues without an answer"
 	}
 }
 
-// requestType holds that a filter for internal requests has some.
-func (k *checker) requestType(m *manager, f *filter) {
+// checkRequestType checks that a filter for internal requests can see one.
+func (k *checker) checkRequestType(m *manager, f *filter) {
 	kind := f.config.Field("request_type")
 	switch {
-	case kind.Text != "internal" || m.node.Field("internal_address_config").There():
+	case kind.Text != "internal" || m.node.Field("internal_address_config").Exists():
 	case m.fragments:
-		k.report(NeverAsked, rules.Warning, kind.Pos(), "request_type is internal, and Envoy takes no request for an internal one unless its connection manager has internal_address_config: leave request_type out, or write both")
+		k.report(NeverAsked, rules.Warning, kind.Pos(), "request_type is internal, but Envoy treats no request as internal unless its connection manager has internal_address_config: remove request_type, or set both")
 	default:
-		k.report(NeverAsked, rules.Error, kind.Pos(), "request_type is internal, and without internal_address_config in the connection manager Envoy takes no request for an internal one, so that the filter never asks: leave request_type out, or write both")
+		k.report(NeverAsked, rules.Error, kind.Pos(), "request_type is internal, but without internal_address_config in the connection manager Envoy treats no request as internal, so the filter never asks: remove request_type, or set both")
 	}
 }
 
-// isNever reports whether a fraction is none, whatever the runtime says.
+// isNever reports whether a runtime fraction is always 0.
 func isNever(fraction *tree.Node) bool {
 	value := fraction.Field("default_value")
-	return value.There() && !fraction.Field("runtime_key").There() && value.Field("numerator").Uint(0) == 0
+	return value.Exists() && !fraction.Field("runtime_key").Exists() && value.Field("numerator").Uint(0) == 0
 }
 
-// timeout returns how long the filter waits; 0 is for ever.
+// timeout returns the filter's timeout; 0 means no timeout.
 func (f *filter) timeout() time.Duration {
 	at := f.config.Field("timeout")
-	if !at.There() {
+	if !at.Exists() {
 		return defaultTimeout
 	}
 	d, err := time.ParseDuration(at.Text)
@@ -98,14 +98,14 @@ func (f *filter) timeout() time.Duration {
 	return d
 }
 
-// wait holds that replies that are held come within the filter's timeout.
-func (k *checker) wait(f *filter, reach *descriptors.Reach) {
+// checkMaxWait checks that held replies arrive within the filter's timeout.
+func (k *checker) checkMaxWait(f *filter, reach *descriptors.Reach) {
 	timeout := f.timeout()
 	for _, r := range reach.Rules {
 		for _, l := range r.Limits {
 			if longest := l.Policy.MaxWait; timeout > 0 && longest >= timeout {
 				at := f.config.Field("timeout")
-				if !at.There() {
+				if !at.Exists() {
 					at = f.node
 				}
 				k.report(Timeout, rules.Error, at.Pos(), "the filter waits %v, but %s holds replies up to %v (max_wait at %v): set timeout above that", timeout, r.Path(), longest, l.Pos)
@@ -114,26 +114,27 @@ func (k *checker) wait(f *filter, reach *descriptors.Reach) {
 	}
 }
 
-// serving returns the cluster of the service; nil if it is not in these files, or Envoy cannot ask it.
-func (k *checker) serving(name *tree.Node) *tree.Node {
+// findServiceCluster returns the cluster of the service. It returns nil and reports the reason if the cluster is
+// missing or cannot carry gRPC.
+func (k *checker) findServiceCluster(name *tree.Node) *tree.Node {
 	n := k.config.clusters[name.Text]
 	switch {
 	case n != nil && !speaksHTTP2(n):
-		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s does not speak HTTP/2, which gRPC needs, so that every call fails: "+
-			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.Shown())
+		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s does not speak HTTP/2, which gRPC needs, so every call fails: "+
+			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.Describe())
 		return nil
-	case n != nil, k.config.fragments != nil: // it may be one that Istio makes of a Service
+	case n != nil, k.config.fragments != nil: // Istio may generate it from a Service
 	case !k.config.allClusters:
-		k.report(Unknown, rules.Note, name.Pos(), "the cluster %s of the service is not in these files: give it, or the answer of /config_dump, too", name.Shown())
+		k.report(Unknown, rules.Note, name.Pos(), "the cluster %s of the service is not in these files: give it, or the answer of /config_dump, too", name.Describe())
 	default:
-		k.report(Cluster, rules.Error, name.Pos(), "the cluster %s of the service is not in these files: add it, or correct the name", name.Shown())
+		k.report(Cluster, rules.Error, name.Pos(), "the cluster %s of the service is not in these files: add it, or correct the name", name.Describe())
 	}
 	return n
 }
 
-// cluster holds that Envoy can ask the service, and as often as it needs.
-func (k *checker) cluster(name *tree.Node) {
-	n := k.serving(name)
+// checkServiceCluster checks that the service's cluster is usable and allows enough concurrent calls.
+func (k *checker) checkServiceCluster(name *tree.Node) {
+	n := k.findServiceCluster(name)
 	if n == nil {
 		return
 	}
@@ -145,29 +146,29 @@ func (k *checker) cluster(name *tree.Node) {
 	}
 	checked := false
 	for check := range n.Field("health_checks").Elements() {
-		checked = checked || check.Field("grpc_health_check").There()
+		checked = checked || check.Field("grpc_health_check").Exists()
 	}
 	var lacks []string
 	if most <= defaultRequests {
-		lacks = append(lacks, "it lets 1024 calls be in flight or fewer, and calls beyond fail: set max_requests: 10000 in circuit_breakers")
+		lacks = append(lacks, "it allows at most 1024 concurrent calls, and further calls fail: set max_requests: 10000 in circuit_breakers")
 	}
 	if !checked {
-		lacks = append(lacks, "it has no gRPC health check, so that a service that is about to stop is still asked: add one to health_checks")
+		lacks = append(lacks, "it has no gRPC health check, so Envoy keeps asking a replica that is shutting down: add one to health_checks")
 	}
 	if len(lacks) > 0 {
-		k.reportOnce(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Shown(), strings.Join(lacks, "; "))
+		k.reportPerFile(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Describe(), strings.Join(lacks, "; "))
 	}
 }
 
-// protocolOptions returns how a cluster speaks HTTP, missing if it does not say.
+// protocolOptions returns the HttpProtocolOptions of a cluster, or missing.
 func protocolOptions(n *tree.Node) *tree.Node {
 	return n.Field("typed_extension_protocol_options").Value("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")
 }
 
-// speaksHTTP2 reports whether a cluster uses HTTP/2, always or where the other end offers it.
+// speaksHTTP2 reports whether a cluster uses HTTP/2, always or if the peer offers it.
 func speaksHTTP2(n *tree.Node) bool {
 	options := protocolOptions(n)
-	return n.Field("http2_protocol_options").There() || // as it was before Envoy 1.17
-		options.At("explicit_http_config", "http2_protocol_options").There() ||
-		options.Field("auto_config").There() || options.Field("use_downstream_protocol_config").There()
+	return n.Field("http2_protocol_options").Exists() || // before Envoy 1.17
+		options.At("explicit_http_config", "http2_protocol_options").Exists() ||
+		options.Field("auto_config").Exists() || options.Field("use_downstream_protocol_config").Exists()
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/istio"
 )
 
-// patches holds that the patches about rate limits do something, and that those which need each other reach the same
-// proxies.
-func (k *checker) patches() {
+// checkPatches checks that patches about rate limits have an effect, and that patches which need each other reach the
+// same proxies.
+func (k *checker) checkPatches() {
 	all := k.config.patches
 	meets, others := map[*istio.Patch][]*istio.Patch{}, map[*istio.Patch][]*istio.Patch{}
 	for _, p := range all {
 		for _, o := range all {
 			switch {
-			case !p.Completes(o):
-			case p.Meets(o):
+			case !p.Complements(o):
+			case p.CanMeet(o):
 				meets[p] = append(meets[p], o)
 			case !isLocal(o):
 				others[p] = append(others[p], o)
@@ -25,34 +25,34 @@ func (k *checker) patches() {
 		}
 	}
 	for _, p := range all {
-		if idle := p.Idle(all); idle != nil && (p.Limits || p.Sends) {
+		if idle := p.NoEffect(all); idle != nil && (p.AddsFilter || p.AddsPolicies) {
 			k.report(NeverAsked, idle.Severity, idle.At.Pos(), "%s", idle.Why)
 		}
-		strays := func(o *istio.Patch) bool { why, _ := p.Strays(o); return why != "" }
+		strays := func(o *istio.Patch) bool { why, _ := p.MissedGatewayReason(o); return why != "" }
 		switch {
 		case len(meets[p]) > 0 && !slices.ContainsFunc(meets[p], func(o *istio.Patch) bool { return !strays(o) }):
-			why, pos := p.Strays(meets[p][0])
+			why, pos := p.MissedGatewayReason(meets[p][0])
 			k.report(NeverAsked, rules.Warning, pos, "this probably does not reach the proxies of the patch at %v: %s: put it into the namespace of the gateways", meets[p][0].Node.Pos(), why)
-		case len(meets[p]) == 0 && len(others[p]) > 0 && p.Sends:
-			severity := rules.Warning // where all filters in these files have rate_limits, this one's may be elsewhere
+		case len(meets[p]) == 0 && len(others[p]) > 0 && p.AddsPolicies:
+			severity := rules.Warning // all filters in these files have rate_limits; the filter of this patch may be elsewhere
 			if slices.ContainsFunc(others[p], func(o *istio.Patch) bool { return len(meets[o]) == 0 }) {
 				severity = rules.Error
 			}
-			why, pos := p.Differs(others[p][0])
-			k.report(NeverAsked, severity, pos, "nothing sends the rate_limits of this patch: no listener has them and the filter, at %v: %s: make both alike", others[p][0].Node.Pos(), why)
+			why, pos := p.DisjointReason(others[p][0])
+			k.report(NeverAsked, severity, pos, "nothing sends the rate_limits of this patch: no listener gets them together with the filter at %v: %s: select the same proxies in both", others[p][0].Node.Pos(), why)
 		}
 	}
 	for _, m := range k.config.managers {
 		if m.chain != nil {
-			for _, f := range m.limiting() {
-				k.patchedCluster(m, f, all)
+			for _, f := range m.rateLimitFilters() {
+				k.checkPatchCluster(m, f, all)
 			}
 		}
 	}
 }
 
-// patchedCluster holds that the proxies which get a filter get the cluster of its service.
-func (k *checker) patchedCluster(m *manager, f *filter, all []*istio.Patch) {
+// checkPatchCluster checks that the proxies which get a filter also get the cluster of its service.
+func (k *checker) checkPatchCluster(m *manager, f *filter, all []*istio.Patch) {
 	at := f.config.At("rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name")
 	var names []string
 	var elsewhere *istio.Patch
@@ -62,10 +62,10 @@ func (k *checker) patchedCluster(m *manager, f *filter, all []*istio.Patch) {
 		case p.ApplyTo != istio.Cluster || name == "":
 		case name != at.Text:
 			names = append(names, name)
-		case p.Merges():
-			k.report(Cluster, rules.Error, p.Node.Pos(), "MERGE renames each cluster that it matches to %s, and adds none: write operation: ADD", at.Shown())
+		case p.IsMerge():
+			k.report(Cluster, rules.Error, p.Node.Pos(), "MERGE renames each cluster that it matches to %s, and adds none: write operation: ADD", at.Describe())
 			return
-		case m.chain.Has(p):
+		case m.chain.Contains(p):
 			return
 		default:
 			elsewhere = p
@@ -73,14 +73,14 @@ func (k *checker) patchedCluster(m *manager, f *filter, all []*istio.Patch) {
 	}
 	near := rules.Nearest(at.Text, names)
 	switch {
-	case !at.There():
+	case !at.Exists():
 	case elsewhere != nil:
-		k.report(Cluster, rules.Error, at.Pos(), "proxies with this filter do not get the cluster %s, so that every call fails: the patch that adds it, at %v, is for others: give both patches one context, selector and namespace",
-			at.Shown(), elsewhere.Node.Pos())
-	case strings.Contains(at.Text, "|"): // istiod makes it of a Service
+		k.report(Cluster, rules.Error, at.Pos(), "proxies with this filter do not get the cluster %s, so every call fails: the patch that adds it, at %v, is for others: give both patches the same context, selector and namespace",
+			at.Describe(), elsewhere.Node.Pos())
+	case strings.Contains(at.Text, "|"): // istiod generates it from a Service
 	case len(near) > 0:
-		k.report(Cluster, rules.Error, at.Pos(), "no patch adds the cluster %s, so that every call fails: correct the name%s", at.Shown(), rules.DidYouMean(near))
+		k.report(Cluster, rules.Error, at.Pos(), "no patch adds the cluster %s, so every call fails: correct the name%s", at.Describe(), rules.DidYouMean(near))
 	default:
-		k.report(Unknown, rules.Note, at.Pos(), "no patch in these files adds the cluster %s, and those of Istio have names such as outbound|8081||sluice.default.svc.cluster.local: give the EnvoyFilter that adds it, too", at.Shown())
+		k.report(Unknown, rules.Note, at.Pos(), "no patch in these files adds the cluster %s, and those of Istio have names such as outbound|8081||sluice.default.svc.cluster.local: give the EnvoyFilter that adds it, too", at.Describe())
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// A rule that gives leases wants two elements of rate_limits with the same actions: one that Envoy sends when a
-// request begins, and one for the end of its stream, whose hits are the lease out of the dynamic metadata.
+// A rule that grants leases needs two policies with the same actions: one sent when a request starts, and one sent at
+// the end of its stream, whose hits are the lease, read from the dynamic metadata.
 
-// filterNamespace is where Envoy puts the metadata of the replies to a filter that does not say where.
+// filterNamespace is the default metadata namespace of the rate limit filter's replies.
 const filterNamespace = "envoy.filters.http.ratelimit"
 
-// namespace is where Envoy puts the metadata of the replies to f.
+// namespace returns the metadata namespace of the replies to f.
 func (f *filter) namespace() string {
 	if own := f.config.Field("metadata_namespace").Text; own != "" {
 		return own
@@ -25,20 +25,20 @@ func (f *filter) namespace() string {
 	return filterNamespace
 }
 
-// lessee is an element of rate_limits that a filter sends on a route to rules that give leases.
-type lessee struct {
+// leasePolicy is a policy that a filter sends on a route to rules that grant leases.
+type leasePolicy struct {
 	*policy
 	own   bool
-	names []string // of the leases
+	names []string // names of the leases that the rules grant
 	rules []*descriptors.Rule
-	// lease is which of names it brings back, "" for none.
-	lease string
+	// releases is the name of the lease that the policy releases, "" for none.
+	releases string
 }
 
-// command is a format string of one command with its argument.
+// command matches a format string with one command and its argument.
 var command = regexp.MustCompile(`^%([A-Z_]+)\((.*)\)%$`)
 
-// commandOf returns the command that makes an element's hits, and its argument.
+// commandOf returns the command and argument of hits_addend.format.
 func commandOf(p *policy) (name, argument string) {
 	if m := command.FindStringSubmatch(p.node.At("hits_addend", "format").Text); m != nil {
 		return m[1], m[2]
@@ -46,34 +46,34 @@ func commandOf(p *policy) (name, argument string) {
 	return "", ""
 }
 
-// leaseIn returns the last part of the dynamic metadata that an element's hits are: the name of a lease, or not.
-func leaseIn(p *policy) string {
+// leaseKey returns the last segment of the metadata path in hits_addend.format, which may be the name of a lease.
+func leaseKey(p *policy) string {
 	name, argument := commandOf(p)
 	if name != "DYNAMIC_METADATA" {
 		return ""
 	}
-	return secondLease.ReplaceAllString(argument[strings.LastIndexByte(argument, ':')+1:], "")
+	return secondLeaseSuffix.ReplaceAllString(argument[strings.LastIndexByte(argument, ':')+1:], "")
 }
 
-// isLease reports whether an element's hits come from the metadata of a rate limit filter.
+// isLease reports whether hits_addend reads the metadata of the rate limit filter.
 func isLease(p *policy) bool {
 	name, argument := commandOf(p)
 	return name == "DYNAMIC_METADATA" && strings.HasPrefix(argument, filterNamespace+":")
 }
 
-// chosen are the commands whose values the client chooses.
-var chosen = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUERY_PARAM", "QUERY_PARAMS", "PATH"}
+// clientCommands are the format commands whose values the client chooses.
+var clientCommands = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUERY_PARAM", "QUERY_PARAMS", "PATH"}
 
-// leases holds that what a filter has requests hold on a route is given back, once and by Envoy alone. It returns the
-// elements that rules with leases are for.
-func (k *checker) leases(f *filter, domain string, candidates []candidate) []lessee {
-	var all []lessee
+// checkLeases checks that the leases which a filter acquires on a route are released, once, and by Envoy only. It
+// returns the policies for rules with leases.
+func (k *checker) checkLeases(f *filter, domain string, candidates []candidate) []leasePolicy {
+	var all []leasePolicy
 	for _, p := range candidates {
-		reach := k.seen[sent{domain, p.node}]
+		reach := k.reachOf[sentPolicy{domain, p.node}]
 		if reach == nil {
 			continue
 		}
-		e := lessee{policy: p.policy, own: p.own}
+		e := leasePolicy{policy: p.policy, own: p.own}
 		for _, r := range reach.Rules {
 			if names := leaseNames(r); len(names) > 0 {
 				e.names, e.rules = append(e.names, names...), append(e.rules, r)
@@ -82,23 +82,23 @@ func (k *checker) leases(f *filter, domain string, candidates []candidate) []les
 		if len(e.rules) > 0 {
 			all = append(all, e)
 		} else {
-			k.strayLease(f, domain, p)
+			k.checkForeignLease(f, domain, p)
 		}
 	}
 	for i := range all {
-		all[i].lease = k.brings(f, &all[i])
+		all[i].releases = k.checkReleasedLease(f, &all[i])
 	}
 	for i := range all {
-		if e := &all[i]; e.late {
-			k.ending(e, all)
+		if e := &all[i]; e.streamDone {
+			k.checkEnd(e, all)
 		} else {
-			k.beginning(f, e, all)
+			k.checkStart(f, e, all)
 		}
 	}
 	return all
 }
 
-// leaseNames returns the names of the limits of r that give leases.
+// leaseNames returns the names of the limits of r that grant leases.
 func leaseNames(r *descriptors.Rule) (names []string) {
 	for _, l := range slices.Concat(r.Limits, r.Candidates()) {
 		if !r.Unlimited && l.Policy.UsesLeases() {
@@ -108,57 +108,57 @@ func leaseNames(r *descriptors.Rule) (names []string) {
 	return names
 }
 
-// settles reports whether what a request costs can be charged to a rule at its end.
-func settles(r *descriptors.Rule) bool {
+// hasSettlement reports whether the rule can be charged at the end of a request.
+func hasSettlement(r *descriptors.Rule) bool {
 	return slices.ContainsFunc(slices.Concat(r.Limits, r.Candidates()), (*descriptors.Limit).HasWindow)
 }
 
-// brings returns the lease that an element's hits are. It looks for what they must not be.
-func (k *checker) brings(f *filter, e *lessee) string {
+// checkReleasedLease returns the lease that the policy releases, or "". It reports hits that are not a valid lease.
+func (k *checker) checkReleasedLease(f *filter, e *leasePolicy) string {
 	hits := e.node.Field("hits_addend")
 	format := hits.Field("format")
 	fail := func(at *tree.Node, text string, args ...any) { k.report(Leases, rules.Error, at.Pos(), text, args...) }
 	name, argument := commandOf(e.policy)
 	want := fmt.Sprintf(`format: "%%DYNAMIC_METADATA(%s:%s)%%"`, f.namespace(), e.names[0])
-	onlyPlaces := !slices.ContainsFunc(e.rules, settles)
+	onlyPlaces := !slices.ContainsFunc(e.rules, hasSettlement)
 	switch namespace, key, _ := strings.Cut(argument, ":"); {
-	case slices.Contains(chosen, name):
-		fail(format, "clients choose %s: with a number from %d on one can free what requests of others hold by %s; read %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
-	case name == "DYNAMIC_METADATA" && !e.late && (namespace == f.namespace() || slices.Contains(e.names, key)):
-		fail(format, "at the start of a request there is no lease yet, so that Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start")
-	case !e.late:
-	case name == "DYNAMIC_METADATA" && namespace == f.namespace() && slices.Contains(e.names, base(key, e.names)):
-		return base(key, e.names)
+	case slices.Contains(clientCommands, name):
+		fail(format, "clients control %s: with a number of %d or more a client can release leases of other requests of %s; read %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
+	case name == "DYNAMIC_METADATA" && !e.streamDone && (namespace == f.namespace() || slices.Contains(e.names, key)):
+		fail(format, "at the start of a request there is no lease yet, so Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start")
+	case !e.streamDone:
+	case name == "DYNAMIC_METADATA" && namespace == f.namespace() && slices.Contains(e.names, leaseLimit(key, e.names)):
+		return leaseLimit(key, e.names)
 	case name == "DYNAMIC_METADATA" && namespace == f.namespace():
-		fail(format, "no limit that this element comes to has a lease %q: %s has %s%s", rules.Shorten(key), e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
-	case name == "DYNAMIC_METADATA" && slices.Contains(e.names, base(key, e.names)):
+		fail(format, "no limit that this element matches grants a lease %q: %s grants %s%s", rules.Shorten(key), e.rules[0].Path(), strings.Join(e.names, ", "), rules.DidYouMean(rules.Nearest(key, e.names)))
+	case name == "DYNAMIC_METADATA" && slices.Contains(e.names, leaseLimit(key, e.names)):
 		fail(format, "the lease %q is in the metadata of the filter, %s, not in %s: read %s", key, f.namespace(), rules.Shorten(namespace), want)
-		return base(key, e.names)
-	case onlyPlaces && format.There():
-		fail(format, "%s is no lease of %s: at the end of a stream it would take a place that nobody gives back; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
-	case onlyPlaces && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Yes(false):
-		fail(e.node, "at the end of a stream this takes a place of %s that nobody gives back: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
+		return leaseLimit(key, e.names)
+	case onlyPlaces && format.Exists():
+		fail(format, "%s is not a lease of %s: at the end of a stream it would acquire a slot that is never released; did you mean %s?", rules.Shorten(format.Text), e.rules[0].Path(), want)
+	case onlyPlaces && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Bool(false):
+		fail(e.node, "at the end of a stream this acquires a slot of %s that is never released: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
 	case strings.Contains(format.Text, "BYTES_"):
-		k.report(Leases, rules.Warning, format.Pos(), "%d bytes and more are taken for a lease by %s, and not charged: give bytes a rule without leases", descriptors.FirstLease, e.rules[0].Path())
+		k.report(Leases, rules.Warning, format.Pos(), "%d bytes or more are read as a lease by %s and not charged: use a rule without leases for bytes", descriptors.FirstLease, e.rules[0].Path())
 	}
 	return ""
 }
 
-// secondLease is the end of the name of a second lease of a limit in one request.
-var secondLease = regexp.MustCompile(`\.[0-9]+$`)
+// secondLeaseSuffix matches the suffix of a limit's second lease in one request.
+var secondLeaseSuffix = regexp.MustCompile(`\.[0-9]+$`)
 
-// base returns the name of the limit whose lease has the name.
-func base(name string, of []string) string {
-	if slices.Contains(of, name) {
+// leaseLimit returns the name of the limit that granted the named lease.
+func leaseLimit(name string, limits []string) string {
+	if slices.Contains(limits, name) {
 		return name
 	}
-	return secondLease.ReplaceAllString(name, "")
+	return secondLeaseSuffix.ReplaceAllString(name, "")
 }
 
-// beginning holds that what a request takes at its start is brought back at its end.
-func (k *checker) beginning(f *filter, e *lessee, all []lessee) {
+// checkStart checks that leases acquired at the start of a request are released at its end.
+func (k *checker) checkStart(f *filter, e *leasePolicy, all []leasePolicy) {
 	if name, argument := commandOf(e.policy); name == "DYNAMIC_METADATA" && strings.HasPrefix(argument, f.namespace()+":") {
-		return // Envoy sends nothing, and brings has said so
+		return // Envoy sends nothing; reported by checkReleasedLease
 	}
 	hits := &tree.Missing
 	if e.own {
@@ -168,61 +168,62 @@ func (k *checker) beginning(f *filter, e *lessee, all []lessee) {
 	for _, r := range e.rules {
 		for _, l := range slices.Concat(r.Limits, r.Candidates()) {
 			switch {
-			case !l.Policy.UsesLeases(), n == 0 && !l.HasWindow(): // a look takes no place
+			case !l.Policy.UsesLeases(), n == 0 && !l.HasWindow(): // a peek acquires no slot
 			case n > 1 && l.HasWindow():
-				k.report(Leases, rules.Error, hits.Pos(), "%d hits are taken for a cost by %s at %v, which reserves for requests of 1 hit or 0: leave out hits_addend at the start", n, r.Path(), l.Pos)
-			case !slices.ContainsFunc(all, func(o lessee) bool { return o.lease == l.Name && sameActions(o.policy, e.policy) }):
-				k.unreturned(f, e, l, all)
-			case l.HasWindow() && !slices.ContainsFunc(all, func(o lessee) bool { return o.late && o.lease == "" && sameActions(o.policy, e.policy) }):
-				k.report(Leases, rules.Warning, e.node.Pos(), "no element says at the end of the stream what a request that %s at %v reserves for has cost: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true", r.Path(), l.Pos)
+				k.report(Leases, rules.Error, hits.Pos(), "%d hits are read as a cost by %s at %v, which reserves only for requests of 0 or 1 hits: remove hits_addend at the start", n, r.Path(), l.Pos)
+			case !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.releases == l.Name && sameActions(o.policy, e.policy) }):
+				k.reportUnreleased(f, e, l, all)
+			case l.HasWindow() && !slices.ContainsFunc(all, func(o leasePolicy) bool { return o.streamDone && o.releases == "" && sameActions(o.policy, e.policy) }):
+				k.report(Leases, rules.Warning, e.node.Pos(), "no element reports at the end of the stream the cost of a request for which %s at %v reserves: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true", r.Path(), l.Pos)
 			}
 		}
 	}
 	for i := range all {
 		if o := &all[i]; o.policy == e.policy {
 			break
-		} else if !o.late && slices.Equal(o.rules, e.rules) {
-			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v takes a lease of %s, too; where Envoy sends both, the second is told as %q, which the end of this one must read: better give them rules of their own",
+		} else if !o.streamDone && slices.Equal(o.rules, e.rules) {
+			k.report(Leases, rules.Warning, e.node.Pos(), "the element at %v acquires a lease of %s, too; if Envoy sends both, the second lease is returned as %q, which the end of this one must read: better use separate rules",
 				o.node.Pos(), e.rules[0].Path(), e.names[0]+".2")
 		}
 	}
 }
 
-// unreturned reports that a lease of l which e takes is not brought back.
-func (k *checker) unreturned(f *filter, e *lessee, l *descriptors.Limit, all []lessee) {
-	if i := slices.IndexFunc(all, func(o lessee) bool { return o.lease == l.Name }); i >= 0 {
-		k.report(Leases, rules.Error, all[i].node.Pos(), "the actions differ from those of the start at %v, so that the lease %q comes to another counter: write the same, in the same order", e.node.Pos(), l.Name)
+// reportUnreleased reports that the lease of l that e acquires is not released.
+func (k *checker) reportUnreleased(f *filter, e *leasePolicy, l *descriptors.Limit, all []leasePolicy) {
+	if i := slices.IndexFunc(all, func(o leasePolicy) bool { return o.releases == l.Name }); i >= 0 {
+		k.report(Leases, rules.Error, all[i].node.Pos(), "the actions differ from those of the start at %v, so the lease %q is released on another counter: use the same actions in the same order", e.node.Pos(), l.Name)
 		return
 	}
-	severity, until := rules.Error, "is never given back"
+	severity, until := rules.Error, "is never released"
 	if l.HasWindow() {
 		until = "is never settled"
 	}
 	if l.Candidate {
 		severity = rules.Warning
 	}
-	k.report(Leases, severity, e.node.Pos(), "what a request holds by %s at %v %s: add an element with the same actions, "+
+	k.report(Leases, severity, e.node.Pos(), "the lease of %s at %v %s: add an element with the same actions, "+
 		`hits_addend: { format: "%%DYNAMIC_METADATA(%s:%s)%%", is_negative_hits: true }, and apply_on_stream_done: true`, l.Rule.Path(), l.Pos, until, f.namespace(), l.Name)
 }
 
-// ending holds that an element which brings a lease back has one that takes it, and that it is always sent if that was.
-func (k *checker) ending(e *lessee, all []lessee) {
-	if e.lease == "" {
+// checkEnd checks that a policy which releases a lease has a counterpart that acquires it, and is sent whenever the
+// counterpart was.
+func (k *checker) checkEnd(e *leasePolicy, all []leasePolicy) {
+	if e.releases == "" {
 		return
 	}
-	starts := func(o lessee) bool { return !o.late && slices.Contains(o.names, e.lease) }
+	starts := func(o leasePolicy) bool { return !o.streamDone && slices.Contains(o.names, e.releases) }
 	if !slices.ContainsFunc(all, starts) {
-		k.report(Leases, rules.Error, e.node.Pos(), "nothing that Envoy sends at the start takes the lease %q which this gives back: add an element with the same actions, without hits_addend and apply_on_stream_done", e.lease)
+		k.report(Leases, rules.Error, e.node.Pos(), "nothing sent at the start acquires the lease %q which this releases: add an element with the same actions, without hits_addend and apply_on_stream_done", e.releases)
 	}
 	for _, a := range e.actions {
-		if at := a.node.Field("skip_if_absent"); (a.kind == "metadata" || a.kind == "dynamic_metadata") && at.Yes(false) {
-			k.report(Leases, rules.Error, at.Pos(), "metadata may change until the stream ends; without this entry the lease would be given back to another counter: leave out skip_if_absent, here and at the start")
+		if at := a.node.Field("skip_if_absent"); (a.kind == "metadata" || a.kind == "dynamic_metadata") && at.Bool(false) {
+			k.report(Leases, rules.Error, at.Pos(), "metadata may change until the stream ends; without this entry the lease would be released on another counter: remove skip_if_absent, here and at the start")
 		}
 	}
 }
 
-// strayLease looks at an element that brings a lease of limits that it does not come to.
-func (k *checker) strayLease(f *filter, domain string, p candidate) {
+// checkForeignLease checks for a policy that releases a lease of limits that its actions do not match.
+func (k *checker) checkForeignLease(f *filter, domain string, p candidate) {
 	format := p.node.At("hits_addend", "format")
 	name, argument := commandOf(p.policy)
 	if name != "DYNAMIC_METADATA" {
@@ -231,34 +232,34 @@ func (k *checker) strayLease(f *filter, domain string, p candidate) {
 	namespace, key, _ := strings.Cut(argument, ":")
 	for _, l := range k.set.Limits {
 		if namespace == f.namespace() && l.Rule.Domain() == domain && l.Policy.UsesLeases() && l.Name == key {
-			k.report(Leases, rules.Error, format.Pos(), "the lease %q is of %s at %v, which these actions do not come to: write those of the start", key, l.Rule.Path(), l.Pos)
+			k.report(Leases, rules.Error, format.Pos(), "the lease %q is of %s at %v, which these actions do not match: use the actions of the start", key, l.Rule.Path(), l.Pos)
 		}
 	}
 }
 
-// sharedLeases holds that no two filters of a chain get leases under one name on a route: the later reply overwrites the
-// lease of the earlier one.
-func (k *checker) sharedLeases(f *filter, elements []lessee, taken map[string]*filter) {
+// checkSharedLeases checks that no two filters of a chain acquire leases of the same name on a route: the later reply
+// would overwrite the earlier lease.
+func (k *checker) checkSharedLeases(f *filter, elements []leasePolicy, taken map[string]*filter) {
 	for _, e := range elements {
 		for _, name := range e.names {
 			at := f.namespace() + ":" + name
 			if first := taken[at]; first == nil {
 				taken[at] = f
 			} else if first != f {
-				k.report(Leases, rules.Error, e.node.Pos(), "the filter at %v gets a lease %q on this route, too, and this one's overwrites it, so that it is never given back: give the limits different names, or one filter a metadata_namespace",
+				k.report(Leases, rules.Error, e.node.Pos(), "the filter at %v gets a lease %q on this route, too, and this one's overwrites it, so it is never released: give the limits different names, or one filter a metadata_namespace",
 					first.node.Pos(), name)
 			}
 		}
 	}
 }
 
-// sameActions reports whether two elements make the same descriptors.
+// sameActions reports whether two policies have the same actions.
 func sameActions(a, b *policy) bool {
-	return same(a.node.Field("actions"), b.node.Field("actions"))
+	return equalNodes(a.node.Field("actions"), b.node.Field("actions"))
 }
 
-// same reports whether two values are equal, wherever they stand. Fields are in any order.
-func same(a, b *tree.Node) bool {
+// equalNodes reports whether two values are equal, regardless of their positions and the order of fields.
+func equalNodes(a, b *tree.Node) bool {
 	if a.Kind != b.Kind || a.Text != b.Text || len(a.Nodes) != len(b.Nodes) {
 		return false
 	}
@@ -267,7 +268,7 @@ func same(a, b *tree.Node) bool {
 		if a.Kind == tree.Object {
 			other = b.Field(tree.SnakeCase(a.Nodes[i].Name))
 		}
-		if !same(&a.Nodes[i], other) {
+		if !equalNodes(&a.Nodes[i], other) {
 			return false
 		}
 	}

@@ -66,45 +66,45 @@ func TestCheckLeases(t *testing.T) {
 		"a namespace of its own":      {elements: []string{user, ends(user, "%DYNAMIC_METADATA(mine:streams)%")}, filter: "metadata_namespace: mine"},
 		"without an end": {
 			elements: []string{user},
-			want: []string{`0: error: leases: what a request holds by user at rules.yaml:4:17 is never given back: add an element with the same actions, ` +
+			want: []string{`0: error: leases: the lease of user at rules.yaml:4:17 is never released: add an element with the same actions, ` +
 				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`},
 		},
 		"a reservation without an end": {
 			elements: []string{tenant, cost},
-			want: []string{`0: error: leases: what a request holds by tenant at rules.yaml:6:17 is never settled: add an element with the same actions, ` +
+			want: []string{`0: error: leases: the lease of tenant at rules.yaml:6:17 is never settled: add an element with the same actions, ` +
 				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:tokens)%", is_negative_hits: true }, and apply_on_stream_done: true`},
 		},
 		"a reservation without a cost": {
 			elements: []string{tenant, ends(tenant, lease("tokens"))},
-			want:     []string{`0: warning: leases: no element says at the end of the stream what a request that tenant at rules.yaml:6:17 reserves for has cost: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true`},
+			want:     []string{`0: warning: leases: no element reports at the end of the stream the cost of a request for which tenant at rules.yaml:6:17 reserves: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true`},
 		},
 		"a reservation with its own number": {
 			elements: []string{with(tenant, "hits_addend: { number: 2000 }"), ends(tenant, lease("tokens")), cost},
-			want:     []string{`0: error: leases: 2000 hits are taken for a cost by tenant at rules.yaml:6:17, which reserves for requests of 1 hit or 0: leave out hits_addend at the start`},
+			want:     []string{`0: error: leases: 2000 hits are read as a cost by tenant at rules.yaml:6:17, which reserves only for requests of 0 or 1 hits: remove hits_addend at the start`},
 		},
 		"a candidate without an end": {
 			elements: []string{keyed("trial")},
-			want: []string{`0: warning: leases: what a request holds by trial at rules.yaml:14:9 is never given back: add an element with the same actions, ` +
+			want: []string{`0: warning: leases: the lease of trial at rules.yaml:14:9 is never released: add an element with the same actions, ` +
 				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:fewer)%", is_negative_hits: true }, and apply_on_stream_done: true`},
 		},
 		"a header": {
 			elements: []string{user, ends(user, "%REQ(x-lease)%")},
 			want: []string{
-				`0: error: leases: what a request holds by user at rules.yaml:4:17 is never given back: add an element with the same actions, ` +
+				`0: error: leases: the lease of user at rules.yaml:4:17 is never released: add an element with the same actions, ` +
 					`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`,
-				`1: error: leases: clients choose %REQ(x-lease)%: with a number from 536870912 on one can free what requests of others hold by user; read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`,
+				`1: error: leases: clients control %REQ(x-lease)%: with a number of 536870912 or more a client can release leases of other requests of user; read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`,
 			},
 		},
 		"hits of a header at the start": {
 			elements: []string{with(user, `hits_addend: { format: "%REQ(x-cost)%" }`), ends(user, lease("streams"))},
-			want:     []string{`0: error: leases: clients choose %REQ(x-cost)%: with a number from 536870912 on one can free what requests of others hold by user; read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
+			want:     []string{`0: error: leases: clients control %REQ(x-cost)%: with a number of 536870912 or more a client can release leases of other requests of user; read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
 		},
 		"another name": {
 			elements: []string{user, ends(user, lease("stream"))},
 			want: []string{
-				`0: error: leases: what a request holds by user at rules.yaml:4:17 is never given back: add an element with the same actions, ` +
+				`0: error: leases: the lease of user at rules.yaml:4:17 is never released: add an element with the same actions, ` +
 					`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`,
-				`1: error: leases: no limit that this element comes to has a lease "stream": user has streams; did you mean "streams"?`,
+				`1: error: leases: no limit that this element matches grants a lease "stream": user grants streams; did you mean "streams"?`,
 			},
 		},
 		"another namespace": {
@@ -117,59 +117,59 @@ func TestCheckLeases(t *testing.T) {
 		},
 		"a cost where there are places only": {
 			elements: []string{user, ends(user, lease("streams")), ends(user, "%BYTES_SENT%")},
-			want:     []string{`2: error: leases: %BYTES_SENT% is no lease of user: at the end of a stream it would take a place that nobody gives back; did you mean format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"?`},
+			want:     []string{`2: error: leases: %BYTES_SENT% is not a lease of user: at the end of a stream it would acquire a slot that is never released; did you mean format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"?`},
 		},
 		"the end of a stream without a lease": {
 			elements: []string{user, ends(user, lease("streams")), with(user, "apply_on_stream_done: true")},
-			want:     []string{`2: error: leases: at the end of a stream this takes a place of user that nobody gives back: set hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`},
+			want:     []string{`2: error: leases: at the end of a stream this acquires a slot of user that is never released: set hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`},
 		},
 		"bytes beside places": {
 			elements: []string{keyed("both"), ends(keyed("both"), lease("files")), with(keyed("both"), `hits_addend: { format: "%BYTES_SENT%" }, apply_on_stream_done: true`)},
 			want: []string{
-				`2: warning: debt: what is sent at the end of a stream has happened, but both at rules.yaml:10:9 does not count it where it is over: set count_refused: true`,
-				`2: warning: leases: 536870912 bytes and more are taken for a lease by both, and not charged: give bytes a rule without leases`,
+				`2: warning: debt: hits sent at the end of a stream have already happened, but both at rules.yaml:10:9 does not count them once it is over its limit: set count_refused: true`,
+				`2: warning: leases: 536870912 bytes or more are read as a lease by both and not charged: use a rule without leases for bytes`,
 			},
 		},
 		"more than a limit of a list ever has": {
 			elements: []string{with(keyed("list"), `hits_addend: { number: 6 }, apply_on_stream_done: true`)},
 			want: []string{
-				`0: error: debt: list at rules.yaml:16:32 is never charged: 6 hits at the end of a stream never fit into the limit at rules.yaml:16:32, which admits 5: set count_refused: true`,
+				`0: error: debt: list at rules.yaml:16:32 is never charged: 6 hits at the end of a stream exceed the limit at rules.yaml:16:32, which allows 5: set count_refused: true`,
 			},
 		},
 		"as much as a limit of a list has": {
 			elements: []string{with(keyed("list"), `hits_addend: { number: 5 }, apply_on_stream_done: true`)},
 			want: []string{
-				`0: warning: debt: what is sent at the end of a stream has happened, but list at rules.yaml:16:32 does not count it where it is over: set count_refused: true`,
+				`0: warning: debt: hits sent at the end of a stream have already happened, but list at rules.yaml:16:32 does not count them once it is over its limit: set count_refused: true`,
 			},
 		},
 		"a lease at the start": {
 			elements: []string{user, with(user, `hits_addend: { format: "`+lease("streams")+`" }`)},
 			want: []string{
-				`0: error: leases: what a request holds by user at rules.yaml:4:17 is never given back: add an element with the same actions, ` +
+				`0: error: leases: the lease of user at rules.yaml:4:17 is never released: add an element with the same actions, ` +
 					`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`,
-				`1: error: leases: at the start of a request there is no lease yet, so that Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start`,
+				`1: error: leases: at the start of a request there is no lease yet, so Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start`,
 			},
 		},
 		"other actions": {
 			elements: []string{user, strings.Replace(ends(user, lease("streams")), "x-user", "x-usr", 1)},
-			want:     []string{`1: error: leases: the actions differ from those of the start at envoy.yaml:24:23, so that the lease "streams" comes to another counter: write the same, in the same order`},
+			want:     []string{`1: error: leases: the actions differ from those of the start at envoy.yaml:24:23, so the lease "streams" is released on another counter: use the same actions in the same order`},
 		},
 		"an entry that may be missing at the end alone": {
 			elements: []string{user, strings.Replace(ends(user, lease("streams")), "descriptor_key: user", "descriptor_key: user, skip_if_absent: true", 1)},
-			want:     []string{`1: error: leases: the actions differ from those of the start at envoy.yaml:24:23, so that the lease "streams" comes to another counter: write the same, in the same order`},
+			want:     []string{`1: error: leases: the actions differ from those of the start at envoy.yaml:24:23, so the lease "streams" is released on another counter: use the same actions in the same order`},
 		},
 		"a reservation of 0 hits without an end": {
 			elements: []string{with(tenant, "hits_addend: { number: 0 }"), cost},
-			want: []string{`0: error: leases: what a request holds by tenant at rules.yaml:6:17 is never settled: add an element with the same actions, ` +
+			want: []string{`0: error: leases: the lease of tenant at rules.yaml:6:17 is never settled: add an element with the same actions, ` +
 				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:tokens)%", is_negative_hits: true }, and apply_on_stream_done: true`},
 		},
 		"without a start": {
 			elements: []string{ends(user, lease("streams"))},
-			want:     []string{`0: error: leases: nothing that Envoy sends at the start takes the lease "streams" which this gives back: add an element with the same actions, without hits_addend and apply_on_stream_done`},
+			want:     []string{`0: error: leases: nothing sent at the start acquires the lease "streams" which this releases: add an element with the same actions, without hits_addend and apply_on_stream_done`},
 		},
 		"a lease of other rules": {
 			elements: []string{user, ends(user, lease("streams")), keyed("plain"), ends(keyed("plain"), lease("streams"))},
-			want:     []string{`3: error: leases: the lease "streams" is of user at rules.yaml:4:17, which these actions do not come to: write those of the start`},
+			want:     []string{`3: error: leases: the lease "streams" is of user at rules.yaml:4:17, which these actions do not match: use the actions of the start`},
 		},
 		"metadata that may be missing": {
 			elements: []string{
@@ -178,12 +178,12 @@ func TestCheckLeases(t *testing.T) {
 			},
 			want: []string{
 				"0: warning: never-asked: the entry never has a value of its own: no filter before the rate limit filter sets the metadata jwt: add the one that does, or correct the key",
-				`1: error: leases: metadata may change until the stream ends; without this entry the lease would be given back to another counter: leave out skip_if_absent, here and at the start`,
+				`1: error: leases: metadata may change until the stream ends; without this entry the lease would be released on another counter: remove skip_if_absent, here and at the start`,
 			},
 		},
 		"two starts": {
 			elements: []string{user, ends(user, lease("streams")), strings.Replace(user, "x-user", "x-other", 1), strings.Replace(ends(user, lease("streams.2")), "x-user", "x-other", 1)},
-			want:     []string{`2: warning: leases: the element at envoy.yaml:24:23 takes a lease of user, too; where Envoy sends both, the second is told as "streams.2", which the end of this one must read: better give them rules of their own`},
+			want:     []string{`2: warning: leases: the element at envoy.yaml:24:23 acquires a lease of user, too; if Envoy sends both, the second lease is returned as "streams.2", which the end of this one must read: better use separate rules`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestCheckLeases(t *testing.T) {
 	}
 }
 
-// TestCheckLeasesOfTwoFilters has a chain whose filters ask for one limit, or for limits of one name.
+// TestCheckLeasesOfTwoFilters covers a chain whose filters ask for the same limit, or for limits of the same name.
 func TestCheckLeasesOfTwoFilters(t *testing.T) {
 	const other = "---\ndomain: second\ndescriptors: [{ key: user, rate_limit: { unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: streams } }]\n"
 	chain := func(first, second string) string {
@@ -234,12 +234,12 @@ func TestCheckLeasesOfTwoFilters(t *testing.T) {
 	}{
 		"one namespace": {
 			filter("a", "domain: shop", filterNamespace), filter("b", "domain: second", filterNamespace),
-			`the filter at envoy.yaml:9:11 gets a lease "streams" on this route, too, and this one's overwrites it, so that it is never given back: give the limits different names, or one filter a metadata_namespace`,
+			`the filter at envoy.yaml:9:11 gets a lease "streams" on this route, too, and this one's overwrites it, so it is never released: give the limits different names, or one filter a metadata_namespace`,
 		},
 		"two namespaces": {filter("a", "domain: shop", filterNamespace), filter("b", "domain: second, metadata_namespace: mine", "mine"), ""},
 		"one domain": {
 			filter("a", "domain: shop", filterNamespace), filter("b", "domain: shop", filterNamespace),
-			`the filter at envoy.yaml:9:11 gets a lease "streams" on this route, too, and this one's overwrites it, so that it is never given back: give the limits different names, or one filter a metadata_namespace`,
+			`the filter at envoy.yaml:9:11 gets a lease "streams" on this route, too, and this one's overwrites it, so it is never released: give the limits different names, or one filter a metadata_namespace`,
 		},
 	} {
 		text := strings.ReplaceAll(chain(tt.first, tt.second), "rate_service", "rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: sluice } } }")
@@ -259,7 +259,7 @@ func TestCheckLeasesOfTwoFilters(t *testing.T) {
 	}
 }
 
-// TestCheckLeasesOfRoutes holds that a lease is not looked for where Envoy sends no hits.
+// TestCheckLeasesOfRoutes checks that no lease is expected where Envoy sends no hits.
 func TestCheckLeasesOfRoutes(t *testing.T) {
 	host := "rate_limits:\n- " + user + "\n- " + ends(user, lease("streams")) + "\n" + toBackend
 	var got []string

@@ -10,30 +10,31 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// unfiltered holds that routes which are limited behind one listener, or say how they are, are limited behind each.
-func (k *checker) unfiltered() {
+// checkUnfilteredListeners checks that routes with limits behind one listener have them behind every listener, and
+// that a listener whose routes have rate_limits has a rate limit filter.
+func (k *checker) checkUnfilteredListeners() {
 	limited := map[uint64]*manager{} // by the hash of the routes
 	for _, m := range k.config.managers {
-		if m.table != nil && len(m.limiting()) > 0 && limited[m.table.hash] == nil {
+		if m.table != nil && len(m.rateLimitFilters()) > 0 && limited[m.table.hash] == nil {
 			limited[m.table.hash] = m
 		}
 	}
 	for _, m := range k.config.managers {
-		if m.table == nil || m.fragments || m.asks() || slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit || !f.config.There() }) {
+		if m.table == nil || m.fragments || m.hasLimits() || slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit || !f.config.Exists() }) {
 			continue
 		}
 		if o := limited[m.table.hash]; o != nil && len(m.table.hosts) > 0 {
-			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter; %s has, with the same routes: add it to http_filters, or whoever comes this way is not limited",
+			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter; %s has, with the same routes: add it to http_filters, or requests to this listener are not limited",
 				m.name(), o.name())
 		}
-		if at := m.table.limited(); at.There() {
-			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter, so that nothing sends the rate_limits of its routes, at %v: add it to http_filters", m.name(), at.Pos())
+		if at := m.table.firstPolicies(); at.Exists() {
+			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter, so nothing sends the rate_limits of its routes, at %v: add it to http_filters", m.name(), at.Pos())
 		}
 	}
 }
 
-// limited returns the first rate_limits of the table, missing if it has none.
-func (t *table) limited() *tree.Node {
+// firstPolicies returns the first rate_limits of the table, or missing.
+func (t *table) firstPolicies() *tree.Node {
 	for _, h := range t.hosts {
 		if len(h.policies) > 0 {
 			return h.policies[0].node
@@ -47,12 +48,12 @@ func (t *table) limited() *tree.Node {
 	return &tree.Missing
 }
 
-// misnamed holds that what is configured for a filter below typed_per_filter_config has the name of one: Envoy finds it
-// by that alone.
-func (k *checker) misnamed() {
-	names := map[uint64]map[string]bool{} // by the hash of the routes: several listeners may have the same
-	for m := range k.config.chains() {
-		for _, f := range m.limiting() {
+// checkPerRouteNames checks that the keys of typed_per_filter_config are names of filters, the only way in which
+// Envoy matches them.
+func (k *checker) checkPerRouteNames() {
+	names := map[uint64]map[string]bool{} // by route hash: several listeners may share routes
+	for m := range k.config.filterChains() {
+		for _, f := range m.rateLimitFilters() {
 			if m.table == nil {
 				break
 			}
@@ -62,14 +63,14 @@ func (k *checker) misnamed() {
 			names[m.table.hash][f.name] = true
 		}
 	}
-	for m := range k.config.chains() {
-		if m.table != nil && len(m.limiting()) > 0 {
-			k.misnamedIn(m.table, names[m.table.hash])
+	for m := range k.config.filterChains() {
+		if m.table != nil && len(m.rateLimitFilters()) > 0 {
+			k.checkPerRouteNamesOf(m.table, names[m.table.hash])
 		}
 	}
 }
 
-func (k *checker) misnamedIn(t *table, names map[string]bool) {
+func (k *checker) checkPerRouteNamesOf(t *table, names map[string]bool) {
 	look := func(n *tree.Node) {
 		for f := range n.Field("typed_per_filter_config").Fields() {
 			typeName, inner := f.Typed()
@@ -78,7 +79,7 @@ func (k *checker) misnamedIn(t *table, names map[string]bool) {
 			}
 			if typeName == api.RateLimitPerRoute && !names[f.Name] {
 				all := slices.Sorted(maps.Keys(names))
-				k.report(NeverAsked, rules.Error, f.Pos(), "no rate limit filter has the name %q, so that this has no effect: Envoy looks for the name of the filter in http_filters, here %s",
+				k.report(NeverAsked, rules.Error, f.Pos(), "no rate limit filter has the name %q, so this has no effect: Envoy looks for the name of the filter in http_filters, here %s",
 					rules.Shorten(f.Name), strings.Join(all, ", "))
 			}
 		}
@@ -92,8 +93,8 @@ func (k *checker) misnamedIn(t *table, names map[string]bool) {
 	}
 }
 
-// takesAll reports whether a route takes every request that comes to it.
-func (r *route) takesAll() bool {
+// matchesAll reports whether the route matches every request.
+func (r *route) matchesAll() bool {
 	match := r.node.Field("match")
 	for f := range match.Fields() {
 		switch tree.SnakeCase(f.Name) {
@@ -106,5 +107,5 @@ func (r *route) takesAll() bool {
 			return false
 		}
 	}
-	return match.Field("prefix").There()
+	return match.Field("prefix").Exists()
 }

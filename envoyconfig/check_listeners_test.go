@@ -9,7 +9,7 @@ import (
 
 const userPolicy = "[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]"
 
-// TestCheckOfEachListener has a listener without the filter beside one that has it.
+// TestCheckOfEachListener covers a listener without a rate limit filter next to one that has it.
 func TestCheckOfEachListener(t *testing.T) {
 	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}"
 	manager := func(name, filters, routes string) string {
@@ -42,17 +42,17 @@ func TestCheckOfEachListener(t *testing.T) {
 		"the same routes": {
 			listeners: manager("http", filter, limited) + manager("https", "", limited),
 			want: []string{`envoy.yaml:17:11: error: never-asked: listener https has no rate limit filter; listener http has, with the same routes: add it to http_filters, ` +
-				`or whoever comes this way is not limited`},
+				`or requests to this listener are not limited`},
 		},
 		"other routes with limits": {
 			listeners: manager("http", filter, limited) + manager("https", "", strings.Replace(limited, "prefix: /", "prefix: /x", 1)),
-			want: []string{`envoy.yaml:17:11: error: never-asked: listener https has no rate limit filter, so that nothing sends the rate_limits of its routes, at envoy.yaml:19:86: ` +
+			want: []string{`envoy.yaml:17:11: error: never-asked: listener https has no rate limit filter, so nothing sends the rate_limits of its routes, at envoy.yaml:19:86: ` +
 				`add it to http_filters`},
 		},
 		"a name that the filter has": {listeners: manager("http", filter, perRoute("limit"))},
 		"a name that no filter has": {
 			listeners: manager("http", filter, perRoute("ratelimit")),
-			want: []string{`envoy.yaml:11:110: error: never-asked: no rate limit filter has the name "ratelimit", so that this has no effect: ` +
+			want: []string{`envoy.yaml:11:110: error: never-asked: no rate limit filter has the name "ratelimit", so this has no effect: ` +
 				`Envoy looks for the name of the filter in http_filters, here limit`},
 		},
 	} {
@@ -114,17 +114,17 @@ func TestCheckOfRoutesBehindOthers(t *testing.T) {
 		for _, f := range proxy(t, host, "timeout: 0.25s").Check(ruleSet(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}")) {
 			found = append(found, f.String())
 		}
-		if got := strings.Contains(strings.Join(found, " "), "no request comes to the route, since that at envoy.yaml:"); got != never {
+		if got := strings.Contains(strings.Join(found, " "), "no request reaches the route, because the route at envoy.yaml:"); got != never {
 			t.Errorf("behind %s: found %q", first, found)
 		}
 	}
 }
 
-// TestReadOfMisplacedFields holds that Envoy has no rate_limits beside a route's action.
+// TestReadOfMisplacedFields checks that rate_limits next to a route's action is rejected.
 func TestReadOfMisplacedFields(t *testing.T) {
 	text := strings.Replace(listenerText, "                domains:", "                routes: [{ match: { prefix: / }, route: { cluster: b }, rate_limits: [] }]\n                domains:", 1)
 	_, err := Read([]File{{"envoy.yaml", []byte(text)}})
-	if err == nil || !strings.Contains(err.Error(), "Envoy 1.40 has no field rate_limits here, and rejects it: put it below route, beside cluster") {
+	if err == nil || !strings.Contains(err.Error(), "Envoy 1.40 has no field rate_limits here, and rejects it: put it below route, next to cluster") {
 		t.Errorf("rate_limits beside a route: %v", err)
 	}
 }

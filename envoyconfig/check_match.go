@@ -10,31 +10,30 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// policy holds that a rule can match what an element of rate_limits makes, and returns the
-// rules that can.
-func (k *checker) policy(domain string, m *manager, p *policy) *descriptors.Reach {
+// checkPolicy checks that a rule can match the policy's descriptors. It returns the rules that can.
+func (k *checker) checkPolicy(domain string, m *manager, p *policy) *descriptors.Reach {
 	if !slices.Contains(k.set.Domains(), domain) {
 		return &descriptors.Reach{}
 	}
 	forms, known := p.forms()
 	reach := k.set.Reach(domain, forms)
 	for _, r := range reach.Rules {
-		k.reached[r] = true
-		if known && k.asked[r].at == nil {
-			k.asked[r] = asking{p.node, slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return r.Divided() == nil })}
+		k.reachedRules[r] = true
+		if known && k.calledFor[r].at == nil {
+			k.calledFor[r] = ruleCall{p.node, slices.ContainsFunc(reach.Rules, func(r *descriptors.Rule) bool { return r.Divided() == nil })}
 		}
 	}
 	// A limit that comes with the descriptor needs no rule.
-	needs := known && !p.node.Field("limit").There()
+	needs := known && !p.node.Field("limit").Exists()
 	switch {
 	case needs && reach.Reason != "":
 		severity, more := rules.Error, k.hint(domain, p, forms)
 		if m.hasLocal(p) {
-			severity, more = rules.Note, more+"; the local rate limit filter has it too"
+			severity, more = rules.Note, more+"; the local rate limit filter also uses it"
 		}
-		k.lost = append(k.lost, lost{p.node, severity, fmt.Sprintf("no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)})
+		k.unmatchedPolicies = append(k.unmatchedPolicies, unmatchedPolicy{p.node, severity, fmt.Sprintf("no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)})
 	case needs:
-		k.skipped(domain, p, forms)
+		k.checkSkipIfAbsent(domain, p, forms)
 	}
 	if reach.Reason == "" {
 		k.matched[p.node] = true
@@ -42,25 +41,25 @@ func (k *checker) policy(domain string, m *manager, p *policy) *descriptors.Reac
 	return &reach
 }
 
-// lost is a descriptor that no rule of a domain can match.
-type lost struct {
+// unmatchedPolicy is a policy that no rule of a domain can match.
+type unmatchedPolicy struct {
 	at       *tree.Node
 	severity rules.Severity
 	message  string
 }
 
-// unmatched reports the descriptors that no rule can match. Two filters of one stage both send what is for one of them:
-// what matches in another domain is not lost.
-func (k *checker) unmatched() {
-	for _, l := range k.lost {
+// reportUnmatched reports the policies that no rule can match. If two filters have the same stage, both send the
+// policies meant for one of them, so a match in another domain makes the finding a note.
+func (k *checker) reportUnmatched() {
+	for _, l := range k.unmatchedPolicies {
 		if k.matched[l.at] {
-			l.severity, l.message = rules.Note, l.message+"; one of another domain can, of which a filter asks, too"
+			l.severity, l.message = rules.Note, l.message+"; a rule of another domain that a filter asks about can"
 		}
 		k.report(Unmatched, l.severity, l.at.Pos(), "%s", l.message)
 	}
 }
 
-// forms returns what is known of the entries that an element of rate_limits makes, and whether all their keys are.
+// forms returns the known parts of the policy's entries. known is false if the key of an entry is unknown.
 func (p *policy) forms() (forms []descriptors.Form, known bool) {
 	forms, known = make([]descriptors.Form, len(p.actions)), true
 	for i, a := range p.actions {
@@ -71,8 +70,8 @@ func (p *policy) forms() (forms []descriptors.Form, known bool) {
 	return forms, known
 }
 
-// skipped holds that a rule can match what is left of a descriptor of which an entry is absent.
-func (k *checker) skipped(domain string, p *policy, forms []descriptors.Form) {
+// checkSkipIfAbsent checks that a rule can match the rest of a descriptor when an optional entry is absent.
+func (k *checker) checkSkipIfAbsent(domain string, p *policy, forms []descriptors.Form) {
 	for i, f := range forms {
 		rest := slices.Delete(slices.Clone(forms), i, i+1)
 		if !f.Optional || len(rest) == 0 { // Envoy sends no empty descriptor
@@ -80,12 +79,13 @@ func (k *checker) skipped(domain string, p *policy, forms []descriptors.Form) {
 		}
 		if reach := k.set.Reach(domain, rest); reach.Reason != "" {
 			k.report(Unmatched, rules.Warning, p.actions[i].node.Pos(), "requests without %s are not limited here: skip_if_absent leaves %s, which no rule of domain %q can match: %s; "+
-				"add a rule for it, or leave skip_if_absent out so that nothing is sent", rules.Shorten(f.Key), formsText(rest), rules.Shorten(domain), reach.Reason)
+				"add a rule for it, or remove skip_if_absent so that nothing is sent", rules.Shorten(f.Key), formsText(rest), rules.Shorten(domain), reach.Reason)
 		}
 	}
 }
 
-// formsText is a descriptor as Envoy's documentation writes it: (user, *)(path, /search).
+// formsText formats a descriptor as Envoy's documentation does: (user, *)(path, /search). Optional entries are in
+// brackets.
 func formsText(forms []descriptors.Form) string {
 	var b strings.Builder
 	for _, f := range forms {
@@ -105,12 +105,12 @@ func formsText(forms []descriptors.Form) string {
 	return b.String()
 }
 
-// unsent holds that each rule can be matched by something that a route sends.
-func (k *checker) unsent() {
+// reportUnsentRules reports the rules that no descriptor can match.
+func (k *checker) reportUnsentRules() {
 	for _, l := range k.set.Limits {
-		if r := l.Rule; !k.reached[r] && r.Divided() == nil && k.lit[r.Domain()] && !k.dark[r.Domain()] {
+		if r := l.Rule; !k.reachedRules[r] && r.Divided() == nil && k.sentSome[r.Domain()] && !k.sentUnknown[r.Domain()] {
 			message := "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host"
-			if k.connected[r.Domain()] {
+			if k.networkDomains[r.Domain()] {
 				message = "no filter sends a descriptor that %s can match: add it to the descriptors of a network filter"
 			}
 			k.report(Unsent, rules.Warning, r.Pos(), message, r.Path())

@@ -10,46 +10,47 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// unlimited says why there is no filter to look at. That is wrong only where nothing is missing in these files.
-func (k *checker) unlimited() {
+// reportNoFilter reports why there is no filter to check. It is an error only if the files are complete.
+func (k *checker) reportNoFilter() {
 	c := k.config
 	switch {
-	case k.later() != nil:
-		k.report(Unknown, rules.Note, k.later().node.Pos(), "the configuration of this rate limit filter comes by config_discovery: give its resource, or the answer of /config_dump, too")
-	case len(c.foreign) > 0:
-		k.report(Unknown, rules.Note, c.foreign[0].Pos(), "this filter is not looked at, and there is no other: only those in http_filters of a connection manager are")
-	case len(c.local) > 0:
-		k.report(Unknown, rules.Note, c.local[0].Pos(), "only local rate limits are here, which Envoy decides itself: no filter asks a service")
+	case k.discoveredFilter() != nil:
+		k.report(Unknown, rules.Note, k.discoveredFilter().node.Pos(), "the configuration of this rate limit filter comes by config_discovery: give its resource, or the answer of /config_dump, too")
+	case len(c.foreignFilters) > 0:
+		k.report(Unknown, rules.Note, c.foreignFilters[0].Pos(), "this filter is not checked, and there is no other: only filters in http_filters of a connection manager are checked")
+	case len(c.localFilters) > 0:
+		k.report(Unknown, rules.Note, c.localFilters[0].Pos(), "there are only local rate limit filters, which ask no service")
 	case c.fragments != nil:
-		k.supposed()
-	case !c.allListeners && (len(c.managers) == 0 || c.fromElsewhere.There()):
-		at := c.fromElsewhere
-		if !at.There() {
+		k.checkWithoutFilter()
+	case !c.allListeners && (len(c.managers) == 0 || c.listenerSource.Exists()):
+		at := c.listenerSource
+		if !at.Exists() {
 			at = c.roots[0]
 		}
 		k.report(Unknown, rules.Note, at.Pos(), "no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump")
 	default:
-		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so that Envoy never asks: add one to http_filters")
+		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so Envoy never asks: add one to http_filters")
 	}
 }
 
-// later returns a rate limit filter whose configuration is not here; nil if there is none.
-func (k *checker) later() *filter {
+// discoveredFilter returns a rate limit filter whose configuration comes by ECDS; nil if there is none.
+func (k *checker) discoveredFilter() *filter {
 	for _, m := range k.config.managers {
-		if i := slices.IndexFunc(m.filters, (*filter).comesLater); i >= 0 {
+		if i := slices.IndexFunc(m.filters, (*filter).isDiscovered); i >= 0 {
 			return m.filters[i]
 		}
 	}
 	return nil
 }
 
-// supposed looks at rate_limits whose filter is in none of the files, as if one asked about each domain of the rules.
-func (k *checker) supposed() {
+// checkWithoutFilter checks policies whose filter is in none of the files, as if a filter asked about each domain of
+// the rules.
+func (k *checker) checkWithoutFilter() {
 	sent := false
 	look := func(m *manager, domains []string, policies []*policy) {
 		for _, p := range policies {
 			sent = true
-			k.suppose(m, domains, p)
+			k.checkPolicyWithoutFilter(m, domains, p)
 		}
 	}
 	perRoute := func(m *manager, n *tree.Node) {
@@ -63,7 +64,7 @@ func (k *checker) supposed() {
 			}
 			domains := k.set.Domains()
 			if at := config.Field("domain"); at.Text != "" {
-				k.domain(at.Text, at)
+				k.checkDomain(at.Text, at)
 				domains = []string{at.Text}
 			}
 			look(m, domains, newPolicies(config.Field("rate_limits")))
@@ -71,7 +72,7 @@ func (k *checker) supposed() {
 	}
 	for _, m := range slices.DeleteFunc(slices.Clone(k.config.managers), func(m *manager) bool { return !m.fragments }) {
 		if slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit }) {
-			return // it stands behind the router, which is an error already
+			return // it is behind the router, which is reported already
 		}
 		perRoute(m, m.table.node)
 		for _, h := range m.table.hosts {
@@ -87,17 +88,17 @@ func (k *checker) supposed() {
 	}
 	pos := k.config.fragments.node.Pos()
 	if sent {
-		k.report(Unknown, rules.Note, pos, "the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too")
+		k.report(Unknown, rules.Note, pos, "the filter that sends these rate_limits is in none of the files, so its domain and stage are not known: give its listener, or the answer of /config_dump, too")
 	} else {
 		k.report(Unknown, rules.Note, pos, "neither a rate limit filter nor rate_limits are in these files")
 	}
 }
 
-// suppose holds that a rule of one of the domains can match what an element of rate_limits makes.
-func (k *checker) suppose(m *manager, domains []string, p *policy) {
-	k.actions(m, nil, candidate{policy: p, own: true})
+// checkPolicyWithoutFilter checks that a rule of one of the domains can match the policy.
+func (k *checker) checkPolicyWithoutFilter(m *manager, domains []string, p *policy) {
+	k.checkActions(m, nil, candidate{policy: p, own: true})
 	forms, known := p.forms()
-	if !known || p.node.Field("limit").There() || len(domains) == 0 || len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
+	if !known || p.node.Field("limit").Exists() || len(domains) == 0 || len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
 		return
 	}
 	reason := ""

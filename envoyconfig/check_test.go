@@ -87,7 +87,7 @@ descriptors:
 			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- actions: [{ request_headers: { header_name: x-path, descriptor_key: path } }, { request_headers: { header_name: x-method, descriptor_key: method, skip_if_absent: true } }]\n", 1),
 			want: []string{
 				`envoy.yaml:21:116: warning: unmatched: requests without method are not limited here: skip_if_absent leaves (path, *), which no rule of domain "shop" can match: ` +
-					`path=/search at rules.yaml:5:5 has no limit; those below it need method (rules.yaml:8:9); add a rule for it, or leave skip_if_absent out so that nothing is sent`,
+					`path=/search at rules.yaml:5:5 has no limit; those below it need method (rules.yaml:8:9); add a rule for it, or remove skip_if_absent so that nothing is sent`,
 			},
 		},
 		"a limit of its own needs no rule": {
@@ -102,8 +102,8 @@ descriptors:
 		"another domain": {
 			host: both, rules: strings.Replace(rules, "shop", "shopp", 1),
 			want: []string{
-				`envoy.yaml:11:25: error: domain: no rules are for the domain "shop" that this filter asks about, so that nothing is limited; did you mean "shopp"?`,
-				`rules.yaml:3:5: error: domain: no filter asks about the domain "shopp", so that its rules limit nothing: set the domain of a rate limit filter`,
+				`envoy.yaml:11:25: error: domain: there are no rules for the domain "shop" of this filter, so nothing is limited; did you mean "shopp"?`,
+				`rules.yaml:3:5: error: domain: no filter asks about the domain "shopp", so its rules limit nothing: set the domain of a rate limit filter`,
 			},
 		},
 		"another domain for a route": {
@@ -114,7 +114,7 @@ descriptors:
     limit: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: other }
 - { match: { prefix: / }, route: { cluster: backend } }
 `,
-			want: []string{`envoy.yaml:27:129: error: domain: no rules are for the domain "other" that this filter asks about, so that nothing is limited`},
+			want: []string{`envoy.yaml:27:129: error: domain: there are no rules for the domain "other" of this filter, so nothing is limited`},
 		},
 		"of routes that never ask nothing is sent": {
 			host: strings.Replace(both, "route: { cluster: backend }", "direct_response: { status: 200 }", 1),
@@ -126,7 +126,7 @@ descriptors:
 		"a stage that the filter has": {host: strings.ReplaceAll(both, "- actions", "- stage: 2\n  actions"), filter: "stage: 2"},
 		"a tree of matchers": {
 			host: "matcher: { matcher_tree: { input: { name: i, typed_config: { '@type': x/t } }, exact_match_map: { map: { a: { matcher: {} } } } } }\n",
-			want: []string{`envoy.yaml:20:26: note: unknown: what a tree of matchers leads to is not looked at`},
+			want: []string{`envoy.yaml:20:26: note: unknown: matcher trees of virtual hosts are not checked`},
 		},
 	} {
 		text := rules
@@ -143,7 +143,7 @@ descriptors:
 	}
 }
 
-// TestCheckWithoutFilter holds that a configuration that never asks is an error.
+// TestCheckWithoutFilter checks that a configuration that never asks is an error.
 func TestCheckWithoutFilter(t *testing.T) {
 	for name, text := range map[string]string{
 		"none": strings.NewReplacer("ratelimit.v3.RateLimit", "cors.v3.Cors", "                domain: shop\n", "").Replace(listenerText),

@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// newField is a field by its path, and the release that it came with.
+// newField is the path of a field and the release that introduced it.
 type newField struct {
 	path  []string
 	since api.Release
 }
 
-// The fields that 1.36 does not have, of the filter and of an element of rate_limits.
-// docs/compatibility.md says how they were tried.
+// newFilterFields and newPolicyFields are the fields of the filter and of its policies that Envoy 1.36 does not have. See
+// docs/compatibility.md.
 var (
 	newFilterFields = []newField{
 		{[]string{"enable_retry_after_header"}, 40},
@@ -29,27 +29,27 @@ var (
 	}
 )
 
-// newer warns of fields below n that the Envoy which wrote the dump does not have yet.
-func (k *checker) newer(n *tree.Node, all []newField) {
+// checkNewFields warns about fields below n that are newer than the Envoy that wrote the dump.
+func (k *checker) checkNewFields(n *tree.Node, all []newField) {
 	if k.config.release == 0 {
 		return
 	}
 	for _, f := range all {
 		at := n.At(f.path...)
 		if f.path[0] == "actions" {
-			at = inActions(n, f.path[1])
+			at = firstAction(n, f.path[1])
 		}
-		if at.There() && f.since > k.config.release {
-			k.report(Version, rules.Warning, at.Pos(), "%s came with Envoy %v, but the dump is of %v, which rejects it or, from a management server, ignores it: upgrade, or leave it out",
+		if at.Exists() && f.since > k.config.release {
+			k.report(Version, rules.Warning, at.Pos(), "%s was added in Envoy %v, but the dump is of %v, which rejects it or, from a management server, ignores it: upgrade, or remove it",
 				strings.Join(f.path, "."), f.since, k.config.release)
 		}
 	}
 }
 
-// inActions returns the first action of a kind.
-func inActions(n *tree.Node, name string) *tree.Node {
+// firstAction returns the first action with the given name, or missing.
+func firstAction(n *tree.Node, name string) *tree.Node {
 	for action := range n.Field("actions").Elements() {
-		if at := action.Field(name); at.There() {
+		if at := action.Field(name); at.Exists() {
 			return at
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// dumpOf is what Envoy 1.N answers to /config_dump, as far as it tells the version.
+// dumpOf returns the part of Envoy 1.N's /config_dump that contains the version.
 func dumpOf(minor string) File {
 	return File{"dump.json", []byte(`{"configs": [{
  "@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump",
@@ -15,23 +15,23 @@ func dumpOf(minor string) File {
 }]}`)}
 }
 
-// TestVersion has a dump of an Envoy beside a configuration that is to go to it.
+// TestVersion covers a dump of an Envoy together with a configuration meant for it.
 func TestVersion(t *testing.T) {
 	const limits = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], hits_addend: { number: 1, is_negative_hits: true }, x_ratelimit_option: 'OFF', limit: { rate_limit: { requests_per_unit: 5, unit: HOUR } } }]`
 	text := strings.Replace(listenerText, "domain: shop\n", "domain: shop\n                timeout: 1s\n                enable_retry_after_header: true\n                rate_limits: "+limits+"\n", 1)
-	const upgrade = ", which rejects it or, from a management server, ignores it: upgrade, or leave it out"
+	const upgrade = ", which rejects it or, from a management server, ignores it: upgrade, or remove it"
 	for minor, want := range map[string][]string{
 		"40": nil,
-		"39": {`envoy.yaml:13:44: warning: version: enable_retry_after_header came with Envoy 1.40, but the dump is of 1.39` + upgrade},
+		"39": {`envoy.yaml:13:44: warning: version: enable_retry_after_header was added in Envoy 1.40, but the dump is of 1.39` + upgrade},
 		"38": {
-			`envoy.yaml:13:44: warning: version: enable_retry_after_header came with Envoy 1.40, but the dump is of 1.38` + upgrade,
-			`envoy.yaml:14:212: warning: version: limit.rate_limit came with Envoy 1.39, but the dump is of 1.38` + upgrade,
+			`envoy.yaml:13:44: warning: version: enable_retry_after_header was added in Envoy 1.40, but the dump is of 1.38` + upgrade,
+			`envoy.yaml:14:212: warning: version: limit.rate_limit was added in Envoy 1.39, but the dump is of 1.38` + upgrade,
 		},
 		"37": {
-			`envoy.yaml:13:44: warning: version: enable_retry_after_header came with Envoy 1.40, but the dump is of 1.37` + upgrade,
-			`envoy.yaml:14:156: warning: version: hits_addend.is_negative_hits came with Envoy 1.38, but the dump is of 1.37` + upgrade,
-			`envoy.yaml:14:184: warning: version: x_ratelimit_option came with Envoy 1.38, but the dump is of 1.37` + upgrade,
-			`envoy.yaml:14:212: warning: version: limit.rate_limit came with Envoy 1.39, but the dump is of 1.37` + upgrade,
+			`envoy.yaml:13:44: warning: version: enable_retry_after_header was added in Envoy 1.40, but the dump is of 1.37` + upgrade,
+			`envoy.yaml:14:156: warning: version: hits_addend.is_negative_hits was added in Envoy 1.38, but the dump is of 1.37` + upgrade,
+			`envoy.yaml:14:184: warning: version: x_ratelimit_option was added in Envoy 1.38, but the dump is of 1.37` + upgrade,
+			`envoy.yaml:14:212: warning: version: limit.rate_limit was added in Envoy 1.39, but the dump is of 1.37` + upgrade,
 		},
 	} {
 		c, err := Read([]File{{"envoy.yaml", []byte(text[1:])}, dumpOf(minor)})
@@ -53,7 +53,7 @@ func TestVersion(t *testing.T) {
 // TestAcknowledgements has comments that acknowledge warnings, in Envoy's files and in the rules.
 func TestAcknowledgements(t *testing.T) {
 	for name, tt := range map[string]struct {
-		envoy, rules string // what stands above the filter and above the rule
+		envoy, rules string // lines before the filter and before the rule
 		want         []string
 	}{
 		"none": {want: []string{
@@ -107,7 +107,7 @@ func TestVersionOfAnAction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(strings.Join(findingsOf(t, c), "\n"), "actions.remote_address_match came with Envoy 1.38"); got != want {
+		if got := strings.Contains(strings.Join(findingsOf(t, c), "\n"), "actions.remote_address_match was added in Envoy 1.38"); got != want {
 			t.Errorf("of Envoy 1.%s: found is %v, want %v", minor, got, want)
 		}
 	}

@@ -8,58 +8,60 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// checker compares a configuration with rules.
+// checker checks a configuration against rules.
 type checker struct {
 	config *Config
 	set    *descriptors.Set
 	found  []Finding
-	// once are findings that come once for a file, by their kind and file, in the order of coming.
-	once   []*repeated
-	onceAt map[repeatedKey]*repeated
-	// reported are findings that are there already: many routes lead to the same one.
-	reported map[place]bool
-	// seen are the descriptors that have been looked at: a virtual host's are sent by many
-	// routes.
-	seen map[sent]*descriptors.Reach
-	// domains are those of filters, with the place of the first. For those in dark it is
-	// not known what is sent, and for those in lit something is.
-	domains   map[string]rules.Pos
-	dark, lit map[string]bool
-	// partial are the domains of filters that are parts, whose routes may be elsewhere.
-	partial map[string]bool
-	// lost are descriptors that no rule of a domain can match, and matched elements of rate_limits that one of some domain can.
-	lost    []lost
-	matched map[*tree.Node]bool
-	// reached are the rules that something sent can match.
-	reached map[*descriptors.Rule]bool
-	tallies map[*tree.Node]*tally
-	// routeDomains are the domains that a RateLimitPerRoute sets, with the routes for which the filter asks.
+	// perFile are the findings reported once per file, in order of occurrence; perFileByKey indexes them.
+	perFile      []*perFileFinding
+	perFileByKey map[perFileKey]*perFileFinding
+	// reported contains the findings reported so far, since many routes lead to the same finding.
+	reported map[findingKey]bool
+	// reachOf caches which rules a policy reaches; many routes send the policies of one virtual host.
+	reachOf map[sentPolicy]*descriptors.Reach
+	// domains maps the domain of each filter to the first position that names it. sentUnknown are the domains whose
+	// descriptors cannot be computed; sentSome are those to which at least one descriptor is sent.
+	domains               map[string]rules.Pos
+	sentUnknown, sentSome map[string]bool
+	// fragmentDomains are the domains of filters in fragments, whose routes may be elsewhere.
+	fragmentDomains map[string]bool
+	// unmatchedPolicies are policies that no rule of a domain can match. matched are the policies that a rule of some
+	// domain can match.
+	unmatchedPolicies []unmatchedPolicy
+	matched           map[*tree.Node]bool
+	// reachedRules are the rules that some descriptor can match.
+	reachedRules map[*descriptors.Rule]bool
+	tallies      map[*tree.Node]*tally
+	// routeDomains counts, for each domain set by a RateLimitPerRoute, the routes for which the filter asks.
 	routeDomains map[*tree.Node]*tally
-	// buckets has the id of a bucket of a quota filter for each rule that one can match, and asked what calls for it.
+	// buckets maps a rule to the ID of a quota filter's bucket that the rule can match.
 	buckets map[*descriptors.Rule]*tree.Node
-	// connected are the domains about which only network filters ask.
-	connected map[string]bool
-	// bucketed are the domains of quota filters.
-	bucketed map[string]bool
-	asked    map[*descriptors.Rule]asking
-	// leasing says that some limit gives leases.
-	leasing bool
+	// networkDomains are the domains about which only network filters ask.
+	networkDomains map[string]bool
+	// quotaDomains are the domains of quota filters.
+	quotaDomains map[string]bool
+	// calledFor maps a rule with quota to a policy that asks the rate limit service for it.
+	calledFor map[*descriptors.Rule]ruleCall
+	// hasLeases is true if some limit grants leases.
+	hasLeases bool
 }
 
-// sent is an element of rate_limits, sent to a domain.
-type sent struct {
+// sentPolicy is a policy as sent to a domain.
+type sentPolicy struct {
 	domain string
 	at     *tree.Node
 }
 
-// place is of a finding.
-type place struct {
+// findingKey identifies a finding: its code and position.
+type findingKey struct {
 	code Code
 	pos  rules.Pos
 }
 
+// report adds a finding unless its position has one with the same code. An acknowledged warning is not added.
 func (k *checker) report(code Code, severity rules.Severity, pos rules.Pos, format string, args ...any) {
-	if p := (place{code, pos}); !k.reported[p] {
+	if p := (findingKey{code, pos}); !k.reported[p] {
 		k.reported[p] = pos != rules.Pos{}
 		if severity == rules.Warning && (k.config.allowances.Allow(rules.Code(code), pos) || k.set.Allows(rules.Code(code), pos)) {
 			return
@@ -68,57 +70,57 @@ func (k *checker) report(code Code, severity rules.Severity, pos rules.Pos, form
 	}
 }
 
-// tally counts the routes that send an element of rate_limits, and those that do not.
+// tally counts the routes that send a policy and those that do not.
 type tally struct {
-	sent, not int
-	// hidden are the rate_limits of those that do not since they have their own.
+	sending, notSending int
+	// hidden are the rate_limits of routes that do not send the policy because they have their own.
 	hidden []*tree.Node
-	// staged says that a filter that sends it may be in another part.
-	staged bool
-	// why is the reason of the first that does not, and at its place.
+	// filterElsewhere is true if the filter that sends the policy may be in another fragment.
+	filterElsewhere bool
+	// why is the reason of the first route that does not send the policy, and at is its position.
 	why string
 	at  rules.Pos
 }
 
-// repeatedKey is a kind of findings in a file.
-type repeatedKey struct{ kind, file string }
+// perFileKey identifies a finding that is reported once per file.
+type perFileKey struct{ kind, file string }
 
-// repeated is a finding that much of a file earns.
-type repeated struct {
+// perFileFinding is a warning that applies to several places of a file but is reported once.
+type perFileFinding struct {
 	code    Code
 	pos     rules.Pos
 	message string
-	// what the others are, and the places of those that nothing acknowledges.
-	what string
-	more []rules.Pos
+	// noun names the places. others are the further places without an acknowledgement.
+	noun   string
+	others []rules.Pos
 }
 
-// reportOnce is report for a warning that comes once for a file: the places of others, which are called what, follow
-// the first one's message.
-func (k *checker) reportOnce(code Code, kind, what string, pos rules.Pos, format string, args ...any) {
-	if p := (place{code, pos}); k.reported[p] || k.config.allowances.Allow(rules.Code(code), pos) {
+// reportPerFile reports a warning of the given kind once per file. The message ends with the number of further
+// places, which noun names.
+func (k *checker) reportPerFile(code Code, kind, noun string, pos rules.Pos, format string, args ...any) {
+	if p := (findingKey{code, pos}); k.reported[p] || k.config.allowances.Allow(rules.Code(code), pos) {
 		k.reported[p] = true
 		return
 	}
-	k.reported[place{code, pos}] = true
-	key := repeatedKey{kind, pos.File}
-	if r := k.onceAt[key]; r != nil {
-		r.more = append(r.more, pos)
+	k.reported[findingKey{code, pos}] = true
+	key := perFileKey{kind, pos.File}
+	if r := k.perFileByKey[key]; r != nil {
+		r.others = append(r.others, pos)
 		return
 	}
-	r := &repeated{code: code, pos: pos, message: fmt.Sprintf(format, args...), what: what}
-	k.once, k.onceAt[key] = append(k.once, r), r
+	r := &perFileFinding{code: code, pos: pos, message: fmt.Sprintf(format, args...), noun: noun}
+	k.perFile, k.perFileByKey[key] = append(k.perFile, r), r
 }
 
-// flush reports what comes once for a file.
-func (k *checker) flush() {
-	for _, r := range k.once {
-		switch n := len(r.more); n {
+// addPerFile adds the findings that are reported once per file.
+func (k *checker) addPerFile() {
+	for _, r := range k.perFile {
+		switch n := len(r.others); n {
 		case 0:
 		case 1:
-			r.message += fmt.Sprintf("; so it is with another %s of this file, at line %d", r.what, r.more[0].Line)
+			r.message += fmt.Sprintf("; the same applies to another %s of this file, at line %d", r.noun, r.others[0].Line)
 		default:
-			r.message += fmt.Sprintf("; so it is with %d other %ss of this file, the next at line %d", n, r.what, r.more[0].Line)
+			r.message += fmt.Sprintf("; the same applies to %d other %ss of this file, the next at line %d", n, r.noun, r.others[0].Line)
 		}
 		k.found = append(k.found, Finding{r.code, rules.Warning, r.pos, r.message})
 	}

@@ -7,48 +7,49 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Config is what files say about rate limits. It does not change once read.
+// Config is the configuration in a set of files, as far as rate limits depend on it. It is immutable.
 type Config struct {
 	managers []*manager
-	// tables are the route configurations that have names, for those who get them by RDS.
+	// tables contains the named route configurations, which connection managers get by RDS.
 	tables map[string]*table
-	// tableNames are theirs, in the order of the files.
+	// tableNames are the keys of tables in the order of the files.
 	tableNames []string
 	clusters   map[string]*tree.Node
-	// extensions are the configurations of filters by ECDS, by name.
+	// extensions contains the filter configurations that come by ECDS, by name.
 	extensions map[string]*tree.Node
-	// fragments is what parts of configurations say, such as EnvoyFilters; nil without any.
+	// fragments combines the partial configurations, such as EnvoyFilters; nil if there are none.
 	fragments *manager
-	// envoyFilters are the EnvoyFilters of Istio, in the order of the files, and patches those of all of them.
+	// envoyFilters are Istio's EnvoyFilters in the order of the files; patches are the patches of all of them.
 	envoyFilters []*istio.EnvoyFilter
 	patches      []*istio.Patch
-	// roots are the values of the files, and sources the files while they are read, by name.
+	// roots are the documents of the files. sources maps file names to contents while the files are read.
 	roots   []*tree.Node
 	sources map[string][]byte
-	// local are filters that limit without a service, and foreign those that ask and are not looked at.
-	local, foreign []*tree.Node
-	// connections are the filters that ask when a connection begins.
-	connections []*filter
-	// overrides are configurations of quota filters for routes.
+	// localFilters limit without a service. foreignFilters ask a service but are not checked.
+	localFilters, foreignFilters []*tree.Node
+	// networkFilters are rate limit filters that ask once per connection.
+	networkFilters []*filter
+	// overrides are the per-route configurations of quota filters.
 	overrides []*tree.Node
-	// allListeners and allClusters say that none comes from elsewhere; fromElsewhere is what says that listeners do.
+	// allListeners and allClusters are true if the files contain all listeners or clusters. listenerSource is the
+	// lds_config that provides other listeners, or missing.
 	allListeners, allClusters bool
-	fromElsewhere             *tree.Node
-	// allowances are the warnings that comments acknowledge.
+	listenerSource            *tree.Node
+	// allowances are the warnings acknowledged by comments.
 	allowances rules.Allowances
-	// dumps says that some of the files are dumps of a running Envoy.
-	dumps bool
-	// release is that of the Envoy which wrote a dump; 0 where no file is one.
+	// hasDump is true if some file is a dump of a running Envoy.
+	hasDump bool
+	// release is the release of the Envoy that wrote a dump; 0 without a dump.
 	release api.Release
-	// open are the places of what a snippet leaves open.
-	open []rules.Pos
+	// unfilled are the positions of placeholders that a snippet left to the operator.
+	unfilled []rules.Pos
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// formatted says that the runtime has Envoy take some descriptor values for format
-	// strings; see [formatterFeature].
-	formatted bool
-	// judge has what is not as Envoy's API has it: nothing, of a Config that is returned.
-	judge            api.Judge
+	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings; see
+	// [formatterFeature].
+	valuesAreFormats bool
+	// validator collects what Envoy would reject. It has no errors once Read has returned the Config.
+	validator        api.Validator
 	allowsDeprecated bool
 }

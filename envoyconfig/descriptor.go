@@ -7,39 +7,39 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Descriptor is what an element of rate_limits makes of a request.
+// Descriptor is the result of a policy for a request.
 type Descriptor struct {
-	// Pos is the element's place.
+	// Pos is the position of the policy.
 	Pos     rules.Pos
 	Entries []Entry
-	// NotSent says why there is no descriptor, and Unknown why that cannot be known. Both
-	// empty say that it is sent.
+	// NotSent is the reason why no descriptor is sent, and Unknown the reason why that cannot be determined. Both are
+	// empty if it is sent.
 	NotSent, Unknown string
-	// StreamDone says that it is sent at the end of the stream, in a call of its own.
+	// StreamDone is true if it is sent at the end of the stream, in a separate call.
 	StreamDone bool
-	// Lease says that its hits are a lease, out of the metadata of the reply to the first call.
+	// Lease is true if its hits are a lease from the metadata of the first call's reply.
 	Lease bool
-	// HasHits says that hits are sent. HitsUnknown says why their number is not known.
+	// HasHits is true if the descriptor has a number of hits. HitsUnknown is the reason why the number is unknown.
 	HasHits     bool
 	Hits        uint64
 	HitsUnknown string
 	Refund      bool
-	// HasOverride says that the descriptor carries a limit of its own, Override, from the
-	// configuration's place OverridePos. OverrideUnknown says why it is not known whether it does.
+	// HasOverride is true if the descriptor carries the limit Override, configured at OverridePos. OverrideUnknown is
+	// the reason why that is unknown.
 	HasOverride     bool
 	Override        descriptors.Override
 	OverridePos     rules.Pos
 	OverrideUnknown string
 
-	// keys are those of all actions.
+	// keys are the keys of all actions.
 	keys []string
 }
 
-// Entry is a key and a value of a descriptor.
+// Entry is an entry of a descriptor.
 type Entry struct{ Key, Value string }
 
-// String returns the descriptor as (key, value)(key, value). Where it is not sent, each
-// value is -, and where it is not known, ?.
+// String formats the descriptor as (key, value)(key, value). Values are "-" if it is not sent, and "?" if they are
+// unknown.
 func (d *Descriptor) String() string {
 	var b strings.Builder
 	for i, key := range d.keys {
@@ -58,10 +58,10 @@ func (d *Descriptor) String() string {
 	return b.String()
 }
 
-// descriptor makes the descriptor of a request. Own says that the policy is the filter's
-// own, or of its configuration for the route: only there does Envoy send hits.
+// descriptor computes the descriptor for a request. own is true for a policy of the filter or of its per-route
+// configuration: Envoy sends hits only for these.
 func (p *policy) descriptor(x *exchange, own bool) Descriptor {
-	d := Descriptor{Pos: p.node.Pos(), StreamDone: p.late, Lease: p.late && isLease(p)}
+	d := Descriptor{Pos: p.node.Pos(), StreamDone: p.streamDone, Lease: p.streamDone && isLease(p)}
 	for _, a := range p.actions {
 		d.keys = append(d.keys, a.shape.key)
 	}
@@ -73,28 +73,28 @@ func (p *policy) descriptor(x *exchange, own bool) Descriptor {
 			d.Unknown = strings.TrimPrefix(why, Unknowable)
 		}
 	}
-	x.late = p.late
+	x.streamDone = p.streamDone
 	for _, a := range p.actions {
 		made := a.entry(x)
 		switch {
 		case made.unknown != "" && d.Unknown == "":
 			d.Unknown = made.unknown
 		case made.absent != "":
-			// Whatever the others make, there is no descriptor.
+			// One absent entry suppresses the descriptor.
 			d.NotSent, d.Unknown = made.absent, ""
 			d.Entries = nil
 			return d
-		case made.has && a.shape.key != "":
+		case made.present && a.shape.key != "":
 			d.Entries = append(d.Entries, Entry{a.shape.key, made.value})
 		}
 	}
 	d.Override, d.HasOverride, d.OverrideUnknown = p.override(x)
 	d.OverridePos = p.node.Field("limit").Pos()
-	if hits := p.node.Field("hits_addend"); own && hits.There() {
+	if hits := p.node.Field("hits_addend"); own && hits.Exists() {
 		d.HasHits, d.Hits = true, hits.Field("number").Uint(0)
-		d.Refund = hits.Field("is_negative_hits").Yes(false)
-		if format := hits.Field("format"); format.There() {
-			d.HitsUnknown = "hits_addend: the format " + format.Shown()
+		d.Refund = hits.Field("is_negative_hits").Bool(false)
+		if format := hits.Field("format"); format.Exists() {
+			d.HitsUnknown = "hits_addend: the format " + format.Describe()
 		}
 	}
 	return d

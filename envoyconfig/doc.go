@@ -1,28 +1,25 @@
-// Package envoyconfig reads configuration of Envoy and says what Envoy will ask a rate
-// limit service: which descriptors a request leads to ([Config.Calls]), and what stands
-// between a configuration and the rules of a service ([Config.Check]).
+// Package envoyconfig reads configuration of Envoy. It computes the calls that Envoy makes to a
+// rate limit service for a request ([Config.Calls]), and checks a configuration against the rules
+// of the service ([Config.Check]).
 //
-// # What is read
+// # Input
 //
-// A bootstrap, xDS resources, the answer of the admin page's /config_dump, and Istio's
-// EnvoyFilters, whose patches are applied as istiod applies them. Also parts of these, such as
-// routes alone, and what tools put around them. All of these are trees of fields, in YAML
-// or JSON. Fields are found by their names in Envoy's API or in camelCase, and the messages
-// below typed_config by their @type. Package api judges all of them by the schema of Envoy
-// 1.40, and what that Envoy rejects is an error. Messages that the schema does not have may
-// be anything, and with the dump of another release an unknown field is a note. The package
-// does not use generated code of Envoy's API, which knows no lines.
+// Files contain a bootstrap, xDS resources, the answer of the admin endpoint /config_dump, or
+// Istio's EnvoyFilters, whose patches are applied as istiod applies them. Excerpts, such as single
+// routes, and the output formats of common tools are read, too. All of these are trees of fields in
+// YAML or JSON. Fields have their protobuf or camelCase names, and typed_config is identified by
+// @type. Package api validates them against the schema of Envoy 1.40: what that Envoy rejects is an
+// error. Messages outside the schema can be anything, and in a dump of another release an unknown
+// field is a note. The package does not use Envoy's generated code, which does not keep positions.
 //
-// # What is not known
+// # Unknown values
 //
-// Nothing is guessed. Where a descriptor depends on what no configuration says, such as the
-// metadata that another filter sets, it is unknown and names the action that is to blame.
-// The same holds for routes. Headers are taken as given: filters that stand before the rate
-// limit filter may change them, and are not run.
+// Nothing is guessed. If a descriptor depends on something outside the configuration, such as
+// metadata set by another filter, it is unknown and names the action responsible. The same holds for
+// routes. Filters before the rate limit filter are not simulated, although they may change headers.
 //
 // # Cost
 //
-// All fields are kept for as long as the Config, about four times its size for JSON. YAML
-// takes much more while it is read. A Config is immutable; any number of goroutines may use
-// it.
+// A Config keeps all fields in memory, about four times the size of a JSON file. Reading YAML takes
+// much more. A Config is immutable and safe for concurrent use.
 package envoyconfig

@@ -7,10 +7,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// dumpedResources are where the parts of an answer of /config_dump have their resources: a list, and
-// the path to the resource in each of its elements. Static route configurations are left out: they
-// stand in the listeners too. So are the listeners and clusters of the bootstrap, and what is of no
-// account here, such as secrets and endpoints.
+// dumpedResources are the paths of resources in the answer of /config_dump: a list, and the path to the resource in
+// each element. Static route configurations are skipped because the listeners contain them; so are the listeners and
+// clusters of the bootstrap, and unrelated resources such as secrets and endpoints.
 var dumpedResources = []struct {
 	part, list string
 	path       []string
@@ -23,42 +22,42 @@ var dumpedResources = []struct {
 	{"EcdsConfigDump", "ecds_filters", []string{"ecds_filter"}},
 }
 
-// dump takes in the answer of /config_dump.
-func (c *Config) dump(n *tree.Node) (found bool) {
-	c.judge.Expect(n, api.Dump)
+// readDump reads the answer of /config_dump.
+func (c *Config) readDump(n *tree.Node) (found bool) {
+	c.validator.Validate(n, api.Dump)
 	for part := range n.Field("configs").Elements() {
 		name, ok := strings.CutPrefix(part.TypeName(), api.DumpPart)
 		if !ok {
 			continue
 		}
 		found = true
-		c.judge.Expect(part, api.DumpPart+name)
+		c.validator.Validate(part, api.DumpPart+name)
 		switch name {
 		case "BootstrapConfigDump":
-			c.process(part.Field("bootstrap"))
+			c.readProcess(part.Field("bootstrap"))
 			c.release = api.ReleaseOf(part.At("bootstrap", "node"))
 		case "ListenersConfigDump":
 			c.allListeners = true
 		case "ClustersConfigDump":
 			c.allClusters = true
 		}
-		c.dumped(part, name)
+		c.readDumpPart(part, name)
 	}
 	return found
 }
 
-// dumped takes in the resources of a part of a dump, and reports whether it is one. Name is that of the part; without
-// one its fields tell.
-func (c *Config) dumped(part *tree.Node, name string) (found bool) {
-	c.dumps = true
-	c.judge.Running = true
-	defer func() { c.judge.Running = false }()
+// readDumpPart reads the resources of a part of a dump and reports whether there are any. Without a name, the fields
+// identify the part.
+func (c *Config) readDumpPart(part *tree.Node, name string) (found bool) {
+	c.hasDump = true
+	c.validator.Running = true
+	defer func() { c.validator.Running = false }()
 	for _, d := range dumpedResources {
 		if name != "" && d.part != name {
 			continue
 		}
 		for n := range part.Field(d.list).Elements() {
-			found = c.resource(n.At(d.path...)) || found
+			found = c.readResource(n.At(d.path...)) || found
 		}
 	}
 	return found

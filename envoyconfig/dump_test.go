@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// dumpText makes an answer of /config_dump with one listener of so many bytes of routes.
+// dumpText returns a /config_dump with one listener whose routes have about the given number of bytes.
 func dumpText(size int) []byte {
 	var b strings.Builder
 	b.WriteString(`{
@@ -70,8 +70,8 @@ func dumpText(size int) []byte {
 	return []byte(b.String())
 }
 
-// TestDumpOfAMesh reads a dump of 20 MB and finds what one host asks. With SLUICE_MEASURE
-// it tells what that took, which is no matter of right and wrong.
+// TestDumpOfAMesh reads a dump of 20 MB and computes the calls for one host. SLUICE_MEASURE logs the time and memory
+// used.
 func TestDumpOfAMesh(t *testing.T) {
 	text := dumpText(20_000_000)
 	begin := time.Now()

@@ -33,7 +33,7 @@ static_resources:
                       routes: [{ name: everything, match: { prefix: / }, route: { cluster: backend } }]
 `
 
-// What Envoy would ask about a request.
+// Compute the calls of Envoy for a request.
 func ExampleConfig_Calls() {
 	config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.yaml", Content: []byte(routes)}})
 	if err != nil {
@@ -60,7 +60,7 @@ func ExampleConfig_Calls() {
 	// (generic_key, everybody)
 }
 
-// What keeps rules from being in force.
+// Find the reasons why rules have no effect.
 func ExampleConfig_Check() {
 	config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.yaml", Content: []byte(routes)}})
 	if err != nil {

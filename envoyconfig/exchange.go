@@ -11,31 +11,30 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// exchange is a request on its way through a connection manager.
+// exchange is a request in a connection manager.
 type exchange struct {
 	Request
 
-	// manager is the connection manager, table its route configuration, and route what it takes for
-	// the request, once that is known.
+	// manager is the connection manager, table its route configuration, and route the chosen route once it is known.
 	manager, table, route *tree.Node
-	// of is the connection manager, and limiter the rate limit filter in it that asks.
+	// of is the connection manager, and limiter the rate limit filter that asks.
 	of      *manager
 	limiter *filter
-	// late says that the end of the stream has come.
-	late bool
-	// mutated says that headers may change before a route is chosen, and internalOnly are those that
-	// only internal requests keep.
-	mutated      string
-	internalOnly []string
-	// nodeCluster is node.cluster of a bootstrap, or missing.
+	// streamDone is true at the end of the stream.
+	streamDone bool
+	// earlyMutation is the reason why headers may change before routing, if they may. internalOnly are headers
+	// removed from external requests.
+	earlyMutation string
+	internalOnly  []string
+	// nodeCluster is node.cluster of the bootstrap, or missing.
 	nodeCluster *tree.Node
 	runtime     runtimeValues
-	// formatted says that the runtime has Envoy take some descriptor values for format strings.
-	formatted bool
+	// valuesAreFormats is true if the runtime makes Envoy read some descriptor values as format strings.
+	valuesAreFormats bool
 }
 
-// given returns the values of a header as the client sends it.
-func (x *exchange) given(name string) []string {
+// clientValues returns the values of a header as the client sent it.
+func (x *exchange) clientValues(name string) []string {
 	var values []string
 	if x.Logged != nil {
 		if value, ok, _ := x.Logged(name); ok {
@@ -51,18 +50,18 @@ func (x *exchange) given(name string) []string {
 	return values
 }
 
-// header returns the values of a header that the filters see. Where the connection manager
-// writes it itself, and the value cannot be computed, unknown says so.
+// header returns the values of a header as filters see it. unknown is the reason if the connection manager sets it to
+// a value that cannot be computed.
 func (x *exchange) header(name string) (values []string, unknown string) {
 	m := x.manager
 	if x.Logged != nil && !strings.HasPrefix(name, "x-envoy-") {
 		if name == "host" {
 			name = ":authority"
 		}
-		return x.given(name), x.unlogged(name)
+		return x.clientValues(name), x.unloggedReason(name)
 	}
-	if x.mutated != "" {
-		return nil, x.mutated
+	if x.earlyMutation != "" {
+		return nil, x.earlyMutation
 	}
 	switch name {
 	case ":method":
@@ -71,17 +70,17 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 		authority, unknown := x.authority()
 		return []string{authority}, unknown
 	case ":path":
-		return []string{x.Path}, x.pathUnknown()
+		return []string{x.Path}, x.unknownPathReason()
 	case ":scheme", "x-forwarded-proto":
-		if m.Field("scheme_header_transformation").There() {
+		if m.Field("scheme_header_transformation").Exists() {
 			return nil, "scheme_header_transformation may change it"
 		}
-		if len(x.given("x-forwarded-proto")) > 0 {
+		if len(x.clientValues("x-forwarded-proto")) > 0 {
 			return nil, "whether Envoy believes x-forwarded-proto depends on who sends it"
 		}
 		return []string{x.Scheme}, ""
 	}
-	if x.isSet(name) {
+	if x.isSetByEnvoy(name) {
 		return nil, "Envoy sets it"
 	}
 	action := m.At("common_http_protocol_options", "headers_with_underscores_action").Enum("ALLOW", "REJECT_REQUEST", "DROP_HEADER")
@@ -96,29 +95,28 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 			return nil, ""
 		}
 	}
-	return x.given(name), ""
+	return x.clientValues(name), ""
 }
 
-// mutatedEarly says that headers may change before a route is chosen; empty if they do not.
-func (x *exchange) mutatedEarly() string {
+// earlyMutationReason returns why headers may change before routing; empty if they do not.
+func (x *exchange) earlyMutationReason() string {
 	if x.Logged == nil && len(x.manager.Field("early_header_mutation_extensions").Nodes) > 0 {
 		return "early_header_mutation_extensions may change it"
 	}
 	return ""
 }
 
-// authority returns the host that routes and filters see, which the connection manager may have
-// shortened; unknown says why it is not known.
+// authority returns the host as routes and filters see it, after the connection manager's changes.
 func (x *exchange) authority() (authority, unknown string) {
 	authority = x.Authority
 	if x.Logged != nil {
-		return authority, x.unlogged(":authority")
+		return authority, x.unloggedReason(":authority")
 	}
-	if x.mutated != "" {
-		return "", x.mutated
+	if x.earlyMutation != "" {
+		return "", x.earlyMutation
 	}
 	m := x.manager
-	if m.Field("strip_trailing_host_dot").Yes(false) {
+	if m.Field("strip_trailing_host_dot").Bool(false) {
 		host, port, hasPort := strings.Cut(authority, ".:")
 		switch {
 		case strings.HasSuffix(authority, "."):
@@ -135,35 +133,34 @@ func (x *exchange) authority() (authority, unknown string) {
 		return authority, ""
 	}
 	switch {
-	case m.Field("strip_any_host_port").Yes(false):
+	case m.Field("strip_any_host_port").Bool(false):
 		return authority[:i], ""
-	case m.Field("strip_matching_host_port").Yes(false):
+	case m.Field("strip_matching_host_port").Bool(false):
 		return "", "strip_matching_host_port strips the port if it is the listener's"
 	default:
 		return authority, ""
 	}
 }
 
-// isSet reports whether the connection manager may set a header itself.
-func (x *exchange) isSet(name string) bool {
+// isSetByEnvoy reports whether the connection manager may set a header.
+func (x *exchange) isSetByEnvoy(name string) bool {
 	m := x.manager
 	switch name {
 	case "x-forwarded-for":
-		return m.Field("use_remote_address").Yes(false) && !m.Field("skip_xff_append").Yes(false)
+		return m.Field("use_remote_address").Bool(false) && !m.Field("skip_xff_append").Bool(false)
 	case "x-request-id", "x-forwarded-client-cert", "connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "expect":
 		return true
 	case "x-forwarded-port", "via":
-		return m.Field("append_x_forwarded_port").Yes(false) || m.Field("via").There()
+		return m.Field("append_x_forwarded_port").Bool(false) || m.Field("via").Exists()
 	case "user-agent":
-		return m.Field("add_user_agent").Yes(false)
+		return m.Field("add_user_agent").Bool(false)
 	default:
 		return strings.HasPrefix(name, "x-envoy-")
 	}
 }
 
-// unlogged says why the log does not tell a header; empty if it does, and where the request
-// is not of a log.
-func (x *exchange) unlogged(name string) string {
+// unloggedReason returns why the log does not contain a header; empty if it does or if the request is not from a log.
+func (x *exchange) unloggedReason(name string) string {
 	if x.Logged == nil {
 		return ""
 	}
@@ -171,18 +168,18 @@ func (x *exchange) unlogged(name string) string {
 	return unknown
 }
 
-// pathUnknown says why the path that filters see is not known: the connection manager may
-// write it in another way. Paths that are in their normal form already stay as they are.
-func (x *exchange) pathUnknown() string {
+// unknownPathReason returns why the path that filters see is unknown: the connection manager may rewrite it. A path
+// in normal form is not changed.
+func (x *exchange) unknownPathReason() string {
 	m := x.manager
 	if x.Logged != nil {
-		return x.unlogged(":path")
+		return x.unloggedReason(":path")
 	}
-	if x.mutated != "" {
-		return x.mutated
+	if x.earlyMutation != "" {
+		return x.earlyMutation
 	}
 	path := x.pathOnly()
-	if m.Field("merge_slashes").Yes(false) && strings.Contains(path, "//") {
+	if m.Field("merge_slashes").Bool(false) && strings.Contains(path, "//") {
 		return "merge_slashes changes this path"
 	}
 	if action := m.Field("path_with_escaped_slashes_action").Enum("IMPLEMENTATION_SPECIFIC_DEFAULT", "KEEP_UNCHANGED"); action != "IMPLEMENTATION_SPECIFIC_DEFAULT" && action != "KEEP_UNCHANGED" {
@@ -192,17 +189,17 @@ func (x *exchange) pathUnknown() string {
 			}
 		}
 	}
-	if m.Field("path_normalization_options").There() {
+	if m.Field("path_normalization_options").Exists() {
 		return "path_normalization_options may change it"
 	}
-	if m.Field("normalize_path").Yes(false) && !isNormal(path) {
+	if m.Field("normalize_path").Bool(false) && !isNormal(path) {
 		return "normalize_path changes this path"
 	}
 	return ""
 }
 
-// isNormal reports whether normalize_path leaves a path as it is: it has neither . nor ..,
-// and nothing that would be written as %XX or be decoded.
+// isNormal reports whether normalize_path leaves a path unchanged: it has no "." or ".." segments, and nothing that
+// would be percent-encoded or decoded.
 func isNormal(path string) bool {
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "." || segment == ".." {
@@ -217,23 +214,23 @@ func (x *exchange) pathOnly() string {
 	return path
 }
 
-// remote returns the client's address as Envoy finds it.
+// remote returns the client's address as determined by Envoy.
 func (x *exchange) remote() (a netip.Addr, unknown string) {
 	m := x.manager
-	if m.Field("original_ip_detection_extensions").There() {
+	if m.Field("original_ip_detection_extensions").Exists() {
 		return a, "original_ip_detection_extensions find it"
 	}
 	if x.Client.IsValid() {
 		return x.Client, ""
 	}
-	if unknown = x.unlogged("x-forwarded-for"); unknown != "" {
+	if unknown = x.unloggedReason("x-forwarded-for"); unknown != "" {
 		return a, unknown
 	}
 	hops := m.Field("xff_num_trusted_hops").Uint(0)
 	trusted := true
 	forwarded, _ := x.forwardedFor()
-	if m.Field("use_remote_address").Yes(false) {
-		// The nearest of the trusted proxies is the one that connects.
+	if m.Field("use_remote_address").Bool(false) {
+		// The peer is the nearest trusted proxy.
 		trusted = hops > 0
 		hops = max(hops, 1) - 1
 	}
@@ -243,12 +240,12 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 		}
 	}
 	if !x.Remote.IsValid() {
-		return a, x.remoteUnknown()
+		return a, x.unknownRemoteReason()
 	}
 	return x.Remote, ""
 }
 
-// fromForwarded returns the last address of x-forwarded-for but skip.
+// fromForwarded returns the last address of x-forwarded-for after skipping the given number.
 func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 	for ; skip > 0; skip-- {
 		i := strings.LastIndexByte(value, ',')
@@ -261,10 +258,10 @@ func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
 	return a, err == nil && a.Zone() == ""
 }
 
-// cluster returns the name of the cluster that the request is to go to, "" if it has none.
+// cluster returns the upstream cluster of the request, "" if it has none.
 func (x *exchange) cluster() (name, unknown string) {
 	action := x.route.Field("route")
-	if cluster := action.Field("cluster"); cluster.There() {
+	if cluster := action.Field("cluster"); cluster.Exists() {
 		return cluster.Text, ""
 	}
 	if header := action.Field("cluster_header").Text; header != "" {
@@ -274,13 +271,13 @@ func (x *exchange) cluster() (name, unknown string) {
 		}
 		return values[0], ""
 	}
-	if of := tree.All(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(of) == 1 && of[0] != "" {
+	if of := tree.Map(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(of) == 1 && of[0] != "" {
 		return of[0], ""
 	}
 	return "", "the route has no single cluster"
 }
 
-// query is the parameters of a request.
+// query contains the query parameters of a request.
 type query struct {
 	names, values []string
 	unknown       string
@@ -295,9 +292,9 @@ func (q query) first(name string) (string, bool) {
 	return "", false
 }
 
-// rawQuery returns the query's parameters as they are sent.
+// rawQuery returns the query parameters as sent.
 func (x *exchange) rawQuery() query {
-	q := query{unknown: x.unlogged(":path")}
+	q := query{unknown: x.unloggedReason(":path")}
 	_, text, ok := strings.Cut(x.Path, "?")
 	if !ok {
 		return q
@@ -309,7 +306,7 @@ func (x *exchange) rawQuery() query {
 	return q
 }
 
-// decodedQuery returns the query's parameters with %XX decoded.
+// decodedQuery returns the percent-decoded query parameters.
 func (x *exchange) decodedQuery() query {
 	q := x.rawQuery()
 	for i := range q.names {
@@ -320,13 +317,13 @@ func (x *exchange) decodedQuery() query {
 
 var percentCode = regexp.MustCompile("%[0-9A-Fa-f]{2}")
 
-// decodePercent decodes %XX where XX are digits.
+// decodePercent decodes %XX sequences and keeps invalid ones.
 func decodePercent(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
 	}
 	return percentCode.ReplaceAllStringFunc(s, func(code string) string {
-		decoded, _ := hex.DecodeString(code[1:]) // they are digits
+		decoded, _ := hex.DecodeString(code[1:]) // always valid
 		return string(decoded)
 	})
 }

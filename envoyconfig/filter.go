@@ -11,20 +11,20 @@ import (
 // filter is an HTTP filter.
 type filter struct {
 	node *tree.Node
-	// name is what typed_per_filter_config calls it.
+	// name is the key of the filter in typed_per_filter_config.
 	name, typeName string
-	// disabled says that it acts only on routes that enable it.
+	// disabled is true if the filter runs only on routes that enable it.
 	disabled bool
 	// config is the typed_config.
 	config *tree.Node
 	// policies are the rate limit filter's own rate_limits.
 	policies []*policy
-	// routeNames are the texts in its configurations for routes, of a filter that writes metadata by them.
+	// routeNames are the strings in the per-route configurations of a filter that uses them as metadata namespaces.
 	routeNames map[string]bool
 }
 
 func newFilter(n *tree.Node) *filter {
-	f := &filter{node: n, name: n.Field("name").Text, disabled: n.Field("disabled").Yes(false)}
+	f := &filter{node: n, name: n.Field("name").Text, disabled: n.Field("disabled").Bool(false)}
 	f.configure(n.Field("typed_config"))
 	return f
 }
@@ -40,8 +40,9 @@ func (f *filter) domain() string { return f.config.Field("domain").Text }
 
 func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
 
-// comesLater reports whether the configuration of a rate limit filter is in no file, but comes by config_discovery.
-func (f *filter) comesLater() bool {
+// isDiscovered reports whether this is a rate limit filter whose configuration comes by ECDS and is in none of the
+// files.
+func (f *filter) isDiscovered() bool {
 	for n := range f.node.At("config_discovery", "type_urls").Elements() {
 		if f.typeName == "" && strings.HasSuffix(n.Text, "/"+api.RateLimit) {
 			return true
@@ -50,7 +51,7 @@ func (f *filter) comesLater() bool {
 	return false
 }
 
-// levels are where a filter's configuration for a route can stand, the most specific first.
+// levels returns the nodes that can have per-route configuration of a filter, the most specific first.
 func levels(t *table, h *virtualHost, r *route) []*tree.Node {
 	if r.entry != nil {
 		return []*tree.Node{r.entry, r.node, h.node, t.node}
@@ -58,19 +59,19 @@ func levels(t *table, h *virtualHost, r *route) []*tree.Node {
 	return []*tree.Node{r.node, h.node, t.node}
 }
 
-// perRoute returns the filter's configuration for a route, and whether the filter is
-// disabled there. Envoy looks at the most specific level that has one.
+// perRoute returns the filter's configuration for a route, and whether the filter is disabled there. The most
+// specific level wins.
 func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node, disabled bool) {
 	config, disabled = &tree.Missing, f.disabled
 	said := false
 	for _, level := range levels(t, h, r) {
 		typeName, n := level.Field("typed_per_filter_config").Value(f.name).Typed()
 		if typeName == api.FilterConfig {
-			if !said && (n.Field("disabled").Yes(false) || n.Field("config").There()) {
-				said, disabled = true, n.Field("disabled").Yes(false)
+			if !said && (n.Field("disabled").Bool(false) || n.Field("config").Exists()) {
+				said, disabled = true, n.Field("disabled").Bool(false)
 			}
 			typeName, n = n.Field("config").Typed()
-		} else if n.There() && !said {
+		} else if n.Exists() && !said {
 			said, disabled = true, false
 		}
 		if typeName == api.RateLimitPerRoute {
@@ -80,20 +81,19 @@ func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node
 	return config, disabled
 }
 
-// candidate is an element of rate_limits that a filter may send on a route.
+// candidate is a policy that a filter may send on a route.
 type candidate struct {
 	*policy
-	// own says that it is the filter's, or of its configuration for the route. Only there
-	// does Envoy send hits.
+	// own is true for a policy of the filter or of its per-route configuration. Envoy sends hits for these only.
 	own bool
-	// why says why the filter does not send it here; empty if it does.
-	why string
+	// notSent is the reason why the filter does not send the policy here; empty if it does.
+	notSent string
 }
 
-// hiddenByRoute is why Envoy leaves out the rate_limits of a virtual host, where nobody says that it shall.
+// hiddenByRoute is the reason why Envoy leaves out the rate_limits of a virtual host by default.
 const hiddenByRoute = "the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too"
 
-// candidates returns what a filter may send on a route, and its configuration for the route.
+// candidates returns the policies that a filter may send on a route, and the filter's configuration for the route.
 func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *tree.Node) {
 	config, disabled := f.perRoute(t, h, r)
 	add := func(policies []*policy, own bool, why string) {
@@ -120,11 +120,11 @@ func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate
 	add(r.policies, false, hidden)
 	option := config.Field("vh_rate_limits").Enum("OVERRIDE", "INCLUDE", "IGNORE")
 	switch {
-	case r.action.Field("include_vh_rate_limits").Yes(false), option == "INCLUDE":
+	case r.action.Field("include_vh_rate_limits").Bool(false), option == "INCLUDE":
 	case hidden != "":
 	case option == "IGNORE":
 		hidden = "vh_rate_limits is IGNORE"
-	case len(r.policies) > 0 && config.Field("vh_rate_limits").There():
+	case len(r.policies) > 0 && config.Field("vh_rate_limits").Exists():
 		hidden = "the route has rate_limits of its own, and vh_rate_limits is OVERRIDE"
 	case len(r.policies) > 0:
 		hidden = hiddenByRoute
@@ -133,9 +133,9 @@ func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate
 	return all, config
 }
 
-// isAlways reports whether a fraction is all of them, whatever the runtime says.
+// isAlways reports whether a runtime fraction is always 100 %.
 func isAlways(fraction *tree.Node) bool {
 	value := fraction.Field("default_value")
 	all := map[string]uint64{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}[value.Field("denominator").Enum("HUNDRED", "TEN_THOUSAND", "MILLION")]
-	return !fraction.Field("runtime_key").There() && all > 0 && value.Field("numerator").Uint(0) >= all
+	return !fraction.Field("runtime_key").Exists() && all > 0 && value.Field("numerator").Uint(0) >= all
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Code names a kind of [Finding].
+// Code identifies a kind of [Finding].
 type Code string
 
 // The kinds of findings. docs/envoy-check.md explains them.
@@ -18,33 +18,33 @@ const (
 	Unsent = Code(rules.Unsent)
 	// Domain is a domain of filters without rules, or of rules without a filter.
 	Domain Code = "domain"
-	// NeverAsked is an element of rate_limits, or a filter, that has no effect.
+	// NeverAsked is a policy or a filter without effect.
 	NeverAsked Code = "never-asked"
 	// HitsDropped is a hits_addend that Envoy does not send.
 	HitsDropped Code = "hits-dropped"
-	// SameAddress is an address that may be everybody's, or whatever the client says.
+	// SameAddress is an address that may be the same for all clients or chosen by the client.
 	SameAddress Code = "same-address"
-	// QueryInKey is a path with its query as a value.
+	// QueryInKey is a descriptor value that contains the query string.
 	QueryInKey Code = "query-in-key"
-	// Timeout is a deadline that is too short for answers.
+	// Timeout is a timeout too short for the service to answer.
 	Timeout Code = "timeout"
-	// Cluster is a cluster of the service that Envoy cannot ask, or not enough.
+	// Cluster is a service cluster that Envoy cannot use, or that is too restricted.
 	Cluster Code = "cluster"
-	// Debt is hits known at the end of a stream that a limit does not count where it denies them.
+	// Debt is hits sent at the end of a stream that a limit does not count once it is exceeded.
 	Debt Code = "debt"
-	// Leases is what a request holds and nobody gives back, or the wrong one.
+	// Leases is a lease that is never released, or released wrongly.
 	Leases Code = "leases"
-	// Quota is what the filter of the quota service does not do as it is written, or does badly.
+	// Quota is a setting of the quota filter that Envoy does not implement as documented.
 	Quota Code = "quota"
-	// Changed is what the route changes before a descriptor for the end of the stream is made of it.
+	// Changed is a header that the route changes before the end-of-stream descriptor is built from it.
 	Changed Code = "changed"
-	// Version is a field that the Envoy which wrote a dump does not have yet.
+	// Version is a field that is unknown to the Envoy that wrote a dump.
 	Version Code = "version"
-	// Allow is an acknowledgement of a warning that is of no use.
+	// Allow is an acknowledgement that matches no warning.
 	Allow Code = "allow"
-	// ChangeMe is what a snippet leaves open.
+	// ChangeMe is a placeholder of a snippet that was not filled in.
 	ChangeMe Code = "change-me"
-	// Unknown is what these files do not say.
+	// Unknown is something that the given files do not determine.
 	Unknown Code = "unknown"
 )
 
@@ -53,12 +53,12 @@ var acknowledgeable = []string{
 	string(Unmatched), string(Unsent), string(NeverAsked), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Leases), string(Quota), string(Version),
 }
 
-// Finding is something that stands between a configuration and its rules.
+// Finding is a mismatch between a configuration and its rules.
 type Finding struct {
 	Code     Code
 	Severity rules.Severity
 	Pos      rules.Pos
-	// Message says what was found, and the remedy.
+	// Message describes the problem and the remedy.
 	Message string
 }
 
@@ -67,7 +67,7 @@ func (f Finding) String() string {
 	return rules.Diagnostic{Pos: f.Pos, Severity: f.Severity, Path: string(f.Code), Message: f.Message}.String()
 }
 
-// sortFindings puts findings in the order of files and lines.
+// sortFindings sorts by file, line and column.
 func sortFindings(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int {
 		return cmp.Or(comparePos(a.Pos, b.Pos), cmp.Compare(a.Code, b.Code))

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// hint says what would make a descriptor match that no rule can, if it is one of the mistakes that people make.
+// hint returns a remedy if a common mistake is the reason why no rule matches a descriptor; empty otherwise.
 func (k *checker) hint(domain string, p *policy, forms []descriptors.Form) string {
 	matches := func(change func([]descriptors.Form)) bool {
 		other := slices.Clone(forms)
@@ -34,13 +34,14 @@ func (k *checker) hint(domain string, p *policy, forms []descriptors.Form) strin
 	return ""
 }
 
-// hasDefaultKey reports whether the key of what the action makes is the one for want of another.
+// hasDefaultKey reports whether the action uses its default descriptor_key.
 func (a *action) hasDefaultKey() bool {
 	takesKey := slices.Contains([]string{"generic_key", "header_value_match", "query_parameter_value_match", "remote_address_match"}, a.kind)
 	return takesKey && a.node.Field("descriptor_key").Text == ""
 }
 
-// reordered returns the forms in the first other order that is good; nil if none is, or where there are many.
+// reordered returns the first other order of the forms for which good returns true; nil if there is none or there are
+// too many forms.
 func reordered(forms []descriptors.Form, good func([]descriptors.Form) bool) []descriptors.Form {
 	const most = 4
 	if len(forms) < 2 || len(forms) > most {

@@ -36,7 +36,7 @@ descriptors:
 	}
 }
 
-// TestExclusive has conditions of which no request meets both.
+// TestExclusive covers pairs of conditions that no request can meet together.
 func TestExclusive(t *testing.T) {
 	match := func(kind, of, more string) string {
 		return "{ " + kind + ": { descriptor_key: user, descriptor_value: v, " + of + more + " } }"
@@ -55,7 +55,7 @@ func TestExclusive(t *testing.T) {
 	} {
 		found := false
 		for _, f := range proxy(t, "rate_limits: [{ actions: ["+actions+"] }]\n"+toBackend, "timeout: 1s").Check(ruleSet(t, "{domain: shop, descriptors: []}")) {
-			found = found || f.Code == NeverAsked && strings.Contains(f.Message, "wants the opposite")
+			found = found || f.Code == NeverAsked && strings.Contains(f.Message, "requires the opposite")
 		}
 		if found != want {
 			t.Errorf("%s: found %v, want %v", actions, found, want)
@@ -63,7 +63,7 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-// TestHidden has routes whose rate_limits hide those of their host.
+// TestHidden covers routes whose rate_limits hide those of their virtual host.
 func TestHidden(t *testing.T) {
 	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}"
 	route := func(path, more string) string {
@@ -76,8 +76,8 @@ func TestHidden(t *testing.T) {
 		routes string
 		want   string
 	}{
-		"two":             {route("a", "") + route("b", "") + plain, "; so it is with another route of this file, at line 22"},
-		"three":           {route("a", "") + route("b", "") + route("c", "") + plain, "; so it is with 2 other routes of this file, the next at line 22"},
+		"two":             {route("a", "") + route("b", "") + plain, "; the same applies to another route of this file, at line 22"},
+		"three":           {route("a", "") + route("b", "") + route("c", "") + plain, "; the same applies to 2 other routes of this file, the next at line 22"},
 		"includes":        {route("a", ", include_vh_rate_limits: true") + plain, ""},
 		"says so":         {override + plain, ""},
 		"is acknowledged": {"# sluice:allow never-asked\n" + route("a", "") + plain, ""},
@@ -94,7 +94,7 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// TestLocalBesideGlobal has a local rate limit filter in the same chain: what it uses need match no rule.
+// TestLocalBesideGlobal covers a local rate limit filter in the same chain: its policies need not match a rule.
 func TestLocalBesideGlobal(t *testing.T) {
 	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}"
 	const host = "rate_limits: [{ actions: [{ remote_address: {} }] }, { stage: 3, actions: [{ source_cluster: {} }] }, { actions: [{ request_headers: { header_name: x, descriptor_key: user } }] }]\n" + toBackend
@@ -118,7 +118,7 @@ func TestLocalBesideGlobal(t *testing.T) {
 	}
 }
 
-// TestFromElsewhere has a bootstrap whose clusters and listeners come by xDS, too.
+// TestFromElsewhere covers a bootstrap whose clusters and listeners also come by xDS.
 func TestFromElsewhere(t *testing.T) {
 	listener := strings.Replace(wholeListener, "domain: shop", "domain: shop\n                timeout: 1s\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
 	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n  clusters: [{ name: xds }]\n"
@@ -132,7 +132,7 @@ func TestFromElsewhere(t *testing.T) {
 	}
 	got := checkTexts(t, strings.Replace(text, "domain: shop", "domain: mail", 1)+"dynamic_resources: { cds_config: { ads: {} }, lds_config: { ads: {} } }\n")
 	for _, f := range got {
-		if strings.Contains(f, "no filter asks about") && !strings.Contains(f, `note: unknown: no filter asks about the domain "shop", as far as these files say`) {
+		if strings.Contains(f, "no filter asks about") && !strings.Contains(f, `note: unknown: no filter asks about the domain "shop", in these files`) {
 			t.Errorf("with listeners from elsewhere: found %s", f)
 		}
 	}
@@ -141,7 +141,7 @@ func TestFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestTwoDomains has two filters of one stage, which both send what is for one of them.
+// TestTwoDomains covers two filters of the same stage, which both send the policies meant for one of them.
 func TestTwoDomains(t *testing.T) {
 	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}\n---\n{domain: mail, descriptors: [{key: partner, rate_limit: {unit: minute, requests_per_unit: 1}}]}\n"
 	filters := "          http_filters:\n            - { name: other, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: mail, timeout: 1s } }\n"

@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Inputs returns the headers, in lower case and sorted, that routes and descriptors may
-// depend on.
+// Inputs returns the names of the headers that routes and descriptors may depend on, sorted and in lower case.
 func (c *Config) Inputs() []string {
 	names := map[string]bool{}
 	c.walk(func(n *tree.Node) {
@@ -27,19 +26,18 @@ func (c *Config) Inputs() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// MetadataInputs returns what descriptors need of the dynamic metadata, as
-// [Request.Metadata] names it.
+// MetadataInputs returns the keys of the dynamic metadata that descriptors read, in the form of [Request.Metadata].
 func (c *Config) MetadataInputs() []string {
 	names := map[string]bool{}
 	c.walk(func(n *tree.Node) {
-		if at := n.Field("metadata_key"); at.There() && metadataSource(n) == "DYNAMIC" {
+		if at := n.Field("metadata_key"); at.Exists() && metadataSource(n) == "DYNAMIC" {
 			names[metadataName(at)] = true
 		}
 	})
 	return slices.Sorted(maps.Keys(names))
 }
 
-// walk calls see with all of the connection managers and route tables.
+// walk calls see for each node of all connection managers and their route tables.
 func (c *Config) walk(see func(*tree.Node)) {
 	var below func(*tree.Node)
 	below = func(n *tree.Node) {

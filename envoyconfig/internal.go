@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// asksFor says why a filter with this request_type does not ask for the request; empty if it does. A
-// reason that begins with [Unknowable] says why that is not known.
-func (x *exchange) asksFor(requestType string) string {
+// typeMismatchReason returns why a filter with this request_type does not ask for the request; empty if it does. It
+// begins with [Unknowable] if that is unknown.
+func (x *exchange) typeMismatchReason(requestType string) string {
 	if requestType != "internal" && requestType != "external" {
 		return ""
 	}
@@ -26,31 +26,30 @@ func (x *exchange) asksFor(requestType string) string {
 	}
 }
 
-// isInternal reports whether Envoy takes the request for an internal one. Measured on 1.40: it takes
-// none for that without internal_address_config. With it, a connection manager with
-// use_remote_address looks at the peer's address if there is no x-forwarded-for; others look at
-// x-forwarded-for if that is a single address.
+// isInternal reports whether Envoy treats the request as internal. Measured on 1.40: without internal_address_config
+// no request is internal. With it, a connection manager with use_remote_address uses the peer's address if there is
+// no x-forwarded-for; others use x-forwarded-for if it is a single address.
 func (x *exchange) isInternal() (internal bool, unknown string) {
 	m := x.manager
 	ranges := m.Field("internal_address_config")
 	switch {
-	case !ranges.There():
+	case !ranges.Exists():
 		return false, ""
-	case m.Field("original_ip_detection_extensions").There():
+	case m.Field("original_ip_detection_extensions").Exists():
 		return false, "original_ip_detection_extensions find the client's address"
-	case len(x.given("x-envoy-internal")) > 0:
+	case len(x.clientValues("x-envoy-internal")) > 0:
 		return false, "the request has x-envoy-internal already"
 	}
-	if unknown := x.unlogged("x-forwarded-for"); unknown != "" {
+	if unknown := x.unloggedReason("x-forwarded-for"); unknown != "" {
 		return false, unknown
 	}
 	forwarded, there := x.forwardedFor()
-	if m.Field("use_remote_address").Yes(false) {
+	if m.Field("use_remote_address").Bool(false) {
 		switch {
 		case there:
 			return false, ""
 		case !x.Remote.IsValid():
-			return false, x.remoteUnknown()
+			return false, x.unknownRemoteReason()
 		default:
 			return isWithin(ranges, x.Remote), ""
 		}
@@ -77,12 +76,12 @@ func isWithin(ranges *tree.Node, address netip.Addr) bool {
 	return false
 }
 
-// forwardedFor returns x-forwarded-for as the client sent it, and whether it did. Logs have it with the
-// address that Envoy appended, which is the peer's.
+// forwardedFor returns x-forwarded-for as the client sent it. Logs contain it with the peer's address appended by
+// Envoy.
 func (x *exchange) forwardedFor() (value string, there bool) {
-	given := x.given("x-forwarded-for")
+	given := x.clientValues("x-forwarded-for")
 	value = strings.Join(given, ",")
-	if m := x.manager; x.Logged == nil || !m.Field("use_remote_address").Yes(false) || m.Field("skip_xff_append").Yes(false) {
+	if m := x.manager; x.Logged == nil || !m.Field("use_remote_address").Bool(false) || m.Field("skip_xff_append").Bool(false) {
 		return value, len(given) > 0
 	}
 	i := strings.LastIndexByte(value, ',')
@@ -94,8 +93,8 @@ func (x *exchange) forwardedFor() (value string, there bool) {
 	return value[:max(0, i)], i >= 0
 }
 
-// remoteUnknown explains how to give the peer's address.
-func (x *exchange) remoteUnknown() string {
+// unknownRemoteReason returns how to provide the peer's address.
+func (x *exchange) unknownRemoteReason() string {
 	if x.Logged != nil {
 		return "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
 	}

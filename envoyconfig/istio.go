@@ -9,39 +9,39 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// patchedMessages are the messages of the values of patches.
-var patchedMessages = map[string]string{
+// patchMessages maps applyTo to the message type of a patch's value.
+var patchMessages = map[string]string{
 	istio.Listener: api.Listener, istio.RouteConfiguration: api.RouteTable, istio.VirtualHost: api.VirtualHost, istio.HTTPRoute: api.Route,
 	istio.Cluster: api.Cluster, istio.ExtensionConfig: api.Extension, istio.HTTPFilter: api.Patch + istio.HTTPFilter,
 }
 
-// envoyFilter takes in an EnvoyFilter of Istio. Its patches are applied when all files are read.
-func (c *Config) envoyFilter(n *tree.Node) {
-	c.judge.Expect(n, api.EnvoyFilter)
+// readEnvoyFilter reads an EnvoyFilter of Istio. Its patches are applied when all files have been read.
+func (c *Config) readEnvoyFilter(n *tree.Node) {
+	c.validator.Validate(n, api.EnvoyFilter)
 	f, wrong := istio.Read(n)
-	c.judge.Wrong = append(c.judge.Wrong, wrong...)
+	c.validator.Errors = append(c.validator.Errors, wrong...)
 	c.envoyFilters, c.patches = append(c.envoyFilters, f), append(c.patches, f.Patches...)
-	c.judge.Strict = true
+	c.validator.Strict = true
 	for _, p := range f.Patches {
 		if p.Value.Kind == tree.Object {
-			c.patch(p)
+			c.readPatch(p)
 		}
 	}
-	c.judge.Strict = false
+	c.validator.Strict = false
 }
 
-// patch judges the value of a patch, and takes in what is a resource by itself. A part that is merged may lack fields,
-// but the elements of its lists may not.
-func (c *Config) patch(p *istio.Patch) {
-	p.Limits, p.Sends = limits(p), sends(p)
+// readPatch validates the value of a patch and reads values that are resources. A value that is merged may lack
+// fields, but the elements of its lists may not.
+func (c *Config) readPatch(p *istio.Patch) {
+	p.AddsFilter, p.AddsPolicies = addsFilter(p), addsPolicies(p)
 	hosts := p.ApplyTo == istio.VirtualHost || p.ApplyTo == istio.HTTPRoute // where another operation than MERGE is found later
-	if message, ok := patchedMessages[p.ApplyTo]; ok && p.Whole() && !hosts {
-		c.judge.Expect(p.Value, message)
+	if message, ok := patchMessages[p.ApplyTo]; ok && p.IsComplete() && !hosts {
+		c.validator.Validate(p.Value, message)
 	} else if ok {
-		c.judge.ExpectPart(p.Value, message)
+		c.validator.ValidatePart(p.Value, message)
 	}
 	wrong := func(at *tree.Node, format string, args ...any) {
-		c.judge.Wrong = append(c.judge.Wrong, fmt.Errorf("%v: "+format, append([]any{at.Pos()}, args...)...))
+		c.validator.Errors = append(c.validator.Errors, fmt.Errorf("%v: "+format, append([]any{at.Pos()}, args...)...))
 	}
 	switch {
 	case p.ApplyTo == istio.NetworkFilter:
@@ -49,23 +49,23 @@ func (c *Config) patch(p *istio.Patch) {
 		if typeName == api.RateLimit || typeName == api.RateLimitQuota {
 			wrong(p.Node.Field("apply_to"), "Envoy has no network filter %s, and rejects it: write applyTo: HTTP_FILTER", typeName)
 		}
-		c.judge.Expect(config, typeName)
-	case p.ApplyTo == istio.Cluster && !p.Merges():
-		c.cluster(p.Value)
+		c.validator.Validate(config, typeName)
+	case p.ApplyTo == istio.Cluster && !p.IsMerge():
+		c.readCluster(p.Value)
 	case p.ApplyTo == istio.Listener:
-		c.listener(p.Value)
+		c.readListener(p.Value)
 	case p.ApplyTo == istio.ExtensionConfig:
-		c.extension(p.Value)
+		c.readExtension(p.Value)
 	}
 }
 
-// applyPatches adds a connection manager for each kind of listener that the EnvoyFilters tell apart. It has the
-// other parts in these files too, of which nothing says where they belong.
+// applyPatches adds a connection manager for each kind of listener that the EnvoyFilters distinguish. Each also gets
+// the other fragments, because it is unknown where these belong.
 func (c *Config) applyPatches() {
 	if len(c.envoyFilters) == 0 {
 		return
 	}
-	parts := c.parts(c.envoyFilters[0].Node)
+	parts := c.fragmentManager(c.envoyFilters[0].Node)
 	chains := istio.Chains(c.envoyFilters)
 	if len(chains) == 0 {
 		return
@@ -90,25 +90,26 @@ func (c *Config) applyPatches() {
 	}
 }
 
-// limits reports whether a patch adds or changes a filter that has rate limits.
-func limits(p *istio.Patch) bool {
+// addsFilter reports whether a patch adds or changes a rate limit filter.
+func addsFilter(p *istio.Patch) bool {
 	typeName, _ := p.Value.Field("typed_config").Typed()
 	return p.ApplyTo == istio.HTTPFilter && (typeName == api.RateLimit || typeName == api.RateLimitQuota || isLocal(p))
 }
 
-// isLocal reports whether a patch adds or changes a filter that limits without a service.
+// isLocal reports whether a patch adds or changes a local rate limit filter.
 func isLocal(p *istio.Patch) bool {
 	typeName, _ := p.Value.Field("typed_config").Typed()
 	return typeName == api.LocalRateLimit
 }
 
-// sends reports whether a patch adds rate_limits to routes, or a configuration of the rate limit filter.
-func sends(p *istio.Patch) bool {
+// addsPolicies reports whether a patch adds rate_limits to routes, or per-route configuration of the rate limit
+// filter.
+func addsPolicies(p *istio.Patch) bool {
 	if p.ApplyTo == istio.HTTPFilter {
 		return false
 	}
 	found := len(p.Value.Field("rate_limits").Nodes)+len(p.Value.At("route", "rate_limits").Nodes) > 0
-	p.Value.Field("typed_per_filter_config").Each(func(n *tree.Node) {
+	p.Value.Field("typed_per_filter_config").Walk(func(n *tree.Node) {
 		typeName, _ := n.Typed()
 		found = found || typeName == api.RateLimitPerRoute
 	})

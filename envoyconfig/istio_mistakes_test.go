@@ -37,11 +37,12 @@ const (
 `
 )
 
-// istioMistakes are planted into examples/istio: each puts a text for another one, and Read or Check says why that is wrong.
+// istioMistakes are planted into examples/istio: each replaces a text, and says is a part of the expected message of
+// Read or Check.
 var istioMistakes = []struct{ name, old, put, want string }{
-	{"behind the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: never-asked: the filter stands behind the router, which ends the chain: put it before"},
-	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "error: never-asked: nothing sends the rate_limits of this patch: no listener has them and the filter, at envoyfilter.yaml:12:7: this is for context SIDECAR_INBOUND, that for GATEWAY: make both alike"},
-	{"one list for another context", "    - applyTo: HTTP_ROUTE\n      match:\n        context: GATEWAY\n", "    - applyTo: HTTP_ROUTE\n      match:\n        context: SIDECAR_OUTBOUND\n", "warning: never-asked: nothing sends the rate_limits of this patch: no listener has them and the filter"},
+	{"behind the router", filterPatch, strings.Replace(filterPatch, "BEFORE", "AFTER", 1), "error: never-asked: the filter is after the router, which ends the chain, so it never runs: put it before the router"},
+	{"other contexts", "context: GATEWAY\n        routeConfiguration", "context: SIDECAR_INBOUND\n        routeConfiguration", "error: never-asked: nothing sends the rate_limits of this patch: no listener gets them together with the filter at envoyfilter.yaml:12:7: this is for context SIDECAR_INBOUND, that for GATEWAY: select the same proxies in both"},
+	{"one list for another context", "    - applyTo: HTTP_ROUTE\n      match:\n        context: GATEWAY\n", "    - applyTo: HTTP_ROUTE\n      match:\n        context: SIDECAR_OUTBOUND\n", "warning: never-asked: nothing sends the rate_limits of this patch: no listener gets them together with the filter"},
 	{"other labels", secondSelector, strings.Replace(secondSelector, "ingressgateway", "ingress-gateway", 1), "this is for proxies with istio: ingress-gateway, that for istio: ingressgateway"},
 	{"another namespace", secondSelector, strings.Replace(secondSelector, "istio-system", "shop", 1), "this is for gateways in the namespace shop alone"},
 	{"no operation", hostPatch, strings.TrimPrefix(hostPatch, "        operation: MERGE\n"), "the patch has no operation, and Istio rejects it: add operation: MERGE"},
@@ -75,17 +76,17 @@ var istioMistakes = []struct{ name, old, put, want string }{
 	{"REPLACE of nothing", "              subFilter: { name: envoy.filters.http.router }\n      patch:\n        operation: INSERT_BEFORE", "      patch:\n        operation: REPLACE", "istiod ignores REPLACE without subFilter"},
 	{"an operation that the target lacks", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: MERGE", "    - applyTo: HTTP_ROUTE\n" + matchOfRoute + "      patch:\n        operation: REPLACE", "istiod ignores REPLACE for applyTo: HTTP_ROUTE: write MERGE"},
 	{"a cluster that is merged", "match: { context: GATEWAY }\n      patch:\n        operation: ADD", "match: { context: GATEWAY }\n      patch:\n        operation: MERGE", `MERGE renames each cluster that it matches to "sluice", and adds none: write operation: ADD`},
-	{"a gateway without its namespace", `          vhost: { name: "shop.example.com:80" }`, `          gateway: shop` + "\n" + `          vhost: { name: "shop.example.com:80" }`, `istiod compares gateway with NAMESPACE/NAME, so that "shop" matches none`},
+	{"a gateway without its namespace", `          vhost: { name: "shop.example.com:80" }`, `          gateway: shop` + "\n" + `          vhost: { name: "shop.example.com:80" }`, `istiod compares gateway with NAMESPACE/NAME, so "shop" matches none`},
 	{"rate_limits beside route", "          route:\n            # Without this a route with rate limits of its own leaves out those of its\n            # host.\n            include_vh_rate_limits: true\n            rate_limits:\n", "          route: { include_vh_rate_limits: true }\n          rate_limits:\n", "has no field rate_limits here, and rejects it: put it below route"},
 	{"settings of all routes for another filter", routesContext, strings.Replace(routesContext, "VIRTUAL_HOST", "ROUTE_CONFIGURATION", 1) + "      patch:\n        operation: MERGE\n        value:\n" + settingsOfRoute + routesContext, `no rate limit filter has the name "envoy.filters.http.rate_limit"`},
-	{"settings with a field that Envoy lacks", hostPatch, "        operation: MERGE\n        value:\n" + strings.Replace(settingsOfRoute, "PerRoute }", "PerRoute, domains: x }", 1), `no field domains here, and rejects it: leave it out; did you mean "domain"?`},
+	{"settings with a field that Envoy lacks", hostPatch, "        operation: MERGE\n        value:\n" + strings.Replace(settingsOfRoute, "PerRoute }", "PerRoute, domains: x }", 1), `no field domains here, and rejects it: remove it; did you mean "domain"?`},
 	{"the group of another API", "apiVersion: networking.istio.io/v1alpha3", "apiVersion: network.istio.io/v1alpha3", `apiVersion: found "network.istio.io/v1alpha3", which has no EnvoyFilter: write networking.istio.io/v1alpha3`},
 	{"a filter by its name alone", "subFilter: { name: envoy.filters.http.router }", "subFilter: envoy.filters.http.router", `subFilter: found "envoy.filters.http.router", want an object`},
 	{"a route by its name alone", "route: { name: reports }", "route: reports", `route: found "reports", want an object`},
 	{"a list of virtual hosts", `vhost: { name: "shop.example.com:80" }`, `vhost: [{ name: "shop.example.com:80" }]`, "vhost: found a list of 1, want an object"},
 	{"a port by its name", "        listener:\n", "        listener:\n          portNumber: http\n", `portNumber: found "http", want a whole number`},
 	{"a priority in words", "spec:\n  workloadSelector", "spec:\n  priority: high\n  workloadSelector", `priority: found "high", want a whole number`},
-	{"two ways to select", "spec:\n  workloadSelector", "spec:\n  targetRefs: [{ kind: Gateway, name: shop }]\n  workloadSelector", "Istio takes targetRefs or workloadSelector alone: leave one out"},
+	{"two ways to select", "spec:\n  workloadSelector", "spec:\n  targetRefs: [{ kind: Gateway, name: shop }]\n  workloadSelector", "Istio takes targetRefs or workloadSelector alone: remove one"},
 	{"a class that Istio lacks", "        operation: INSERT_BEFORE", "        filterClass: AUTHENTICATION\n        operation: INSERT_BEFORE", `filterClass: found "AUTHENTICATION", want UNSPECIFIED or AUTHN`},
 	{"a version that is no pattern", "        context: GATEWAY\n        listener", "        context: GATEWAY\n        proxy: { proxyVersion: '^1.(' }\n        listener", "proxyVersion: found \"^1.(\", want a regular expression"},
 	{"one action without its list", "                - request_headers: { header_name: x-user, descriptor_key: user }\n    - applyTo", "                  request_headers: { header_name: x-user, descriptor_key: user }\n    - applyTo", "actions: found an object of 1, want a list of objects"},

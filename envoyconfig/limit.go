@@ -8,18 +8,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// limitUnits are the units of RateLimitUnit (envoy.type.v3), by number.
+// limitUnits are the names of RateLimitUnit (envoy.type.v3) by number.
 var limitUnits = []string{"UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"}
 
-// override returns the limit that a descriptor carries to the service, in place of the rules' own
-// (config.route.v3.RateLimit.Override). unknown says why it is not known.
+// override returns the limit that the descriptor carries in place of the rules' limit
+// (config.route.v3.RateLimit.Override). unknown is the reason if it cannot be determined.
 func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknown string) {
 	limit := p.node.Field("limit")
-	if at := limit.At("dynamic_metadata", "metadata_key"); at.There() {
+	if at := limit.At("dynamic_metadata", "metadata_key"); at.Exists() {
 		name := metadataName(at)
 		value, given := x.Metadata[name]
 		if !given {
-			by, none := x.setter(at)
+			by, none := x.metadataSetter(at)
 			if none != "" {
 				return o, false, ""
 			}
@@ -29,17 +29,17 @@ func (p *policy) override(x *exchange) (o descriptors.Override, has bool, unknow
 		return o, has, ""
 	}
 	static := limit.Field("rate_limit")
-	if !static.There() {
+	if !static.Exists() {
 		return o, false, ""
 	}
-	o.RequestsPerUnit = uint32(static.Field("requests_per_unit").Uint(0)) //nolint:gosec // what does not fit is an error of the file
+	o.RequestsPerUnit = uint32(static.Field("requests_per_unit").Uint(0)) //nolint:gosec // Read rejects larger numbers
 	unit := static.Field("unit").Enum(limitUnits...)
 	o.Unit = int32(max(0, slices.Index(limitUnits, unit))) //nolint:gosec // few
 	return o, true, ""
 }
 
-// metadataOverride reads a limit as filters put it into metadata:
-// {"requests_per_unit": 12, "unit": "HOUR"}. Of anything else Envoy makes none.
+// metadataOverride parses a limit from metadata: {"requests_per_unit": 12, "unit": "HOUR"}. Envoy ignores other
+// values.
 func metadataOverride(value string) (o descriptors.Override, ok bool) {
 	var limit map[string]any
 	if json.Unmarshal([]byte(value), &limit) != nil {

@@ -81,7 +81,7 @@ func TestInternalRequestsOfLogs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			none := calls.ByFilter[0].None
+			none := calls.ByFilter[0].NotCalled
 			got := map[bool]string{true: kind, false: map[string]string{internal: external, external: internal}[kind]}[!strings.HasPrefix(none, "request_type")]
 			if strings.HasPrefix(none, Unknowable) {
 				got = unknown

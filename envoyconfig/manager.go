@@ -10,29 +10,29 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// manager is an HTTP connection manager: filters and the routes that they act on.
+// manager is an HTTP connection manager with its filters and routes.
 type manager struct {
 	node *tree.Node
-	// listener is the name of the one that has it.
+	// listener is the name of its listener.
 	listener string
 	filters  []*filter
 	upgrades []upgrade
-	// connections are the network filters of its filter chain that ask when a connection begins.
-	connections []*filter
-	// table is nil where no file has the routes.
+	// networkFilters are the rate limit filters of its filter chain that ask once per connection.
+	networkFilters []*filter
+	// table is nil if no file contains the routes.
 	table *table
-	// fragments says that filters and routes are parts, which Istio puts somewhere.
+	// fragments is true if the manager combines fragments of configuration, which Istio merges into others.
 	fragments bool
-	// chain has the patches of EnvoyFilters that made the manager; nil of others.
+	// chain has the EnvoyFilter patches that made up the manager; nil for other managers.
 	chain istio.Chain
-	// upstream reports whether filters may run after the router.
-	upstream bool
-	// setters has what setterTexts returned, by setterOf. Its texts follow from the configuration alone.
+	// hasUpstreamFilters is true if filters may run after the router.
+	hasUpstreamFilters bool
+	// setters caches the results of describeSetter by setterKey.
 	setters sync.Map
 }
 
-// limiting returns the rate limit filters that requests come to: those before the router.
-func (m *manager) limiting() []*filter {
+// rateLimitFilters returns the rate limit filters before the router.
+func (m *manager) rateLimitFilters() []*filter {
 	var all []*filter
 	for _, f := range m.filters {
 		switch f.typeName {
@@ -45,7 +45,7 @@ func (m *manager) limiting() []*filter {
 	return all
 }
 
-// name is the manager for people.
+// name returns the listener or the position, for messages.
 func (m *manager) name() string {
 	if m.listener == "" {
 		return m.node.Pos().String()
@@ -53,7 +53,7 @@ func (m *manager) name() string {
 	return "listener " + rules.Shorten(m.listener)
 }
 
-// wantedTable is what to give where no file has the routes.
+// wantedTable names the missing route configuration, for messages.
 func (m *manager) wantedTable() string {
 	if name := m.node.At("rds", "route_config_name").Text; name != "" {
 		return fmt.Sprintf(", or the RouteConfiguration %q, too", rules.Shorten(name))
@@ -61,8 +61,8 @@ func (m *manager) wantedTable() string {
 	return ""
 }
 
-// before returns the names of the filters before f that may change the request.
-func (m *manager) before(f *filter) []string {
+// filtersBefore returns the names of the filters before f that may change the request.
+func (m *manager) filtersBefore(f *filter) []string {
 	var names []string
 	for _, other := range m.filters {
 		if other == f {

@@ -9,14 +9,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// verdict says whether something matches. If that is not known, unknown says why.
+// verdict is the result of a match. unknown is the reason if the result cannot be determined.
 type verdict struct {
 	yes     bool
 	unknown string
 }
 
-// allMatch reports whether all of a list match. It is not known if it is not of one, and none of the
-// others fails to match.
+// allMatch reports whether all elements match. The result is unknown if it is unknown for an element and no other
+// element fails to match.
 func allMatch[T any](list []T, match func(T) verdict) verdict {
 	unknown := ""
 	for _, one := range list {
@@ -30,38 +30,38 @@ func allMatch[T any](list []T, match func(T) verdict) verdict {
 	return verdict{yes: unknown == "", unknown: unknown}
 }
 
-// is turns a match into whether it is the one that is wanted.
-func (v verdict) is(want bool) verdict {
+// equals reports whether the result is want.
+func (v verdict) equals(want bool) verdict {
 	v.yes = v.yes == want
 	return v
 }
 
-// stringMatcher tells whether a text matches.
+// stringMatcher reports whether a text matches.
 type stringMatcher func(s string) verdict
 
 // newStringMatcher reads a StringMatcher.
 func newStringMatcher(n *tree.Node) stringMatcher {
-	if match := compare(n, texters, n.Field("ignore_case").Yes(false)); match != nil {
+	if match := newComparer(n, textComparisons, n.Field("ignore_case").Bool(false)); match != nil {
 		return match
 	}
-	if regex := n.Field("safe_regex"); regex.There() {
+	if regex := n.Field("safe_regex"); regex.Exists() {
 		return newRegex(regex)
 	}
 	return func(string) verdict { return verdict{unknown: "a matcher that is not known here"} }
 }
 
-// way is one to compare text with a pattern, by the field that has the pattern.
-type way struct {
+// comparison compares a text with the pattern in the field of the given name.
+type comparison struct {
 	name  string
 	match func(s, pattern string) bool
 }
 
-// compare returns what compares text in the first way that n has, nil if it has none.
-func compare(n *tree.Node, ways []way, fold bool) stringMatcher {
-	for _, w := range ways {
+// newComparer returns a matcher for the first comparison that n has; nil if it has none. fold ignores case.
+func newComparer(n *tree.Node, comparisons []comparison, fold bool) stringMatcher {
+	for _, w := range comparisons {
 		want, match := n.Field(w.name), w.match
 		switch pattern := lower(want.Text); {
-		case !want.There():
+		case !want.Exists():
 		case fold:
 			return func(s string) verdict { return verdict{yes: match(lower(s), pattern)} }
 		default:
@@ -71,12 +71,12 @@ func compare(n *tree.Node, ways []way, fold bool) stringMatcher {
 	return nil
 }
 
-// texters are the ways of a StringMatcher.
-var texters = []way{{"exact", isEqual}, {"prefix", strings.HasPrefix}, {"suffix", strings.HasSuffix}, {"contains", strings.Contains}}
+// textComparisons are the comparisons of a StringMatcher.
+var textComparisons = []comparison{{"exact", isEqual}, {"prefix", strings.HasPrefix}, {"suffix", strings.HasSuffix}, {"contains", strings.Contains}}
 
 func isEqual(s, pattern string) bool { return s == pattern }
 
-// lower does to ASCII letters what Envoy does to ignore case.
+// lower lowers ASCII letters only, as Envoy does to ignore case.
 func lower(s string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
@@ -86,18 +86,18 @@ func lower(s string) string {
 	}, s)
 }
 
-// newRegex reads a RegexMatcher, which matches all of a text. To Envoy each byte is a
-// character: . does not match an ü of UTF-8, but .. does.
+// newRegex reads a RegexMatcher, which must match the complete text. Envoy treats each byte as a character: "." does
+// not match ü in UTF-8, but ".." does.
 func newRegex(n *tree.Node) stringMatcher {
 	pattern := n.Field("regex")
 	re, err := regexp.Compile(`\A(?:` + latin1(pattern.Text) + `)\z`)
 	if err != nil {
-		return func(string) verdict { return verdict{unknown: "the regular expression " + pattern.Shown()} }
+		return func(string) verdict { return verdict{unknown: "the regular expression " + pattern.Describe()} }
 	}
 	return func(s string) verdict { return verdict{yes: re.MatchString(latin1(s))} }
 }
 
-// latin1 makes a character of each byte.
+// latin1 converts each byte to a character.
 func latin1(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
 		return s
@@ -109,50 +109,50 @@ func latin1(s string) string {
 	return string(runes)
 }
 
-// headerMatchers must all match.
+// headerMatchers is a list of matchers that must all match.
 type headerMatchers []headerMatcher
 
 type headerMatcher struct {
 	name string
-	// present is what a header has to be of which nothing else is said.
-	present        bool
+	// wantPresent is whether the header must be present, for matchers without a value.
+	wantPresent    bool
 	presentOnly    bool
 	text           stringMatcher
 	invert         bool
 	missingIsEmpty bool
 }
 
-func newHeaderMatchers(list *tree.Node) headerMatchers { return tree.All(list, newHeaderMatcher) }
+func newHeaderMatchers(list *tree.Node) headerMatchers { return tree.Map(list, newHeaderMatcher) }
 
 func newHeaderMatcher(n *tree.Node) headerMatcher {
 	m := headerMatcher{
-		name: strings.ToLower(n.Field("name").Text), present: true,
-		invert:         n.Field("invert_match").Yes(false),
-		missingIsEmpty: n.Field("treat_missing_header_as_empty").Yes(false),
+		name: strings.ToLower(n.Field("name").Text), wantPresent: true,
+		invert:         n.Field("invert_match").Bool(false),
+		missingIsEmpty: n.Field("treat_missing_header_as_empty").Bool(false),
 	}
-	for _, w := range texters {
-		if want := n.Field(w.name + "_match"); want.There() {
+	for _, w := range textComparisons {
+		if want := n.Field(w.name + "_match"); want.Exists() {
 			m.text = func(s string) verdict {
 				return verdict{yes: w.match(s, want.Text) || w.name == "exact" && want.Text == ""}
 			}
 		}
 	}
-	if regex := n.Field("safe_regex_match"); regex.There() {
+	if regex := n.Field("safe_regex_match"); regex.Exists() {
 		m.text = newRegex(regex)
 	}
-	if s := n.Field("string_match"); s.There() {
+	if s := n.Field("string_match"); s.Exists() {
 		m.text = newStringMatcher(s)
 	}
-	if r := n.Field("range_match"); r.There() {
+	if r := n.Field("range_match"); r.Exists() {
 		m.text = newRange(r)
 	}
 	if m.text == nil {
-		m.presentOnly, m.present = true, n.Field("present_match").Yes(true)
+		m.presentOnly, m.wantPresent = true, n.Field("present_match").Bool(true)
 	}
 	return m
 }
 
-// newRange reads an Int64Range: from start up to but not end.
+// newRange reads an Int64Range, which includes start and excludes end.
 func newRange(n *tree.Node) stringMatcher {
 	bound := func(name string) int64 {
 		v, err := strconv.ParseInt(n.Field(name).Text, 10, 64)
@@ -181,35 +181,34 @@ func (m headerMatcher) match(x *exchange) verdict {
 		values = []string{""}
 	}
 	if m.presentOnly {
-		return verdict{yes: (len(values) > 0) == m.present}.is(!m.invert)
+		return verdict{yes: (len(values) > 0) == m.wantPresent}.equals(!m.invert)
 	}
 	if len(values) == 0 {
-		return verdict{} // whether inverted or not
+		return verdict{} // inverted or not
 	}
 	v := m.text(strings.Join(values, ","))
 	for _, value := range values {
-		// Whether Envoy looks at a header's lines one by one or joins them differs with its
-		// version, and with the header.
+		// Whether Envoy joins the values of a header depends on its version and on the header.
 		if one := m.text(value); one.yes != v.yes {
 			return verdict{unknown: "header " + m.name + ": it is there twice"}
 		}
 	}
-	return v.is(!m.invert)
+	return v.equals(!m.invert)
 }
 
-// queryMatchers must all match.
+// queryMatchers is a list of matchers that must all match.
 type queryMatchers []queryMatcher
 
 type queryMatcher struct {
 	name    string
 	present bool
-	text    stringMatcher // nil for a parameter that has to be there, or not
+	text    stringMatcher // nil to match the presence only
 }
 
 func newQueryMatchers(list *tree.Node) queryMatchers {
-	return tree.All(list, func(n *tree.Node) queryMatcher {
-		m := queryMatcher{name: n.Field("name").Text, present: n.Field("present_match").Yes(true)}
-		if s := n.Field("string_match"); s.There() {
+	return tree.Map(list, func(n *tree.Node) queryMatcher {
+		m := queryMatcher{name: n.Field("name").Text, present: n.Field("present_match").Bool(true)}
+		if s := n.Field("string_match"); s.Exists() {
 			m.text = newStringMatcher(s)
 		}
 		return m

@@ -37,13 +37,13 @@ typed_config:
 		"name: limit, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } } }\n" +
 		"    - operation: { op: add, path: /y, value: [{ actions: [{ request_headers: { header_name: x, descriptor_key: usr } }] }] }\n"
 	retiredText   = "http_filters: [{ name: envoy.rate_limit, config: { domain: a } }, { name: envoy.rate_limit, config: {} }]"
-	noteElsewhere = "note: unknown: the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too"
-	noteLocal     = "note: unknown: only local rate limits are here, which Envoy decides itself: no filter asks a service"
-	noteParts     = "note: unknown: these are parts of a configuration, looked at one by one: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy"
-	noteApplied   = "note: unknown: these are parts of a configuration, applied as istiod applies them: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy"
+	noteElsewhere = "note: unknown: the filter that sends these rate_limits is in none of the files, so its domain and stage are not known: give its listener, or the answer of /config_dump, too"
+	noteLocal     = "note: unknown: there are only local rate limit filters, which ask no service"
+	noteParts     = "note: unknown: these are parts of a configuration, checked one by one; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump"
+	noteApplied   = "note: unknown: these are parts of a configuration, applied as istiod applies them; to check the merged result, with clusters and routes from elsewhere, give the answer of the proxy's /config_dump"
 )
 
-// TestParts has parts of configurations: what they lack is not wrong, and what is wrong in them is found.
+// TestParts covers partial configurations: missing parts are not errors, mistakes are.
 func TestParts(t *testing.T) {
 	envoyFilter := func(applyTo, value string) string {
 		return "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nspec:\n  configPatches:\n    - applyTo: " + applyTo + "\n      patch:\n        value:\n          " +
@@ -64,15 +64,15 @@ func TestParts(t *testing.T) {
 		"a route alone":               {[]string{"match: { prefix: / }\nroute: { cluster: a, rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }] }"}, []string{"0:1:1: " + noteElsewhere}},
 		"lists alone":                 {[]string{host}, []string{"0:1:1: " + noteElsewhere}},
 		"routes without any":          {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [] }]"}, []string{"0:1:1: note: unknown: neither a rate limit filter nor rate_limits are in these files"}},
-		"a filter alone":              {[]string{filterText}, []string{"0:1:1: " + noteParts, `0:4:11: note: unknown: no rate_limits are in these files, so that it is not known what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
+		"a filter alone":              {[]string{filterText}, []string{"0:1:1: " + noteParts, `0:4:11: note: unknown: there are no rate_limits in these files, so it is unknown what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
 		"a filter and routes":         {[]string{filterText, routesText}, []string{"0:1:1: " + noteParts}},
-		"the first of two objects":    {[]string{envoyFilter("HTTP_FILTER", filterText)}, []string{"0:1:1: " + noteApplied, `0:11:21: note: unknown: no rate_limits are in these files, so that it is not known what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
+		"the first of two objects":    {[]string{envoyFilter("HTTP_FILTER", filterText)}, []string{"0:1:1: " + noteApplied, `0:11:21: note: unknown: there are no rate_limits in these files, so it is unknown what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
 		"the second of two objects":   {[]string{envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteElsewhere}},
 		"both, in files of their own": {[]string{envoyFilter("HTTP_FILTER", filterText), envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteApplied}},
 		"settings of routes alone": {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [] }]\ntyped_per_filter_config: { x: { '@type': x/" +
 			"envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: shops, rate_limits: [{ actions: [{ remote_address: {} }] }] } }"}, []string{
 			"0:1:1: " + noteElsewhere,
-			`0:2:114: error: domain: no rules are for the domain "shops" that this filter asks about, so that nothing is limited; did you mean "shop"?`,
+			`0:2:114: error: domain: there are no rules for the domain "shops" of this filter, so nothing is limited; did you mean "shop"?`,
 		}},
 		"local limits alone":                 {[]string{local}, []string{"0:10:17: " + noteLocal}},
 		"local limits as a part":             {[]string{envoyFilter("HTTP_FILTER", localText), envoyFilter("VIRTUAL_HOST", strings.Replace(host, "user }", "other }", 1))}, []string{"0:10:13: " + noteLocal}},
@@ -84,7 +84,7 @@ func TestParts(t *testing.T) {
 		"a route behind one of another file": {[]string{filterText, "match: { prefix: / }\nroute: { cluster: a }", "match: { prefix: /x }\nroute: { cluster: a, rate_limits: " + userPolicy + " }"}, []string{"0:1:1: " + noteParts}},
 		"clusters alone":                     {[]string{"name: a\nload_assignment: { cluster_name: a }"}, []string{"0:1:1: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
 		"a filter that is not looked at": {[]string{"filter_chains: [{ filters: [{ name: edge, typed_config: { '@type': x/envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy, thrift_filters: [{ typed_config: " +
-			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:165: note: unknown: this filter is not looked at, and there is no other: only those in http_filters of a connection manager are"}},
+			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:165: note: unknown: this filter is not checked, and there is no other: only filters in http_filters of a connection manager are checked"}},
 	} {
 		if diff := cmp.Diff(tt.want, checkTexts(t, tt.files...)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -143,13 +143,13 @@ func TestRetired(t *testing.T) {
 		if got := fmt.Sprint(err); want == "" && err != nil || !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %v\nwant %s", text, err, want)
 		}
-		if strings.HasPrefix(text, "{{") && (err == nil || !strings.HasSuffix(err.Error(), "this seems to be a template: give what it makes, such as the output of helm template")) {
+		if strings.HasPrefix(text, "{{") && (err == nil || !strings.HasSuffix(err.Error(), "this seems to be a template: give its output, such as that of helm template")) {
 			t.Errorf("a template: %v", err)
 		}
 	}
 }
 
-// TestRulesOfSeveralEnvoys has rules of which another Envoy asks about some.
+// TestRulesOfSeveralEnvoys covers rules of which some are meant for another Envoy.
 func TestRulesOfSeveralEnvoys(t *testing.T) {
 	c, err := Read([]File{{"0", []byte(strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                timeout: 1s", 1))}})
 	if err != nil {
@@ -159,7 +159,7 @@ func TestRulesOfSeveralEnvoys(t *testing.T) {
 	for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n---\ndomain: mail\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")) {
 		got = append(got, f.String())
 	}
-	want := []string{`rules.yaml:5:15: warning: unsent: no filter asks about the domain "mail", so that its rules limit nothing here: set the domain of a rate limit filter`}
+	want := []string{`rules.yaml:5:15: warning: unsent: no filter asks about the domain "mail", so its rules limit nothing here: set the domain of a rate limit filter`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -180,8 +180,8 @@ func TestConnections(t *testing.T) {
 	service := ", failure_mode_deny: true, rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: %s } } }, stat_prefix: a"
 	const clusters = " }]\n  clusters: [{ name: old }, { name: new, http2_protocol_options: {} }]\n"
 	for from, wants := range map[string][]string{
-		"old":  {"the runtime has ratelimit.tcp_filter_enabled: 0, at 0:1:89, so that the filter never asks", `cluster "old" does not speak HTTP/2`},
-		"new":  {`cluster "new": it lets 1024 calls be in flight`, "it has no gRPC health check", "waits 20 ms, which is short for a busy node, and then closes the connection"},
+		"old":  {"the runtime has ratelimit.tcp_filter_enabled: 0, at 0:1:89, so the filter never asks", `cluster "old" does not speak HTTP/2`},
+		"new":  {`cluster "new": it allows at most 1024 concurrent calls`, "it has no gRPC health check", "waits 20 ms, too short for a busy node, and then closes the connection"},
 		"gone": {`cluster "gone" of the service is not in these files`},
 	} {
 		of := strings.Replace(strings.Replace(text, ", timeout: 0.25s", "", 1), ", stat_prefix: a", fmt.Sprintf(service, from), 1)
@@ -203,18 +203,18 @@ func TestOnceForAFile(t *testing.T) {
     - { name: b, http2_protocol_options: {}, circuit_breakers: { thresholds: [{ max_requests: 2000 }] } }
 `
 	got := checkTexts(t, text)
-	if len(got) != 2 || !strings.Contains(got[0], "; so it is with another filter of this file, at line 34") || !strings.Contains(got[1], `cluster "a": it lets 1024`) ||
-		!strings.HasSuffix(got[1], "; so it is with another cluster of this file, at line 49") {
+	if len(got) != 2 || !strings.Contains(got[0], "; the same applies to another filter of this file, at line 34") || !strings.Contains(got[1], `cluster "a": it allows at most 1024`) ||
+		!strings.HasSuffix(got[1], "; the same applies to another cluster of this file, at line 49") {
 		t.Errorf("found %q", got)
 	}
-	// The second is told of where the first is acknowledged.
+	// The second is reported if the first is acknowledged.
 	got = checkTexts(t, strings.Replace(text, "- { name: a, http2", "# sluice:allow cluster\n    - { name: a, http2", 1))
 	if len(got) != 2 || !strings.Contains(got[1], `cluster "b": it has no gRPC health check`) {
 		t.Errorf("found %q", got)
 	}
 }
 
-// checkTexts returns what is found in files, which are called by their numbers.
+// checkTexts returns the findings of files, which are named by their index.
 func checkTexts(t *testing.T, texts ...string) []string {
 	t.Helper()
 	files := make([]File, len(texts))

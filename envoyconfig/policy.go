@@ -6,32 +6,32 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// policy is an element of a rate_limits list: how one descriptor is made.
+// policy is an element of a rate_limits list, from which Envoy makes one descriptor.
 type policy struct {
 	node    *tree.Node
 	stage   uint64
 	actions []*action
-	// late says that the descriptor is sent at the end of the stream.
-	late bool
+	// streamDone is true if the descriptor is sent at the end of the stream.
+	streamDone bool
 }
 
 func newPolicies(list *tree.Node) []*policy {
-	return tree.All(list, func(n *tree.Node) *policy {
+	return tree.Map(list, func(n *tree.Node) *policy {
 		return &policy{
-			node: n, stage: n.Field("stage").Uint(0), late: n.Field("apply_on_stream_done").Yes(false),
-			actions: tree.All(n.Field("actions"), newAction),
+			node: n, stage: n.Field("stage").Uint(0), streamDone: n.Field("apply_on_stream_done").Bool(false),
+			actions: tree.Map(n.Field("actions"), newAction),
 		}
 	})
 }
 
-// newAction reads an action of Envoy's API. What one makes that is not known here is unknown.
+// newAction reads an action of Envoy's API. The entry of an unsupported action is unknown.
 func newAction(n *tree.Node) *action {
 	why := "an action that is not known here"
 	for below := range n.Fields() {
 		for _, known := range knownActions {
-			if below.Kind != tree.Null && below.Is(known.kind) {
+			if below.Kind != tree.Null && below.HasName(known.kind) {
 				a := &action{kind: known.kind, label: known.kind, node: below, shape: shape{
-					key: cmp.Or(below.Field("descriptor_key").Text, known.key), anyValue: true, optional: below.Field("skip_if_absent").Yes(false),
+					key: cmp.Or(below.Field("descriptor_key").Text, known.key), anyValue: true, optional: below.Field("skip_if_absent").Bool(false),
 				}}
 				known.read(a)
 				return a
@@ -41,14 +41,13 @@ func newAction(n *tree.Node) *action {
 	if len(n.Nodes) > 0 {
 		why = "action " + n.Nodes[0].Name
 	}
-	if n.Field("extension").There() {
+	if n.Field("extension").Exists() {
 		why = "extension " + n.At("extension", "name").Text
 	}
 	return &action{node: n, shape: shape{anyKey: true, anyValue: true, optional: true}, value: unknowable(why)}
 }
 
-// knownActions are those of Envoy's API, by their names there. Key is that of an entry whose
-// descriptor_key is left out.
+// knownActions are the supported actions by their field names in Envoy's API. key is the default of descriptor_key.
 var knownActions = []struct {
 	kind, key string
 	read      func(*action)

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// quotas returns the filters of the rate limit quota service that requests come to: those before the router.
-func (m *manager) quotas() []*filter {
+// quotaFilters returns the quota filters before the router.
+func (m *manager) quotaFilters() []*filter {
 	var all []*filter
 	for _, f := range m.filters {
 		switch f.typeName {
@@ -24,36 +24,36 @@ func (m *manager) quotas() []*filter {
 	return all
 }
 
-// bucket is what leads requests to a bucket of a quota filter.
+// bucket is a bucket action in the matcher tree of a quota filter.
 type bucket struct {
-	// settings are its RateLimitQuotaBucketSettings, or another action, which no bucket is made of.
+	// settings is the RateLimitQuotaBucketSettings, or another action, which makes no bucket.
 	settings *tree.Node
 	isBucket bool
-	// guards are what holds for all its requests.
+	// guards are the conditions that all requests of the bucket satisfy.
 	guards []guard
-	// kept is where keep_matching says that the matcher is to go on.
-	kept *tree.Node
+	// keepMatching is the keep_matching field if it is true, or missing.
+	keepMatching *tree.Node
 }
 
-// guard is an input that has one of the values which a StringMatcher takes.
+// guard is an input whose value satisfies a StringMatcher.
 type guard struct {
 	input *tree.Node
 	value *tree.Node
-	exact bool // the input is equal to the key of a map
+	exact bool // the input equals a key of exact_match_map
 }
 
-// buckets returns all buckets of a tree of matchers, in its order.
+// buckets returns all buckets of a matcher tree, in its order.
 func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
 	on := func(n *tree.Node, more ...guard) {
 		guards := slices.Concat(guards, more)
-		if below := n.Field("matcher"); below.There() {
+		if below := n.Field("matcher"); below.Exists() {
 			all = append(all, buckets(below, guards)...)
 		}
-		if action := n.At("action", "typed_config"); action.There() {
+		if action := n.At("action", "typed_config"); action.Exists() {
 			typeName, settings := action.Typed()
-			b := bucket{settings: settings, isBucket: typeName == api.QuotaBucket, guards: guards, kept: &tree.Missing}
-			if keep := n.Field("keep_matching"); keep.Yes(false) {
-				b.kept = keep
+			b := bucket{settings: settings, isBucket: typeName == api.QuotaBucket, guards: guards, keepMatching: &tree.Missing}
+			if keep := n.Field("keep_matching"); keep.Bool(false) {
+				b.keepMatching = keep
 			}
 			all = append(all, b)
 		}
@@ -72,9 +72,9 @@ func buckets(matcher *tree.Node, guards []guard) (all []bucket) {
 	return all
 }
 
-// guardsOf returns what a predicate holds of all requests that it takes.
+// guardsOf returns the conditions that every request matched by a predicate satisfies.
 func guardsOf(predicate *tree.Node) (all []guard) {
-	if one := predicate.Field("single_predicate"); one.Field("value_match").There() {
+	if one := predicate.Field("single_predicate"); one.Field("value_match").Exists() {
 		all = append(all, guard{input: one.Field("input"), value: one.Field("value_match")})
 	}
 	for below := range predicate.At("and_matcher", "predicate").Elements() {
@@ -83,8 +83,8 @@ func guardsOf(predicate *tree.Node) (all []guard) {
 	return all
 }
 
-// source is what an input takes of a request: its type, and the name of a header or a parameter.
-func source(input *tree.Node) (typeName, name string) {
+// inputSource returns the type of an input, and the name of its header or query parameter.
+func inputSource(input *tree.Node) (typeName, name string) {
 	typeName, config := input.Field("typed_config").Typed()
 	if typeName == api.HeaderInput {
 		return typeName, strings.ToLower(config.Field("header_name").Text)
@@ -92,15 +92,15 @@ func source(input *tree.Node) (typeName, name string) {
 	return typeName, config.Field("query_param").Text
 }
 
-// mostValue is the longest value of an entry of which an id can surely be assigned something.
-const mostValue = 512
+// maxValueLength is the length of the longest ID value that can be assigned a quota.
+const maxValueLength = 512
 
-// isGuarded reports whether a value that a client sends is one that an id can have: neither absent nor empty, not long, and
-// of characters that are text.
+// isGuarded reports whether the guards restrict a client's value to valid ID values: present, not empty, not too
+// long, and printable.
 func (b *bucket) isGuarded(input *tree.Node) bool {
-	typeName, name := source(input)
+	typeName, name := inputSource(input)
 	return slices.ContainsFunc(b.guards, func(g guard) bool {
-		guarded, guardedName := source(g.input)
+		guarded, guardedName := inputSource(g.input)
 		if guarded != typeName || guardedName != name {
 			return false
 		}
@@ -109,18 +109,18 @@ func (b *bucket) isGuarded(input *tree.Node) bool {
 		}
 		pattern := g.value.At("safe_regex", "regex")
 		re, err := syntax.Parse(pattern.Text, syntax.Perl)
-		if err != nil || !pattern.There() || newStringMatcher(g.value)("").yes {
+		if err != nil || !pattern.Exists() || newStringMatcher(g.value)("").yes {
 			return false
 		}
 		longest, plain := extent(re)
-		return plain && longest <= mostValue
+		return plain && longest <= maxValueLength
 	})
 }
 
-// extent returns the length of the longest text that a regular expression matches, more than [mostValue] if there is none,
-// and whether all of them are printable ASCII.
+// extent returns the length of the longest text that a regular expression matches, more than [maxValueLength] if
+// unbounded, and whether all matches are printable ASCII.
 func extent(re *syntax.Regexp) (longest int, plain bool) {
-	const tooLong = mostValue + 1
+	const tooLong = maxValueLength + 1
 	plain = true
 	if re.Op == syntax.OpAnyChar || re.Op == syntax.OpAnyCharNotNL {
 		return 1, false
@@ -154,46 +154,46 @@ func extent(re *syntax.Regexp) (longest int, plain bool) {
 	return longest, plain
 }
 
-// idEntries returns the entries of a bucket's id in the order that its entry [quotaOrder] says. Wrong says why no rule can match
-// such an id, and at where that stands.
+// idEntries returns the entries of a bucket's ID in the order given by its entry [quotaOrder]. wrong is the reason
+// why no rule can match the ID, and at is its position.
 func (b *bucket) idEntries() (entries []*tree.Node, wrong string, at *tree.Node) {
 	const mostEntries = 16
 	id := b.settings.At("bucket_id_builder", "bucket_id_builder")
 	order := id.Value(quotaOrder)
 	switch {
-	case !id.There():
-		return nil, "the bucket has no bucket_id_builder, so that Envoy reports nothing of it, and does for ever what no_assignment_behavior says", b.settings
-	case !order.There():
-		return nil, "the id has no entry " + quotaOrder + ", so that no rule matches it, and an id of a header that is empty would be one that nobody can assign anything: " +
+	case !id.Exists():
+		return nil, "the bucket has no bucket_id_builder, so Envoy never reports it, and no_assignment_behavior applies forever", b.settings
+	case !order.Exists():
+		return nil, "the id has no entry " + quotaOrder + ", so no rule matches it, and an id made from an empty header cannot be assigned anything: " +
 			"add the entry, with the keys of the others in the order of the descriptor: " + quotaOrder + `: { string_value: "path,user" }`, id
-	case !order.Field("string_value").There():
-		return nil, "the entry " + quotaOrder + " says the order of the descriptor, and so is the same for all requests: write string_value", order
+	case !order.Field("string_value").Exists():
+		return nil, "the entry " + quotaOrder + " says the order of the descriptor, which is the same for all requests: use string_value", order
 	case len(id.Nodes) > mostEntries:
-		return nil, "the id has more than 16 entries, and gets no assignment: make it of fewer", id
+		return nil, "the id has more than 16 entries, and gets no assignment: use fewer", id
 	}
 	seen := map[string]bool{quotaOrder: true}
 	for name := range strings.SplitSeq(order.Field("string_value").Text, ",") {
 		entry := id.Value(name)
-		if !entry.There() || seen[name] {
-			return nil, "the entry " + quotaOrder + " names " + quoted(name) + ", which is no other entry of the id, or twice there: no rule matches such an id; name each other entry once, joined by commas", order
+		if !entry.Exists() || seen[name] {
+			return nil, "the entry " + quotaOrder + " names " + quote(name) + ", which is not another entry of the id or is repeated: no rule matches such an id; name each other entry once, joined by commas", order
 		}
 		seen[name] = true
 		entries = append(entries, entry)
 	}
 	for entry := range id.Fields() {
 		if !seen[entry.Name] {
-			return nil, "the entry " + quotaOrder + " does not name " + quoted(entry.Name) + ", so that no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor", order
+			return nil, "the entry " + quotaOrder + " does not name " + quote(entry.Name) + ", so no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor", order
 		}
 	}
 	return entries, "", order
 }
 
-// idForms is what is known of the entries of an id.
+// idForms returns the known parts of the entries of an ID.
 func idForms(entries []*tree.Node) []descriptors.Form {
 	forms := make([]descriptors.Form, len(entries))
 	for i, entry := range entries {
 		value := entry.Field("string_value")
-		forms[i] = descriptors.Form{Key: entry.Name, Value: value.Text, AnyValue: !value.There() || strings.Contains(value.Text, placeholder)}
+		forms[i] = descriptors.Form{Key: entry.Name, Value: value.Text, AnyValue: !value.Exists() || strings.Contains(value.Text, placeholder)}
 	}
 	return forms
 }

@@ -13,45 +13,45 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-func quoted(s string) string { return strconv.Quote(rules.Shorten(s)) }
+func quote(s string) string { return strconv.Quote(rules.Shorten(s)) }
 
-// quotaTrap is a part of a bucket's settings that does another thing in Envoy 1.40 than it says.
+// quotaTrap is a bucket setting that Envoy 1.40 does not implement as documented.
 type quotaTrap struct {
-	path     string // by its fields
-	found    func(at *tree.Node) bool
+	path     string // field names joined by dots
+	matches  func(at *tree.Node) bool
 	severity rules.Severity
-	says     string
+	message  string
 }
 
 const (
 	noAssignment = "no_assignment_behavior.fallback_rate_limit"
 	expired      = "expired_assignment_behavior"
-	notKnown     = "Envoy 1.40 does not know this strategy, and lets every request pass: write "
+	notKnown     = "Envoy 1.40 does not implement this strategy and allows every request: use "
 )
 
 var quotaTraps = []quotaTrap{
 	{
-		noAssignment + ".token_bucket", (*tree.Node).There, rules.Error,
-		"Envoy 1.40 dies at the second request of a bucket (segmentation fault): write blanket_rule: ALLOW_ALL, or DENY_ALL",
+		noAssignment + ".token_bucket", (*tree.Node).Exists, rules.Error,
+		"Envoy 1.40 crashes at the second request of a bucket (segmentation fault): write blanket_rule: ALLOW_ALL, or DENY_ALL",
 	},
-	{noAssignment + ".requests_per_time_unit", (*tree.Node).There, rules.Error, notKnown + "blanket_rule: ALLOW_ALL, or DENY_ALL"},
-	{expired + ".fallback_rate_limit.requests_per_time_unit", (*tree.Node).There, rules.Error, notKnown + "a token_bucket, or blanket_rule"},
+	{noAssignment + ".requests_per_time_unit", (*tree.Node).Exists, rules.Error, notKnown + "blanket_rule: ALLOW_ALL, or DENY_ALL"},
+	{expired + ".fallback_rate_limit.requests_per_time_unit", (*tree.Node).Exists, rules.Error, notKnown + "a token_bucket, or blanket_rule"},
 	{
 		expired + ".fallback_rate_limit.token_bucket.fill_interval", isBelowASecond, rules.Error,
-		"of less than a second Envoy 1.40 makes a bucket that lets every request pass: write 1s or more, and as much more tokens_per_fill",
+		"below one second Envoy 1.40 allows every request: set 1s or more, and increase tokens_per_fill accordingly",
 	},
 	{
-		expired + ".reuse_last_assignment", (*tree.Node).There, rules.Error,
-		"Envoy 1.40 does not do it: when an assignment has expired, no_assignment_behavior acts at once; write fallback_rate_limit",
+		expired + ".reuse_last_assignment", (*tree.Node).Exists, rules.Error,
+		"Envoy 1.40 ignores it and applies no_assignment_behavior when an assignment expires: use fallback_rate_limit",
 	},
 	{
 		expired, lacksTimeout, rules.Error,
-		"without expired_assignment_behavior_timeout of a second or more it never acts, but no_assignment_behavior at once: add expired_assignment_behavior_timeout: 86400s",
+		"without an expired_assignment_behavior_timeout of at least one second it has no effect, and no_assignment_behavior applies at once: add expired_assignment_behavior_timeout: 86400s",
 	},
-	{"reporting_interval", func(at *tree.Node) bool { return seconds(at) != 5*time.Second }, rules.Warning, "Envoy 1.40 reports every 5 s whatever this says: write 5s"},
+	{"reporting_interval", func(at *tree.Node) bool { return seconds(at) != 5*time.Second }, rules.Warning, "Envoy 1.40 always reports every 5 s: set 5s"},
 }
 
-// seconds is a duration of whole and parts of seconds, 0 if there is none.
+// seconds parses a duration; 0 if there is none.
 func seconds(at *tree.Node) time.Duration {
 	d, err := time.ParseDuration(at.Text)
 	if err != nil {
@@ -60,19 +60,19 @@ func seconds(at *tree.Node) time.Duration {
 	return d
 }
 
-func isBelowASecond(at *tree.Node) bool { return at.There() && seconds(at) < time.Second }
+func isBelowASecond(at *tree.Node) bool { return at.Exists() && seconds(at) < time.Second }
 
 func lacksTimeout(at *tree.Node) bool {
-	return at.Field("fallback_rate_limit").There() && seconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
+	return at.Field("fallback_rate_limit").Exists() && seconds(at.Field("expired_assignment_behavior_timeout")) < time.Second
 }
 
-// quotaSource says what an id gets of an input of a tree of matchers. Others are no inputs.
-var quotaInputs = map[string]bool{ // whether there is a value before a request is answered
+// quotaInputs are the matcher inputs that Envoy supports, and whether they have a text value before the response.
+var quotaInputs = map[string]bool{
 	api.HeaderInput: true, api.QueryInput: true, api.AddressInput: true, api.DirectInput: true,
 	"envoy.type.matcher.v3.HttpRequestTrailerMatchInput": false, "envoy.type.matcher.v3.HttpResponseHeaderMatchInput": false,
 	"envoy.type.matcher.v3.HttpResponseTrailerMatchInput": false, "envoy.type.matcher.v3.HttpResponseLocalReplyMatchInput": false,
 	"envoy.type.matcher.v3.HttpResponseStatusCodeMatchInput": false, "envoy.type.matcher.v3.HttpResponseStatusCodeClassMatchInput": false,
-	"xds.type.matcher.v3.HttpAttributesCelMatchInput": false, // it is no text
+	"xds.type.matcher.v3.HttpAttributesCelMatchInput": false, // not a text
 	networkInput + "DestinationIPInput":               true, networkInput + "DestinationPortInput": true, networkInput + "SourcePortInput": true,
 	networkInput + "SourceTypeInput": true, networkInput + "ServerNameInput": true, networkInput + "FilterStateInput": true,
 	networkInput + "DynamicMetadataInput": true, networkInput + "NetworkNamespaceInput": true,
@@ -84,46 +84,46 @@ var quotaInputs = map[string]bool{ // whether there is a value before a request 
 
 const networkInput = "envoy.extensions.matching.common_inputs.network.v3."
 
-// quota looks at a filter of the rate limit quota service.
-func (k *checker) quota(m *manager, f *filter) {
+// checkQuotaFilter checks a filter of the rate limit quota service.
+func (k *checker) checkQuotaFilter(m *manager, f *filter) {
 	domain := f.domain()
-	k.domain(domain, f.config.Field("domain"))
-	k.partial[domain] = k.partial[domain] || m.fragments
-	k.bucketed[domain] = true
-	k.lit[domain] = k.lit[domain] || !m.fragments // of parts, the filter of the rate limit service may be elsewhere
-	if name := f.config.At("rlqs_server", "envoy_grpc", "cluster_name"); name.There() && len(k.config.clusters) > 0 {
-		k.serving(name)
+	k.checkDomain(domain, f.config.Field("domain"))
+	k.fragmentDomains[domain] = k.fragmentDomains[domain] || m.fragments
+	k.quotaDomains[domain] = true
+	k.sentSome[domain] = k.sentSome[domain] || !m.fragments // with fragments, the rate limit filter may be elsewhere
+	if name := f.config.At("rlqs_server", "envoy_grpc", "cluster_name"); name.Exists() && len(k.config.clusters) > 0 {
+		k.findServiceCluster(name)
 	}
 	for _, field := range []string{"filter_enabled", "filter_enforced"} {
-		if at := f.config.Field(field); at.There() {
-			k.report(Quota, rules.Error, at.Pos(), "%s: Envoy 1.40 does not look at it: the filter acts on all requests, and denies; leave it out. For a trial use shadow_mode in the rules", field)
+		if at := f.config.Field(field); at.Exists() {
+			k.report(Quota, rules.Error, at.Pos(), "%s: Envoy 1.40 ignores it, and the filter limits all requests: remove it; for a trial, use shadow_mode in the rules", field)
 		}
 	}
 	all := buckets(f.config.Field("bucket_matchers"), nil)
 	for i := range all {
-		k.bucket(domain, &all[i])
+		k.checkBucket(domain, &all[i])
 	}
-	if len(all) == 0 && f.config.There() {
+	if len(all) == 0 && f.config.Exists() {
 		at := f.config.Field("bucket_matchers")
-		if !at.There() {
+		if !at.Exists() {
 			at = f.node
 		}
-		k.report(NeverAsked, rules.Error, at.Pos(), "bucket_matchers leads to no bucket, so that every request passes: add an action, for all requests below on_no_match")
+		k.report(NeverAsked, rules.Error, at.Pos(), "bucket_matchers leads to no bucket, so every request is allowed: add an action, for all requests below on_no_match")
 	}
 }
 
-// bucket looks at what leads to a bucket.
-func (k *checker) bucket(domain string, b *bucket) {
+// checkBucket checks the settings and the ID of a bucket.
+func (k *checker) checkBucket(domain string, b *bucket) {
 	if !b.isBucket {
-		k.report(NeverAsked, rules.Error, b.settings.Pos(), "the action is no %s, so that it leads to no bucket", api.QuotaBucket)
+		k.report(NeverAsked, rules.Error, b.settings.Pos(), "the action is not %s, so it leads to no bucket", api.QuotaBucket)
 		return
 	}
-	if b.kept.There() {
-		k.report(Quota, rules.Error, b.kept.Pos(), "keep_matching: Envoy 1.40 denies by the bucket nevertheless, where it should only report it: leave it out. For a trial use shadow_mode in the rules")
+	if b.keepMatching.Exists() {
+		k.report(Quota, rules.Error, b.keepMatching.Pos(), "keep_matching: Envoy 1.40 still denies requests by this bucket instead of only reporting them: remove it; for a trial, use shadow_mode in the rules")
 	}
 	for _, trap := range quotaTraps {
-		if at := b.settings.At(strings.Split(trap.path, ".")...); at.There() && trap.found(at) {
-			k.report(Quota, trap.severity, at.Pos(), "%s: %s", trap.path, trap.says)
+		if at := b.settings.At(strings.Split(trap.path, ".")...); at.Exists() && trap.matches(at) {
+			k.report(Quota, trap.severity, at.Pos(), "%s: %s", trap.path, trap.message)
 		}
 	}
 	entries, wrong, at := b.idEntries()
@@ -131,38 +131,38 @@ func (k *checker) bucket(domain string, b *bucket) {
 		k.report(Unmatched, rules.Error, at.Pos(), "%s", wrong)
 	}
 	for entry := range b.settings.At("bucket_id_builder", "bucket_id_builder").Fields() {
-		k.idEntry(b, entry)
+		k.checkIDEntry(b, entry)
 	}
 	if wrong == "" && slices.Contains(k.set.Domains(), domain) {
-		k.divided(domain, idForms(entries), at)
+		k.checkBucketRules(domain, idForms(entries), at)
 	}
 }
 
-// idEntry looks at where an entry of an id gets its value.
-func (k *checker) idEntry(b *bucket, entry *tree.Node) {
+// checkIDEntry checks the source of an ID entry's value.
+func (k *checker) checkIDEntry(b *bucket, entry *tree.Node) {
 	input := entry.Field("custom_value")
-	typeName, name := source(input)
+	typeName, name := inputSource(input)
 	has, known := quotaInputs[typeName]
 	at := input.Field("typed_config")
 	client := map[string]string{api.HeaderInput: "header", api.QueryInput: "query parameter"}[typeName]
 	switch {
-	case !at.There():
+	case !at.Exists():
 	case !known && k.config.release > 40:
-		k.report(Unknown, rules.Note, at.Pos(), "custom_value of %s: whether it is an input of requests is not known", quoted(typeName))
+		k.report(Unknown, rules.Note, at.Pos(), "custom_value of %s: whether it is an input of requests is not known", quote(typeName))
 	case !known:
-		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it is no input of requests, and Envoy 1.40 dies at the first request: write %s with a header_name, or string_value", quoted(typeName), api.HeaderInput)
+		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it is not a request input, and Envoy 1.40 crashes at the first request: write %s with a header_name, or string_value", quote(typeName), api.HeaderInput)
 	case !has:
-		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it has no text when a request comes, so that every request passes, and Envoy reports none", quoted(typeName))
+		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it has no text when a request arrives, so every request is allowed and none is reported", quote(typeName))
 	case client != "" && name == "":
-		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it names no %s, so that every request passes, and Envoy reports none", quoted(typeName), client)
+		k.report(Quota, rules.Error, at.Pos(), "custom_value of %s: it names no %s, so every request is allowed and none is reported", quote(typeName), client)
 	case client != "" && !b.isGuarded(input):
-		k.report(Quota, rules.Warning, at.Pos(), "custom_value of %s: clients choose it. Without it a request passes, and Envoy does not report it; each other value makes a bucket, one that is empty, long or no text "+
-			"such that nobody can assign it anything: have a matcher take only values such as safe_regex %s, and give all others one bucket in on_no_match", name, assignable)
+		k.report(Quota, rules.Warning, at.Pos(), "custom_value of %s: clients control it. A request without it is allowed and not reported; every other value makes a bucket, which gets no assignment "+
+			"if the value is empty, long or binary: match only values such as safe_regex %s, and use one bucket in on_no_match for all others", name, assignable)
 	}
 }
 
-// divided holds that a rule with quota matches ids of a form.
-func (k *checker) divided(domain string, forms []descriptors.Form, at *tree.Node) {
+// checkBucketRules checks that a rule with quota matches the bucket IDs of the given form.
+func (k *checker) checkBucketRules(domain string, forms []descriptors.Form, at *tree.Node) {
 	reach := k.set.Reach(domain, forms)
 	var with, without []*descriptors.Rule
 	for _, r := range reach.Rules {
@@ -171,7 +171,7 @@ func (k *checker) divided(domain string, forms []descriptors.Form, at *tree.Node
 			continue
 		}
 		with = append(with, r)
-		k.reached[r] = true
+		k.reachedRules[r] = true
 		if _, ok := k.buckets[r]; !ok {
 			k.buckets[r] = at
 		}
@@ -186,54 +186,55 @@ func (k *checker) divided(domain string, forms []descriptors.Form, at *tree.Node
 		}); order != nil {
 			more = "; the rules have these entries in the order " + formsText(order) + ": the entry " + quotaOrder + " says the order"
 		}
-		k.report(Unmatched, rules.Error, at.Pos(), "no rule of domain %s can match a bucket with the id %s, so that it gets no assignment: %s%s", quoted(domain), id, reach.Reason, more)
+		k.report(Unmatched, rules.Error, at.Pos(), "no rule of domain %s can match a bucket with the id %s, so it gets no assignment: %s%s", quote(domain), id, reach.Reason, more)
 	case len(with) == 0 && len(without) > 0:
-		k.report(Unmatched, rules.Error, at.Pos(), "a bucket with the id %s leads to %s at %v, which has no quota, so that it gets no assignment: add quota to its rate_limit, or send it to the rate limit service",
+		k.report(Unmatched, rules.Error, at.Pos(), "a bucket with the id %s leads to %s at %v, which has no quota, so it gets no assignment: add quota to its rate_limit, or send it to the rate limit service",
 			id, without[0].Path(), without[0].Pos())
 	case len(with) == 0:
-		k.report(Unmatched, rules.Error, at.Pos(), "a bucket with the id %s leads to no limit, so that it gets no assignment, and does for ever what no_assignment_behavior says: add a rule with quota, or no bucket", id)
+		k.report(Unmatched, rules.Error, at.Pos(), "a bucket with the id %s leads to no limit, so it gets no assignment, and no_assignment_behavior applies forever: add a rule with quota, or no bucket", id)
 	case len(without) > 0:
-		k.report(Unmatched, rules.Warning, at.Pos(), "a bucket with the id %s can lead to %s at %v, which has no quota, so that it gets no assignment then: add quota to its rate_limit, or keep its values from this bucket",
+		k.report(Unmatched, rules.Warning, at.Pos(), "a bucket with the id %s can lead to %s at %v, which has no quota, so it gets no assignment then: add quota to its rate_limit, or keep its values from this bucket",
 			id, without[0].Path(), without[0].Pos())
 	}
 }
 
-// asking is an element of rate_limits that can lead to a rule with quota, and whether it can lead to others.
-type asking struct {
+// ruleCall is a policy that can match a rule with quota; others is true if it can match other rules, too.
+type ruleCall struct {
 	at     *tree.Node
 	others bool
 }
 
-// undivided holds that a quota filter has a bucket for each rule with quota, and that none of them is asked for, too.
-func (k *checker) undivided() {
+// checkQuotaRules checks that each rule with quota has a bucket in a quota filter, and that the rate limit service is
+// not asked for it.
+func (k *checker) checkQuotaRules() {
 	for _, l := range k.set.Limits {
 		r := l.Rule
 		if r.Divided() == nil {
 			continue
 		}
-		at, asked := k.buckets[r], k.asked[r]
+		at, asked := k.buckets[r], k.calledFor[r]
 		switch {
 		case at != nil && asked.at != nil:
 			severity := rules.Error
 			if asked.others {
 				severity = rules.Warning
 			}
-			k.report(Quota, severity, asked.at.Pos(), "this asks the rate limit service for %s, which Envoys divide (bucket at %v): each counts by itself, so that together they let pass more than the limit: leave this element out, or the bucket",
+			k.report(Quota, severity, asked.at.Pos(), "this asks the rate limit service for %s, which Envoys divide (bucket at %v): each counts separately, so together they allow more than the limit: remove this element or the bucket",
 				r.Path(), at.Pos())
-		case at == nil && ((k.lit[r.Domain()] || k.bucketed[r.Domain()]) && !k.dark[r.Domain()]):
+		case at == nil && ((k.sentSome[r.Domain()] || k.quotaDomains[r.Domain()]) && !k.sentUnknown[r.Domain()]):
 			more := ""
 			if asked.at != nil {
-				more = fmt.Sprintf("; the rate limit service is asked for it, at %v, and counts beside what other Envoys divide", asked.at.Pos())
+				more = fmt.Sprintf("; the rate limit service is asked for it, at %v, and counts separately from the quota of the Envoys", asked.at.Pos())
 			}
 			k.report(Unsent, rules.Warning, r.Pos(), "%s has quota, but no bucket of a quota filter has an id that it can match%s: sluice envoy snippet --rlqs prints one", r.Path(), more)
 		}
 	}
 }
 
-// overridden holds that no route has a configuration of its own for a quota filter.
-func (k *checker) overridden() {
+// checkQuotaOverrides checks that no route has per-route configuration for a quota filter.
+func (k *checker) checkQuotaOverrides() {
 	for _, at := range k.config.overrides {
-		k.report(Quota, rules.Error, at.Pos(), "the quota filter takes no configuration for a route, and Envoy 1.40 refuses to start with one: remove it; buckets for routes are a matter of bucket_matchers, say by :path. "+
-			"To turn the filter off for a route, write %s with disabled: true", api.FilterConfig)
+		k.report(Quota, rules.Error, at.Pos(), "the quota filter has no per-route configuration, and Envoy 1.40 does not start with one: remove it; select buckets per route in bucket_matchers, for example by :path. "+
+			"To disable the filter on a route, use %s with disabled: true", api.FilterConfig)
 	}
 }

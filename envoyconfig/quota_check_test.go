@@ -41,29 +41,29 @@ descriptors:
 	for id, want := range map[string][]string{
 		`{ sluice: { string_value: "api,user" }, user: { string_value: al }, api: { string_value: a } }`: nil,
 		`{ sluice: { string_value: "api,user" }, user: ` + address + `, api: { string_value: a } }`: {
-			"f:15:46: warning: unmatched: a bucket with the id (api, a)(user, *) can lead to api > user=vip at rules.yaml:6:9, which has no quota, so that it gets no assignment then: add quota to its rate_limit, or keep its values from this bucket",
+			"f:15:46: warning: unmatched: a bucket with the id (api, a)(user, *) can lead to api > user=vip at rules.yaml:6:9, which has no quota, so it gets no assignment then: add quota to its rate_limit, or keep its values from this bucket",
 		},
 		`{ sluice: { string_value: "api,user" }, user: { string_value: vip }, api: { string_value: a } }`: {
-			"f:15:46: error: unmatched: a bucket with the id (api, a)(user, vip) leads to api > user=vip at rules.yaml:6:9, which has no quota, so that it gets no assignment: add quota to its rate_limit, or send it to the rate limit service", unsent,
+			"f:15:46: error: unmatched: a bucket with the id (api, a)(user, vip) leads to api > user=vip at rules.yaml:6:9, which has no quota, so it gets no assignment: add quota to its rate_limit, or send it to the rate limit service", unsent,
 		},
 		`{ sluice: { string_value: "user,api" }, user: { string_value: al }, api: { string_value: a } }`: {
-			"f:15:46: error: unmatched: no rule of domain \"shop\" can match a bucket with the id (user, al)(api, a), so that it gets no assignment: nothing matches entry 1, user=al: the rules begin with api (rules.yaml:3:5), plan=free (rules.yaml:7:5); " +
+			"f:15:46: error: unmatched: no rule of domain \"shop\" can match a bucket with the id (user, al)(api, a), so it gets no assignment: nothing matches entry 1, user=al: the rules begin with api (rules.yaml:3:5), plan=free (rules.yaml:7:5); " +
 				"the rules have these entries in the order (api, a)(user, al): the entry sluice says the order", unsent,
 		},
 		`{ sluice: { string_value: plan }, plan: { string_value: free } }`: {
-			"f:15:46: error: unmatched: a bucket with the id (plan, free) leads to no limit, so that it gets no assignment, and does for ever what no_assignment_behavior says: add a rule with quota, or no bucket", unsent,
+			"f:15:46: error: unmatched: a bucket with the id (plan, free) leads to no limit, so it gets no assignment, and no_assignment_behavior applies forever: add a rule with quota, or no bucket", unsent,
 		},
 		`{ user: { string_value: al } }`: {
-			at(`error: unmatched: the id has no entry sluice, so that no rule matches it, and an id of a header that is empty would be one that nobody can assign anything: add the entry, with the keys of the others in the order of the descriptor: sluice: { string_value: "path,user" }`), unsent,
+			at(`error: unmatched: the id has no entry sluice, so no rule matches it, and an id made from an empty header cannot be assigned anything: add the entry, with the keys of the others in the order of the descriptor: sluice: { string_value: "path,user" }`), unsent,
 		},
 		`{ sluice: { string_value: "api" }, user: { string_value: al }, api: { string_value: a } }`: {
-			`f:15:46: error: unmatched: the entry sluice does not name "user", so that no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor`, unsent,
+			`f:15:46: error: unmatched: the entry sluice does not name "user", so no rule matches the id: name each other entry once, joined by commas, in the order of the descriptor`, unsent,
 		},
 		`{ sluice: { string_value: "api,api" }, api: { string_value: a } }`: {
-			`f:15:46: error: unmatched: the entry sluice names "api", which is no other entry of the id, or twice there: no rule matches such an id; name each other entry once, joined by commas`, unsent,
+			`f:15:46: error: unmatched: the entry sluice names "api", which is not another entry of the id or is repeated: no rule matches such an id; name each other entry once, joined by commas`, unsent,
 		},
 		`{ sluice: ` + address + `, api: { string_value: a } }`: {
-			"f:15:46: error: unmatched: the entry sluice says the order of the descriptor, and so is the same for all requests: write string_value", unsent,
+			"f:15:46: error: unmatched: the entry sluice says the order of the descriptor, which is the same for all requests: use string_value", unsent,
 		},
 	} {
 		c, err := Read([]File{{"f", []byte(strings.Replace(quotaFilterText, "ID\n", id+"\n", 1))}})
@@ -82,7 +82,7 @@ descriptors:
 	}
 }
 
-// TestQuotaFilterOutOfPlace has filters that no request comes to, or of which a tool's tree has no buckets.
+// TestQuotaFilterOutOfPlace covers filters that no request reaches, and matcher trees without buckets.
 func TestQuotaFilterOutOfPlace(t *testing.T) {
 	set := ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {} } }]")
 	good := strings.Replace(quotaFilterText, "ID\n", "{ sluice: { string_value: user }, user: { string_value: al } }\n", 1)
@@ -92,15 +92,15 @@ func TestQuotaFilterOutOfPlace(t *testing.T) {
 	beforeMatchers, _, _ := strings.Cut(good, "      bucket_matchers")
 	for text, want := range map[string]string{
 		good: "",
-		strings.Replace(good, "http_filters:", router, 1):                                                                 "the filter stands behind the router",
+		strings.Replace(good, "http_filters:", router, 1):                                                                 "the filter is after the router",
 		beforeMatch + "        matcher_list: { matchers: [] }\n":                                                          "without matchers",
 		beforeMatchers + "      bucket_matchers: {}\n":                                                                    "bucket_matchers leads to no bucket",
-		beforeSettings + "RateLimitQuotaOverride\n":                                                                       "the action is no envoy.extensions",
+		beforeSettings + "RateLimitQuotaOverride\n":                                                                       "the action is not envoy.extensions",
 		strings.Replace(good, "bucket_id_builder:\n                bucket_id_builder", "deny_response_settings: {} #", 1): "the bucket has no bucket_id_builder",
-		strings.Replace(good, "domain: shop", "domain: ship", 1):                                                          `no rules are for the domain "ship"`,
+		strings.Replace(good, "domain: shop", "domain: ship", 1):                                                          `there are no rules for the domain "ship"`,
 		strings.Replace(good, "domain: shop", "domains: shop", 1):                                                         `did you mean "domain"?`,
 		strings.Replace(good, "on_no_match:\n", "on_no_match:\n          keep_matching: true\n", 1):                       "keep_matching",
-		strings.Replace(good, "user: { string_value: al }", "user: { string_value: al, custom_value: { name: b } }", 1):   "leave out all but one",
+		strings.Replace(good, "user: { string_value: al }", "user: { string_value: al, custom_value: { name: b } }", 1):   "remove the others",
 	} {
 		var got []string
 		c, err := Read([]File{{"f", []byte(text)}})
@@ -124,8 +124,8 @@ func TestExtent(t *testing.T) {
 		longest int
 		plain   bool
 	}{
-		"abc": {3, true}, "[a-c]{2,7}x?": {8, true}, "(ab|c)d": {3, true}, "[a-z]+": {mostValue + 1, true}, "a*": {mostValue + 1, true}, "a{3,}": {mostValue + 1, true},
-		".": {1, false}, "[^a]": {1, false}, `\S\d`: {2, false}, "ü": {1, false}, "^a$": {1, true}, "([0-9]{100}){10}": {mostValue + 1, true},
+		"abc": {3, true}, "[a-c]{2,7}x?": {8, true}, "(ab|c)d": {3, true}, "[a-z]+": {maxValueLength + 1, true}, "a*": {maxValueLength + 1, true}, "a{3,}": {maxValueLength + 1, true},
+		".": {1, false}, "[^a]": {1, false}, `\S\d`: {2, false}, "ü": {1, false}, "^a$": {1, true}, "([0-9]{100}){10}": {maxValueLength + 1, true},
 	} {
 		re, err := syntax.Parse(pattern, syntax.Perl)
 		if err != nil {

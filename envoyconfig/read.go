@@ -18,48 +18,47 @@ type File struct {
 	Content []byte
 }
 
-// Read reads files, which together are one configuration. The error says all that is wrong
-// with them.
+// Read reads files that together form one configuration. The error joins all problems found.
 func Read(files []File) (*Config, error) {
 	c := &Config{
 		tables: map[string]*table{}, clusters: map[string]*tree.Node{}, extensions: map[string]*tree.Node{},
-		nodeCluster: &tree.Missing, fromElsewhere: &tree.Missing, allowances: rules.Allowances{}, sources: map[string][]byte{},
+		nodeCluster: &tree.Missing, listenerSource: &tree.Missing, allowances: rules.Allowances{}, sources: map[string][]byte{},
 	}
 	for _, f := range files {
-		if err := c.file(f); err != nil {
-			c.judge.Wrong = append(c.judge.Wrong, err)
+		if err := c.readFile(f); err != nil {
+			c.validator.Errors = append(c.validator.Errors, err)
 		}
 	}
 	c.sources = nil
-	c.judgeClusters()
-	c.judge.Conclude(c.release, c.allowsDeprecated, len(c.clusters) > 0)
-	if len(c.judge.Wrong) > 0 {
-		return nil, errors.Join(c.judge.Wrong...)
+	c.validateRouteClusters()
+	c.validator.Finish(c.release, c.allowsDeprecated, len(c.clusters) > 0)
+	if len(c.validator.Errors) > 0 {
+		return nil, errors.Join(c.validator.Errors...)
 	}
 	for _, m := range c.managers {
-		c.resolve(m)
+		c.resolveTable(m)
 	}
-	c.loose()
+	c.addUnusedTables()
 	c.applyPatches()
-	c.others()
+	c.findOtherFilters()
 	return c, nil
 }
 
-// file takes in a file.
-func (c *Config) file(f File) error {
+// readFile reads one file into c.
+func (c *Config) readFile(f File) error {
 	roots, err := tree.Read(f.Name, f.Content, c.allowances)
 	if err != nil {
 		return unreadable(f, err)
 	}
 	c.sources[f.Name] = f.Content
-	if err := retired(roots); err != nil {
+	if err := checkRetired(roots); err != nil {
 		return err
 	}
 	found := false
 	for i := range roots {
-		c.placeholders(&roots[i])
+		c.findPlaceholders(&roots[i])
 		c.roots = append(c.roots, &roots[i])
-		found = c.document(&roots[i]) || found
+		found = c.readDocument(&roots[i]) || found
 	}
 	if !found {
 		return unrecognised(f.Name, roots)
@@ -67,20 +66,20 @@ func (c *Config) file(f File) error {
 	return nil
 }
 
-// unreadable adds a hint to an error of reading.
+// unreadable adds a hint if the unreadable file seems to be a template.
 func unreadable(f File, err error) error {
 	if bytes.Contains(f.Content, []byte("{{")) {
-		return fmt.Errorf("%w: this seems to be a template: give what it makes, such as the output of helm template", err)
+		return fmt.Errorf("%w: this seems to be a template: give its output, such as that of helm template", err)
 	}
 	return err
 }
 
-// unrecognised says that a file is no configuration of Envoy.
+// unrecognised returns the error for a file that is not a configuration of Envoy.
 func unrecognised(name string, roots []tree.Node) error {
 	pos := rules.Pos{File: name, Line: 1, Col: 1}
 	found := "nothing"
 	if len(roots) > 0 {
-		pos, found = roots[0].Pos(), roots[0].Shown()
+		pos, found = roots[0].Pos(), roots[0].Describe()
 		var names []string
 		for f := range roots[0].Fields() {
 			if len(names) < 5 {
@@ -94,43 +93,44 @@ func unrecognised(name string, roots []tree.Node) error {
 		}
 	}
 	for i := range roots {
-		if n, maker := madeInto(&roots[i]); maker != "" {
-			return fmt.Errorf("%v: found an object of kind %s, of which %s", n.Pos(), rules.Shorten(n.Field("kind").Text), maker)
+		if n, hint := controlPlaneObject(&roots[i]); hint != "" {
+			return fmt.Errorf("%v: found an object of kind %s, of which %s", n.Pos(), rules.Shorten(n.Field("kind").Text), hint)
 		}
 	}
 	for i := range roots {
 		var hosts *tree.Node
-		roots[i].Each(func(n *tree.Node) {
+		roots[i].Walk(func(n *tree.Node) {
 			if hosts == nil && isGloo(n) {
 				hosts = n
 			}
 		})
 		if hosts != nil {
-			return fmt.Errorf("%v: found virtual hosts of a Proxy of Gloo, of which %s", hosts.Pos(), makerOf("gloo.solo.io"))
+			return fmt.Errorf("%v: found virtual hosts of a Proxy of Gloo, of which %s", hosts.Pos(), controlPlaneHint("gloo.solo.io"))
 		}
 	}
 	return fmt.Errorf("%v: found %s, which is no configuration of Envoy: want a bootstrap (static_resources or dynamic_resources), "+
 		"xDS resources (resources, or @type), routes, the answer of /config_dump (configs), or Istio's (kind: EnvoyFilter)", pos, found)
 }
 
-// madeInto returns the first object of Kubernetes of which a control plane makes configuration of Envoy, and says how to
-// get that; maker is empty if there is none.
-func madeInto(n *tree.Node) (of *tree.Node, maker string) {
+// controlPlaneObject returns the first Kubernetes object that a control plane translates into Envoy's configuration,
+// and a hint on how to get the translation. The hint is empty if there is no such object.
+func controlPlaneObject(n *tree.Node) (object *tree.Node, hint string) {
 	items := n.Field("items")
 	if n.Kind == tree.List {
 		items = n
 	}
 	for item := range items.Elements() {
-		if of, maker = madeInto(item); maker != "" {
-			return of, maker
+		if object, hint = controlPlaneObject(item); hint != "" {
+			return object, hint
 		}
 	}
 	group, _, _ := strings.Cut(n.Field("api_version").Text, "/")
-	return n, makerOf(group)
+	return n, controlPlaneHint(group)
 }
 
-// makerOf says how to get the configuration of Envoy that is made of objects of an API group; empty if none is known.
-func makerOf(group string) string {
+// controlPlaneHint says how to get the Envoy configuration made from objects of an API group; empty for unknown
+// groups.
+func controlPlaneHint(group string) string {
 	switch {
 	case group == "gateway.envoyproxy.io":
 		return "Envoy Gateway makes Envoy's configuration: give the output of egctl x translate --from gateway-api --to xds -o yaml -f FILE, with its Gateways and routes in FILE"
@@ -146,57 +146,56 @@ func makerOf(group string) string {
 	}
 }
 
-// document takes in what one value of a file holds, and reports whether it is a
-// configuration of Envoy.
-func (c *Config) document(n *tree.Node) (found bool) {
+// readDocument reads one document and reports whether it is configuration of Envoy.
+func (c *Config) readDocument(n *tree.Node) (found bool) {
 	kind := n.Field("kind").Text
 	switch {
-	case n.Kind == tree.List: // of resources, as istioctl prints them
+	case n.Kind == tree.List: // a list of resources, as printed by istioctl
 		for below := range n.Elements() {
-			found = c.document(below) || found
+			found = c.readDocument(below) || found
 		}
 		return found
 	case isGloo(n):
 		return false
-	case n.Field("http_filters").Kind == tree.List && (n.Field("rate_limits").Kind == tree.List || n.Field("typed_per_filter_config").There()):
-		c.snippet(n)
+	case n.Field("http_filters").Kind == tree.List && (n.Field("rate_limits").Kind == tree.List || n.Field("typed_per_filter_config").Exists()):
+		c.readSnippet(n)
 	case kind == "EnvoyFilter":
-		c.envoyFilter(n)
+		c.readEnvoyFilter(n)
 	case kind == "EnvoyPatchPolicy":
-		c.patchPolicy(n)
+		c.readPatchPolicy(n)
 	case kind == "ConfigMap":
-		return c.configMap(n)
-	case kind == "List": // of kubectl get -o yaml
-		return c.document(n.Field("items"))
-	case n.Field("static_resources").There() || n.Field("dynamic_resources").There() || n.At("admin", "address").There():
-		c.judge.Expect(n, api.Bootstrap)
-		c.bootstrap(n)
+		return c.readConfigMap(n)
+	case kind == "List": // the output of kubectl get -o yaml
+		return c.readDocument(n.Field("items"))
+	case n.Field("static_resources").Exists() || n.Field("dynamic_resources").Exists() || n.At("admin", "address").Exists():
+		c.validator.Validate(n, api.Bootstrap)
+		c.readBootstrap(n)
 	case n.Field("configs").Kind == tree.List:
-		return c.dump(n)
+		return c.readDump(n)
 	case n.Field("resources").Kind == tree.List:
-		c.judge.Expect(n, api.Discovery)
-		return c.resources(n.Field("resources"))
+		c.validator.Validate(n, api.Discovery)
+		return c.readResources(n.Field("resources"))
 	default:
-		return c.resource(n) || c.dumped(n, "") || c.part(n) || c.wrapped(n)
+		return c.readResource(n) || c.readDumpPart(n, "") || c.readPart(n) || c.readWrapped(n)
 	}
 	return true
 }
 
-// placeholders finds what a snippet leaves open.
-func (c *Config) placeholders(n *tree.Node) {
+// findPlaceholders records the placeholders that a snippet left to the operator.
+func (c *Config) findPlaceholders(n *tree.Node) {
 	if n.Kind == tree.Text && strings.Contains(n.Text, placeholder) {
-		c.open = append(c.open, n.Pos())
+		c.unfilled = append(c.unfilled, n.Pos())
 	}
 	for i := range n.Nodes {
-		c.placeholders(&n.Nodes[i])
+		c.findPlaceholders(&n.Nodes[i])
 	}
 }
 
-// resolve finds what a manager gets by xDS.
-func (c *Config) resolve(m *manager) {
+// resolveTable finds the routes and filter configurations that a manager gets by xDS.
+func (c *Config) resolveTable(m *manager) {
 	if m.fragments {
-		// There is no more than the parts.
-	} else if inline := m.node.Field("route_config"); inline.There() {
+		// Fragments have no other routes.
+	} else if inline := m.node.Field("route_config"); inline.Exists() {
 		m.table = newTable(inline)
 	} else if t := c.tables[m.node.At("rds", "route_config_name").Text]; t != nil {
 		m.table, t.used = t, true
@@ -211,9 +210,9 @@ func (c *Config) resolve(m *manager) {
 }
 
 func (c *Config) resolveFilters(m *manager) {
-	m.upstream = c.runsUpstream(m)
+	m.hasUpstreamFilters = c.mayRunUpstream(m)
 	for _, f := range m.filters {
-		if f.node.Field("config_discovery").There() {
+		if f.node.Field("config_discovery").Exists() {
 			if config := c.extensions[f.name]; config != nil {
 				f.configure(config)
 			}

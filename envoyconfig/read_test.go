@@ -38,8 +38,7 @@ func indent(text, by string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+by)
 }
 
-// TestReadKnowsEveryForm holds that the same listener is found in each form of
-// configuration, and leads to the same descriptor.
+// TestReadKnowsEveryForm checks that each form of configuration leads to the same listener and descriptor.
 func TestReadKnowsEveryForm(t *testing.T) {
 	const listener = `"@type": type.googleapis.com/envoy.config.listener.v3.Listener` + "\n"
 	for name, text := range map[string]string{
@@ -83,8 +82,7 @@ var camel = strings.NewReplacer("filter_chains", "filterChains", "typed_config",
 	"route_config", "routeConfig", "virtual_hosts", "virtualHosts", "rate_limits", "rateLimits", "request_headers", "requestHeaders",
 	"header_name", "headerName", "descriptor_key", "descriptorKey")
 
-// ask returns what Envoy asks about a request: domain and descriptors of each call, or why
-// there is none.
+// ask returns Envoy's calls for a request as text: the domain and descriptors of each, or why there is none.
 func ask(t *testing.T, c *Config, line string, headers ...string) string {
 	t.Helper()
 	r, err := ParseRequest(line)
@@ -103,13 +101,13 @@ func ask(t *testing.T, c *Config, line string, headers ...string) string {
 		return "error: " + err.Error()
 	}
 	all := []string{}
-	if a.None != "" {
-		all = append(all, "nothing: "+a.None)
+	if a.NotCalled != "" {
+		all = append(all, "nothing: "+a.NotCalled)
 	}
 	for _, call := range a.ByFilter {
 		parts := []string{}
-		if call.None != "" {
-			parts = append(parts, "nothing: "+call.None)
+		if call.NotCalled != "" {
+			parts = append(parts, "nothing: "+call.NotCalled)
 		}
 		for i := range call.Descriptors {
 			d := &call.Descriptors[i]

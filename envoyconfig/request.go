@@ -9,34 +9,32 @@ import (
 // Request is an HTTP request as a client sends it to Envoy.
 type Request struct {
 	Method, Scheme, Authority string
-	// Path has the query too.
+	// Path includes the query string.
 	Path    string
 	Headers []Header
-	// Remote is the address that connects to Envoy; invalid if it is not known.
+	// Remote is the address of the peer that connects to Envoy; invalid if unknown.
 	Remote netip.Addr
-	// Metadata is what filters have set before the rate limit filter, by namespace:path, the
-	// steps of a path joined by dots. "" says that there is nothing.
+	// Metadata is the dynamic metadata that filters set before the rate limit filter. Keys have the form
+	// namespace:path, with the path segments joined by dots; an empty value means that the key is not set.
 	Metadata map[string]string
-	// Listener names one of several that ask. Optional where only one does.
+	// Listener selects one of several listeners with rate limits. It is optional if only one has them.
 	Listener string
 
-	// Logged is set for a request that an access log tells of. It returns the value of a
-	// header, :path and the like among them, as the filters saw it; ok is false if there was
-	// none, and unknown says why the log does not tell. It takes the place of Headers.
+	// Logged replaces Headers for a request from an access log. It returns the value of a header or pseudo-header
+	// such as :path as the filters saw it. ok is false if the header was absent; unknown is the reason why the log
+	// does not contain it.
 	Logged func(name string) (value string, ok bool, unknown string)
-	// Client is the client's address as Envoy found it (%DOWNSTREAM_REMOTE_ADDRESS%), for a
-	// request of a log; invalid if it is not known.
+	// Client is the client's address as determined by Envoy (%DOWNSTREAM_REMOTE_ADDRESS%), for a logged request;
+	// invalid if unknown.
 	Client netip.Addr
-	// RouteName is the route that Envoy took (%ROUTE_NAME%), "" if it is not known or has no
-	// name.
+	// RouteName is the name of the route that Envoy chose (%ROUTE_NAME%); empty if unknown or without a name.
 	RouteName string
 }
 
-// Header is one line of a request. Its name is in lower case.
+// Header is a header of a request. Name is in lower case.
 type Header struct{ Name, Value string }
 
-// ParseRequest reads a request's first line, written as GET https://shop.example/a?b=c, or
-// without a method, which is GET then.
+// ParseRequest parses a request such as "GET https://shop.example/a?b=c". The method defaults to GET.
 func ParseRequest(line string) (Request, error) {
 	wrong := func(why string) (Request, error) {
 		return Request{}, fmt.Errorf("request %q: %s: write 'GET https://shop.example/search?q=1'", line, why)
@@ -65,14 +63,14 @@ func ParseRequest(line string) (Request, error) {
 	return Request{Method: method, Scheme: scheme, Authority: authority, Path: path}, nil
 }
 
-// ParseHeader reads a header written as name: value.
+// ParseHeader parses "name: value".
 func ParseHeader(line string) (Header, error) {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || name == "" || strings.ContainsAny(name, " \t") {
 		return Header{}, fmt.Errorf("header %q: write 'name: value'", line)
 	}
 	if strings.EqualFold(name, "host") {
-		return Header{}, fmt.Errorf("header %q: the host stands in the request: http://%s/", line, strings.Trim(value, " \t"))
+		return Header{}, fmt.Errorf("header %q: set the host in the URL: http://%s/", line, strings.Trim(value, " \t"))
 	}
 	return Header{strings.ToLower(name), strings.Trim(value, " \t")}, nil
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// tellingFields are those that only one message has. They tell a resource that lacks its @type.
-var tellingFields = []struct{ field, message string }{
+// typicalFields identify a resource without @type: each occurs in one message only.
+var typicalFields = []struct{ field, message string }{
 	{"filter_chains", api.Listener},
 	{"default_filter_chain", api.Listener},
 	{"api_listener", api.Listener},
@@ -18,58 +18,59 @@ var tellingFields = []struct{ field, message string }{
 	{"lb_policy", api.Cluster},
 }
 
-// isList reports whether a telling field is a list. Others than Envoy have objects under such names.
-func isList(field string) bool { return field == "filter_chains" || field == "virtual_hosts" }
+// isListField reports whether a typical field must be a list. Products other than Envoy have objects of the same
+// names.
+func isListField(field string) bool { return field == "filter_chains" || field == "virtual_hosts" }
 
-// resource takes in a resource of xDS, and reports whether it is one.
-func (c *Config) resource(n *tree.Node) bool {
+// readResource reads an xDS resource and reports whether n is one.
+func (c *Config) readResource(n *tree.Node) bool {
 	message := n.TypeName()
-	for _, t := range tellingFields {
+	for _, t := range typicalFields {
 		at := n.Field(t.field)
-		if message == "" && at.There() && (at.Kind != tree.Object || !isList(t.field)) {
+		if message == "" && at.Exists() && (at.Kind != tree.Object || !isListField(t.field)) {
 			message = t.message
 		}
 	}
-	return c.take(n, message)
+	return c.readMessage(n, message)
 }
 
-// take takes in a resource of xDS whose message is known, and reports whether it is one.
-func (c *Config) take(n *tree.Node, message string) bool {
+// readMessage reads an xDS resource of the given message type and reports whether it is one.
+func (c *Config) readMessage(n *tree.Node, message string) bool {
 	var read func(*tree.Node)
 	switch message {
 	case api.Listener:
-		read = c.listener
+		read = c.readListener
 	case api.RouteTable:
-		read = c.table
+		read = c.readTable
 	case api.Cluster:
-		read = c.cluster
+		read = c.readCluster
 	case api.Extension:
-		read = c.extension
+		read = c.readExtension
 	case api.Bootstrap:
-		read = c.bootstrap
+		read = c.readBootstrap
 	}
 	if read == nil || n.Kind != tree.Object {
 		return false
 	}
-	c.judge.Expect(n, message)
+	c.validator.Validate(n, message)
 	read(n)
 	return true
 }
 
-// resources takes in a list of resources, and reports whether any is one, also if it is of no account here. Each may
-// stand in an envoy.service.discovery.v3.Resource.
-func (c *Config) resources(list *tree.Node) (found bool) {
+// readResources reads a list of resources and reports whether it contains one, including unrelated ones. An element
+// may be wrapped in an envoy.service.discovery.v3.Resource.
+func (c *Config) readResources(list *tree.Node) (found bool) {
 	for n := range list.Elements() {
-		if inner := n.Field("resource"); inner.There() {
+		if inner := n.Field("resource"); inner.Exists() {
 			n = inner
 		}
-		found = c.resource(n) || isOther(n) || found
+		found = c.readResource(n) || isUnrelated(n) || found
 	}
 	return found
 }
 
-// listener takes in the connection managers of a listener.
-func (c *Config) listener(n *tree.Node) {
+// readListener reads the connection managers of a listener.
+func (c *Config) readListener(n *tree.Node) {
 	name := n.Field("name").Text
 	chain := func(n *tree.Node) {
 		var connections []*filter
@@ -78,24 +79,24 @@ func (c *Config) listener(n *tree.Node) {
 			if typeName, inner := config.Typed(); typeName == api.NetworkRateLimit {
 				connections = append(connections, &filter{node: config, typeName: typeName, config: inner})
 			}
-			c.manager(config, name, connections)
+			c.readManager(config, name, connections)
 		}
 	}
 	for n := range n.Field("filter_chains").Elements() {
 		chain(n)
 	}
 	chain(n.Field("default_filter_chain"))
-	c.manager(n.At("api_listener", "api_listener"), name, nil)
+	c.readManager(n.At("api_listener", "api_listener"), name, nil)
 }
 
-func (c *Config) manager(n *tree.Node, listener string, connections []*filter) {
+func (c *Config) readManager(n *tree.Node, listener string, connections []*filter) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
-		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, listener), connections: connections}
+		m := &manager{node: n, listener: listener, filters: tree.Map(n.Field("http_filters"), newFilter), upgrades: newUpgrades(n, listener), networkFilters: connections}
 		c.managers = append(c.managers, m)
 	}
 }
 
-func (c *Config) table(n *tree.Node) {
+func (c *Config) readTable(n *tree.Node) {
 	name := n.Field("name").Text
 	if c.tables[name] == nil {
 		c.tableNames = append(c.tableNames, name)
@@ -103,44 +104,43 @@ func (c *Config) table(n *tree.Node) {
 	c.tables[name] = newTable(n)
 }
 
-func (c *Config) cluster(n *tree.Node) { c.clusters[n.Field("name").Text] = n }
+func (c *Config) readCluster(n *tree.Node) { c.clusters[n.Field("name").Text] = n }
 
-func (c *Config) extension(n *tree.Node) {
+func (c *Config) readExtension(n *tree.Node) {
 	c.extensions[n.Field("name").Text] = n.Field("typed_config")
 }
 
-// bootstrap takes in a bootstrap.
-func (c *Config) bootstrap(n *tree.Node) {
-	c.process(n)
+func (c *Config) readBootstrap(n *tree.Node) {
+	c.readProcess(n)
 	from := n.Field("dynamic_resources")
-	c.fromElsewhere = from.Field("lds_config")
-	c.allListeners = !c.fromElsewhere.There()
-	c.allClusters = !from.Field("cds_config").There()
+	c.listenerSource = from.Field("lds_config")
+	c.allListeners = !c.listenerSource.Exists()
+	c.allClusters = !from.Field("cds_config").Exists()
 	for listener := range n.At("static_resources", "listeners").Elements() {
-		c.listener(listener)
+		c.readListener(listener)
 	}
 	for cluster := range n.At("static_resources", "clusters").Elements() {
-		c.cluster(cluster)
+		c.readCluster(cluster)
 	}
 }
 
-// process takes in what a bootstrap says of Envoy's process.
-func (c *Config) process(n *tree.Node) {
-	if cluster := n.At("node", "cluster"); cluster.There() {
+// readProcess reads the node and the runtime of a bootstrap.
+func (c *Config) readProcess(n *tree.Node) {
+	if cluster := n.At("node", "cluster"); cluster.Exists() {
 		c.nodeCluster = cluster
 	}
 	if c.runtime == nil {
 		c.runtime = runtimeValues{}
 	}
 	for layer := range n.At("layered_runtime", "layers").Elements() {
-		c.runtime.layer(layer)
+		c.runtime.addLayer(layer)
 	}
 	for key, value := range c.runtime {
 		switch {
 		case key == formatterFeature:
-			c.formatted = value.Yes(false)
+			c.valuesAreFormats = value.Bool(false)
 		case strings.HasPrefix(key, "envoy.deprecated_features:") || key == "envoy.features.enable_all_deprecated_features":
-			c.allowsDeprecated = c.allowsDeprecated || value.Yes(false)
+			c.allowsDeprecated = c.allowsDeprecated || value.Bool(false)
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 type table struct {
 	node  *tree.Node
 	hosts []*virtualHost
-	// hash is the same for tables with the same virtual hosts.
+	// hash is equal for tables with equal virtual hosts.
 	hash uint64
-	// used says that a connection manager has it.
+	// used is true if a connection manager uses the table.
 	used bool
 }
 
@@ -30,17 +30,16 @@ type virtualHost struct {
 
 type route struct {
 	node *tree.Node
-	// action is the route's RouteAction; missing for a direct response or a redirect, which
-	// Envoy answers without asking.
+	// action is the RouteAction; missing for a direct response or a redirect, for which Envoy does not ask.
 	action   *tree.Node
 	match    routeMatch
 	policies []*policy
-	// branches has the route once for each entry of weighted_clusters, if any of these configures filters;
-	// else it is empty.
+	// branches has a copy of the route for each entry of weighted_clusters if one of these configures filters;
+	// otherwise it is empty.
 	branches []*route
-	// entry is the one of weighted_clusters of a branch, nil of other routes.
+	// entry is the entry of weighted_clusters of a branch; nil for other routes.
 	entry *tree.Node
-	// fragment says that this is what is merged into a route, of which nothing else is known.
+	// fragment is true if the node is merged into a route that is otherwise unknown.
 	fragment bool
 }
 
@@ -51,7 +50,7 @@ func newTable(n *tree.Node) *table {
 	t := &table{node: n, hash: h.Sum64()}
 	for host := range n.Field("virtual_hosts").Elements() {
 		h := newHost(host)
-		h.routes = tree.All(host.Field("routes"), newRoute)
+		h.routes = tree.Map(host.Field("routes"), newRoute)
 		t.hosts = append(t.hosts, h)
 	}
 	return t
@@ -66,15 +65,15 @@ func newHost(n *tree.Node) *virtualHost {
 func newRoute(n *tree.Node) *route {
 	action := n.Field("route")
 	r := &route{node: n, action: action, match: newRouteMatch(n.Field("match")), policies: newPolicies(action.Field("rate_limits"))}
-	r.branches = r.split()
+	r.branches = r.newBranches()
 	return r
 }
 
-// host returns the virtual host of an authority, nil if there is none: an exact name, the
-// longest that begins with a star, the longest that ends with one, and the star.
+// host returns the virtual host for an authority; nil if there is none. In order of precedence: the exact name, the
+// longest suffix wildcard, the longest prefix wildcard, "*".
 func (t *table) host(authority string) *virtualHost {
 	name := lower(authority)
-	if t.node.Field("ignore_port_in_host_matching").Yes(false) {
+	if t.node.Field("ignore_port_in_host_matching").Bool(false) {
 		if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, ']') {
 			name = name[:i]
 		}
@@ -91,7 +90,7 @@ func (t *table) host(authority string) *virtualHost {
 	return found
 }
 
-// rankOf returns how well a domain fits a name: the greatest rank fits best, and -1 not at all.
+// rankOf returns how well a domain matches a name: higher is better, -1 is no match.
 func rankOf(domain, name string) int {
 	const longest = 1 << 30
 	ending, begins := strings.CutPrefix(domain, "*")
@@ -112,13 +111,13 @@ func rankOf(domain, name string) int {
 	}
 }
 
-// isForAll reports whether one virtual host takes every authority.
-func (t *table) isForAll() bool {
+// matchesAnyHost reports whether one virtual host matches every authority.
+func (t *table) matchesAnyHost() bool {
 	return len(t.hosts) == 1 && len(t.hosts[0].domains) == 1 && t.hosts[0].domains[0] == "*"
 }
 
-// named returns the only route of a name, nil if there is none or there are several.
-func (t *table) named(name string) (h *virtualHost, found *route) {
+// routeNamed returns the route with the given name; nil if none or several have it.
+func (t *table) routeNamed(name string) (h *virtualHost, found *route) {
 	if name == "" {
 		return nil, nil
 	}
@@ -136,14 +135,14 @@ func (t *table) named(name string) (h *virtualHost, found *route) {
 	return h, found
 }
 
-// pick returns the first route of the host that matches; nil if none does. Unknown says why
-// it cannot be known.
-func (h *virtualHost) pick(x *exchange) (r *route, unknown string) {
-	if h.node.Field("matcher").There() {
+// firstMatch returns the first matching route of the host; nil if none matches. unknown is the reason if the match
+// cannot be determined.
+func (h *virtualHost) firstMatch(x *exchange) (r *route, unknown string) {
+	if h.node.Field("matcher").Exists() {
 		return nil, "matcher: a tree of matchers at " + h.node.Field("matcher").Pos().String()
 	}
 	for _, r := range h.routes {
-		switch v := r.match.takes(x); {
+		switch v := r.match.match(x); {
 		case v.unknown != "":
 			return nil, v.unknown + ", in the route at " + r.node.Pos().String()
 		case v.yes:
@@ -153,14 +152,14 @@ func (h *virtualHost) pick(x *exchange) (r *route, unknown string) {
 	return nil, ""
 }
 
-// split returns the branches of a route.
-func (r *route) split() (all []*route) {
+// newBranches returns the branches of a route.
+func (r *route) newBranches() (all []*route) {
 	differ := false
 	for entry := range r.action.At("weighted_clusters", "clusters").Elements() {
-		if weight := entry.Field("weight"); weight.There() && weight.Uint(1) == 0 {
+		if weight := entry.Field("weight"); weight.Exists() && weight.Uint(1) == 0 {
 			continue
 		}
-		differ = differ || entry.Field("typed_per_filter_config").There()
+		differ = differ || entry.Field("typed_per_filter_config").Exists()
 		branch := *r
 		branch.entry = entry
 		all = append(all, &branch)
@@ -171,25 +170,25 @@ func (r *route) split() (all []*route) {
 	return all
 }
 
-// ways returns the branches of a route, or the route itself if it has none.
-func (r *route) ways() []*route {
+// branchesOrSelf returns the branches of a route, or the route itself if it has none.
+func (r *route) branchesOrSelf() []*route {
 	if len(r.branches) == 0 {
 		return []*route{r}
 	}
 	return r.branches
 }
 
-// called is the route for people: its name, or its place.
-func (r *route) called() string {
+// displayName returns the quoted name of the route for messages.
+func (r *route) displayName() string {
 	if name := r.node.Field("name").Text; name != "" {
 		return "\"" + rules.Shorten(name) + "\""
 	}
 	return "without a name"
 }
 
-// redirected says why a request is answered with a redirect to https, for which Envoy never asks, or why
-// that is not known; empty if it is not.
-func (h *virtualHost) redirected(x *exchange) string {
+// redirectReason returns why the request is redirected to https without asking the service, or why that is unknown;
+// empty if it is not redirected.
+func (h *virtualHost) redirectReason(x *exchange) string {
 	tls := h.node.Field("require_tls").Enum("NONE", "EXTERNAL_ONLY", "ALL")
 	if tls == "NONE" {
 		return ""
@@ -212,11 +211,10 @@ func (h *virtualHost) redirected(x *exchange) string {
 	return "require_tls is " + tls + ": the answer is a redirect to https, for which Envoy never asks"
 }
 
-// forwardedProto returns x-forwarded-proto as the virtual host sees it, by which Envoy knows whether the request came
-// by TLS.
+// forwardedProto returns the value of x-forwarded-proto, by which the virtual host recognizes TLS requests.
 func (x *exchange) forwardedProto() (scheme, unknown string) {
-	if x.Logged != nil && x.unlogged("x-forwarded-proto") != "" {
-		return x.Scheme, x.unlogged(":scheme")
+	if x.Logged != nil && x.unloggedReason("x-forwarded-proto") != "" {
+		return x.Scheme, x.unloggedReason(":scheme")
 	}
 	values, unknown := x.header("x-forwarded-proto")
 	if unknown != "" {
@@ -225,15 +223,15 @@ func (x *exchange) forwardedProto() (scheme, unknown string) {
 	return strings.Join(values, ","), ""
 }
 
-// uncalled says why Envoy never makes a call on a route; empty if it may.
-func (r *route) uncalled() string {
-	if r.action.There() || r.fragment {
+// noCallReason returns why Envoy never asks the service on a route; empty if it may ask.
+func (r *route) noCallReason() string {
+	if r.action.Exists() || r.fragment {
 		return ""
 	}
 	for _, name := range []string{"direct_response", "redirect"} {
-		if r.node.Field(name).There() {
+		if r.node.Field(name).Exists() {
 			return "the route is a " + name + ", for which Envoy never asks"
 		}
 	}
-	return "the route has no cluster, so that Envoy never asks"
+	return "the route has no cluster, so Envoy never asks"
 }

@@ -8,47 +8,47 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// runtimeValues are the values of Envoy's runtime in the static layers of a bootstrap, by key.
+// runtimeValues are the values of the runtime in the static layers of a bootstrap, by key.
 type runtimeValues map[string]runtimeValue
 
 type runtimeValue struct {
 	*tree.Node
 
-	// over is a later layer whose values come from elsewhere, nil without one.
-	over *tree.Node
+	// overriddenBy is a later layer whose values come from elsewhere; nil if there is none.
+	overriddenBy *tree.Node
 }
 
-// layer takes in a layer over those before it. What an administrator may change is left out.
-func (r runtimeValues) layer(n *tree.Node) {
-	if n.Field("rtds_layer").There() || n.Field("disk_layer").There() {
+// addLayer adds a layer on top of the previous ones. The admin layer is ignored.
+func (r runtimeValues) addLayer(n *tree.Node) {
+	if n.Field("rtds_layer").Exists() || n.Field("disk_layer").Exists() {
 		for key, value := range r {
 			r[key] = runtimeValue{value.Node, n}
 		}
 	}
-	r.add(n.Field("static_layer"), "")
+	r.addValues(n.Field("static_layer"), "")
 }
 
-// add takes in values. Objects are keys with dots between their names.
-func (r runtimeValues) add(values *tree.Node, prefix string) {
+// addValues adds values. Nested objects are keys joined by dots.
+func (r runtimeValues) addValues(values *tree.Node, prefix string) {
 	for f := range values.Fields() {
 		r[prefix+f.Name] = runtimeValue{Node: f}
 		if f.Kind == tree.Object {
-			r.add(f, prefix+f.Name+".")
+			r.addValues(f, prefix+f.Name+".")
 		}
 	}
 }
 
-// filterEnabled is the runtime's key that switches all rate limit filters without filter_enabled off.
+// filterEnabled is the runtime key that disables all rate limit filters without filter_enabled.
 const filterEnabled = "ratelimit.http_filter_enabled"
 
-// elementEnabled is the runtime's key that switches elements of rate_limits off by their disable_key.
+// elementEnabled returns the runtime key that disables the policies with a disable_key.
 func elementEnabled(disableKey string) string {
 	return "ratelimit." + disableKey + ".http_filter_enabled"
 }
 
-// disabled says why the percentage of a key, 100 unless the runtime has it, switches something off, or for
-// which that is not known; empty if it does not. As measured on 1.40, a number counts by its whole part, and
-// everything else, false too, is 100.
+// disabled returns why the percentage at key, 100 by default, disables something, or why that is unknown; empty if it
+// does not. never is true if it disables it always. As measured on 1.40, only the integer part of a number counts,
+// and every other value, including false, is 100.
 func (r runtimeValues) disabled(key string) (why string, never bool) {
 	n, ok := r[key]
 	if !ok || n.Kind != tree.Number && n.Kind != tree.Text {
@@ -58,8 +58,8 @@ func (r runtimeValues) disabled(key string) (why string, never bool) {
 	switch {
 	case err != nil, percent < 0, percent >= 100, math.IsNaN(percent):
 		return "", false
-	case n.over != nil:
-		return fmt.Sprintf("%sthe runtime has %s: %s, at %v, which the layer at %v may change", Unknowable, key, n.Text, n.Pos(), n.over.Pos()), false
+	case n.overriddenBy != nil:
+		return fmt.Sprintf("%sthe runtime has %s: %s, at %v, which the layer at %v may change", Unknowable, key, n.Text, n.Pos(), n.overriddenBy.Pos()), false
 	case percent < 1:
 		return fmt.Sprintf("the runtime has %s: %s, at %v", key, n.Text, n.Pos()), true
 	default:

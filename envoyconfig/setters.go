@@ -13,8 +13,7 @@ import (
 
 const filterTypes = "envoy.extensions.filters.http."
 
-// namespaces are those of filters that write dynamic metadata below a fixed one, or, like those that can be given
-// others, where they are given none.
+// namespaces are the metadata namespaces of filters that write to a fixed one, or to a default one.
 var namespaces = map[string]string{
 	jwtAuthn:                              "envoy.filters.http.jwt_authn",
 	filterTypes + "ext_authz.v3.ExtAuthz": "envoy.filters.http.ext_authz",
@@ -33,7 +32,7 @@ const (
 	luaCode          = filterTypes + "lua.v3.Lua"
 )
 
-// writesNoMetadata are filters that write no dynamic metadata.
+// writesNoMetadata are the filters that write no dynamic metadata.
 var writesNoMetadata = []string{
 	api.Router, api.LocalRateLimit,
 	filterTypes + "adaptive_concurrency.v3.AdaptiveConcurrency", filterTypes + "admission_control.v3.AdmissionControl",
@@ -43,7 +42,7 @@ var writesNoMetadata = []string{
 	filterTypes + "header_mutation.v3.HeaderMutation", filterTypes + "health_check.v3.HealthCheck",
 }
 
-// writing is how surely a filter writes a namespace of the dynamic metadata.
+// writing is the certainty with which a filter writes a namespace of the dynamic metadata.
 type writing int
 
 const (
@@ -52,7 +51,7 @@ const (
 	writes
 )
 
-// writing reports whether the filter writes a namespace, as measured on 1.40.
+// writing returns whether the filter writes a namespace, as measured on Envoy 1.40.
 func (f *filter) writing(namespace string) writing {
 	fixed := namespaces[f.typeName] == namespace
 	switch f.typeName {
@@ -62,19 +61,19 @@ func (f *filter) writing(namespace string) writing {
 		}
 	case headerToMetadata, jsonToMetadata, setMetadata:
 		switch {
-		case names(f.config, namespace) || fixed:
+		case mentions(f.config, namespace) || fixed:
 			return writes
 		case f.routeNames[namespace]:
 			return writesMaybe
 		}
 		return writesNot
 	case luaCode:
-		if setsInCode(f.config, namespace) {
+		if luaSets(f.config, namespace) {
 			return writes
 		}
 		return writesMaybe
 	case filterTypes + "fault.v3.HTTPFault":
-		if f.name == namespace && f.config.Field("filter_metadata").There() {
+		if f.name == namespace && f.config.Field("filter_metadata").Exists() {
 			return writes
 		}
 		return writesNot
@@ -89,21 +88,21 @@ func (f *filter) writing(namespace string) writing {
 	}
 }
 
-// setter says which filters write a namespace of the dynamic metadata that the rate limit filter reads.
-type setter struct {
-	// before and after are the first ones that write it on either side of the rate limit filter.
+// setters are the filters that write a metadata namespace, relative to a rate limit filter.
+type setters struct {
+	// before and after are the first filters on either side of the rate limit filter that write it.
 	before, after *filter
-	// maybe and maybeAfter report whether another filter on that side may write it, such as one with code of its own.
-	maybe, maybeAfter bool
+	// mayBefore and mayAfter are true if another filter on that side may write it, such as one that runs custom code.
+	mayBefore, mayAfter bool
 }
 
-// setter looks for the filters that write a namespace, from the place of a rate limit filter.
-func (m *manager) setter(limiter *filter, namespace string) (s setter) {
-	s.maybeAfter = m.upstream
-	found, maybe := &s.before, &s.maybe
+// findSetters finds the filters that write a namespace.
+func (m *manager) findSetters(limiter *filter, namespace string) (s setters) {
+	s.mayAfter = m.hasUpstreamFilters
+	found, maybe := &s.before, &s.mayBefore
 	for _, f := range m.filters {
 		if f == limiter {
-			found, maybe = &s.after, &s.maybeAfter
+			found, maybe = &s.after, &s.mayAfter
 			continue
 		}
 		switch f.writing(namespace) {
@@ -119,30 +118,30 @@ func (m *manager) setter(limiter *filter, namespace string) (s setter) {
 	return s
 }
 
-// runsUpstream reports whether filters may run after the router: its own, or those of a cluster, which may come
-// from elsewhere.
-func (c *Config) runsUpstream(m *manager) bool {
+// mayRunUpstream reports whether filters may run after the router: upstream filters of the router or of a cluster,
+// which may come from elsewhere.
+func (c *Config) mayRunUpstream(m *manager) bool {
 	for _, n := range c.clusters {
 		if len(protocolOptions(n).Field("http_filters").Nodes) > 0 {
 			return true
 		}
 	}
 	return !c.allClusters || slices.ContainsFunc(m.filters, func(f *filter) bool {
-		return f.typeName == api.Router && f.config.Field("upstream_http_filters").There()
+		return f.typeName == api.Router && f.config.Field("upstream_http_filters").Exists()
 	})
 }
 
-// namesOfRoutes returns the texts in a filter's configurations for routes, which may be namespaces.
+// namesOfRoutes returns all strings in the filter's per-route configurations, which may be namespaces.
 func (m *manager) namesOfRoutes(f *filter) map[string]bool {
 	names := map[string]bool{}
 	if m.table == nil {
 		return names
 	}
-	m.table.node.Each(func(n *tree.Node) {
+	m.table.node.Walk(func(n *tree.Node) {
 		if n.Name != f.name {
 			return
 		}
-		n.Each(func(n *tree.Node) {
+		n.Walk(func(n *tree.Node) {
 			if n.Kind == tree.Text {
 				names[n.Text] = true
 			}
@@ -151,18 +150,18 @@ func (m *manager) namesOfRoutes(f *filter) map[string]bool {
 	return names
 }
 
-// names reports whether a text of a filter's configuration is a namespace.
-func names(config *tree.Node, namespace string) (found bool) {
-	config.Each(func(n *tree.Node) { found = found || n.Kind == tree.Text && n.Text == namespace })
+// mentions reports whether a string of the configuration equals the namespace.
+func mentions(config *tree.Node, namespace string) (found bool) {
+	config.Walk(func(n *tree.Node) { found = found || n.Kind == tree.Text && n.Text == namespace })
 	return found
 }
 
-// setCall is how code of lua sets dynamic metadata: set("namespace".
+// setCall matches a Lua call that sets dynamic metadata: set("namespace".
 var setCall = regexp.MustCompile(`:set\(\s*(?:"([^"]*)"|'([^']*)')`)
 
-// setsInCode reports whether code of lua sets dynamic metadata of a namespace.
-func setsInCode(config *tree.Node, namespace string) (found bool) {
-	config.Each(func(n *tree.Node) {
+// luaSets reports whether Lua code sets dynamic metadata of the namespace.
+func luaSets(config *tree.Node, namespace string) (found bool) {
+	config.Walk(func(n *tree.Node) {
 		if n.Kind != tree.Text {
 			return
 		}
@@ -173,23 +172,23 @@ func setsInCode(config *tree.Node, namespace string) (found bool) {
 	return found
 }
 
-// quotes reports whether code has a text in quotes.
-func quotes(code, text string) bool {
+// containsQuoted reports whether the code contains the text in quotes.
+func containsQuoted(code, text string) bool {
 	return strings.Contains(code, `"`+text+`"`) || strings.Contains(code, "'"+text+"'")
 }
 
-// metadataSet says why the metadata that an action reads is not set; empty if it is, as far as is
-// known. late says that it is read at the end of the stream, when all filters have run.
-func (m *manager) metadataSet(limiter *filter, key *tree.Node, late bool) string {
+// unsetMetadataReason returns why the metadata that an action reads is not set; empty if it is set or may be.
+// streamDone is true if it is read at the end of the stream, when all filters have run.
+func (m *manager) unsetMetadataReason(limiter *filter, key *tree.Node, late bool) string {
 	namespace := key.Field("key").Text
 	if m.fragments || namespace == "" {
 		return ""
 	}
-	switch s := m.setter(limiter, namespace); {
-	case s.maybe, late && s.maybeAfter:
+	switch s := m.findSetters(limiter, namespace); {
+	case s.mayBefore, late && s.mayAfter:
 		return ""
 	case s.before != nil, late && s.after != nil:
-		return m.payload(limiter, key, late)
+		return m.noPayloadReason(limiter, key, late)
 	case s.after != nil:
 		return fmt.Sprintf("the filter that sets the metadata %s, at %v, runs after the rate limit filter: put it before", namespace, s.after.node.Pos())
 	default:
@@ -201,9 +200,9 @@ func (m *manager) metadataSet(limiter *filter, key *tree.Node, late bool) string
 	}
 }
 
-// payload says that no filter for JSON Web Tokens keeps what an action reads; empty if one does, or the metadata
-// is not theirs.
-func (m *manager) payload(limiter *filter, key *tree.Node, late bool) string {
+// noPayloadReason returns why no jwt_authn filter stores the payload that an action reads; empty if one does, or if
+// the metadata is not from jwt_authn.
+func (m *manager) noPayloadReason(limiter *filter, key *tree.Node, late bool) string {
 	path := metadataPath(key)
 	if key.Field("key").Text != namespaces[jwtAuthn] || len(path) == 0 {
 		return ""
@@ -224,11 +223,11 @@ func (m *manager) payload(limiter *filter, key *tree.Node, late bool) string {
 	if last == nil || slices.Contains(kept, path[0]) {
 		return ""
 	}
-	return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so that the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]),
+	return fmt.Sprintf("no provider of the filter at %v has payload_in_metadata: %s, so the metadata is never set%s", last.node.Pos(), rules.Shorten(path[0]),
 		rules.DidYouMean(rules.Nearest(path[0], kept)))
 }
 
-// payloads returns the keys below which a filter for JSON Web Tokens writes metadata.
+// payloads returns the metadata keys that a jwt_authn filter writes.
 func (f *filter) payloads() (kept []string) {
 	for provider := range f.config.Field("providers").Fields() {
 		for _, field := range []string{"payload_in_metadata", "header_in_metadata", "failed_status_in_metadata"} {
@@ -240,8 +239,8 @@ func (f *filter) payloads() (kept []string) {
 	return kept
 }
 
-// headerSetAfter returns the filter that sets a header of the request only after the rate limit filter;
-// nil if there is none, or another may set it before.
+// headerSetAfter returns the filter that sets a request header only after the rate limit filter; nil if there is none
+// or a filter before sets it.
 func (m *manager) headerSetAfter(limiter *filter, header string) *filter {
 	behind := false
 	for _, f := range m.filters {
@@ -258,8 +257,8 @@ func (m *manager) headerSetAfter(limiter *filter, header string) *filter {
 	return nil
 }
 
-// setsHeader reports whether a filter sets a header of the request: header_mutation, or code of lua that
-// has its name in quotes and adds or replaces headers.
+// setsHeader reports whether a filter sets a request header: header_mutation, or Lua code that contains the quoted
+// name and adds or replaces headers.
 func setsHeader(f *filter, header string) (found bool) {
 	switch f.typeName {
 	case filterTypes + "header_mutation.v3.HeaderMutation":
@@ -267,44 +266,44 @@ func setsHeader(f *filter, header string) (found bool) {
 			found = found || strings.EqualFold(mutation.At("append", "header", "key").Text, header)
 		}
 	case luaCode:
-		f.config.Each(func(n *tree.Node) {
+		f.config.Walk(func(n *tree.Node) {
 			code := strings.ToLower(n.Text)
-			found = found || n.Kind == tree.Text && quotes(code, header) && strings.Contains(code, "envoy_on_request") && (strings.Contains(code, ":add(") || strings.Contains(code, ":replace("))
+			found = found || n.Kind == tree.Text && containsQuoted(code, header) && strings.Contains(code, "envoy_on_request") && (strings.Contains(code, ":add(") || strings.Contains(code, ":replace("))
 		})
 	}
 	return found
 }
 
-// setterOf is what exchange.setter has found out of a key for a rate limit filter.
-type setterOf struct {
-	limiter *filter
-	key     *tree.Node
-	late    bool
+// setterKey is the key of manager.setters.
+type setterKey struct {
+	limiter    *filter
+	key        *tree.Node
+	streamDone bool
 }
 
-// setter names the filter that sets the dynamic metadata at a key. none says why no filter does.
-func (x *exchange) setter(key *tree.Node) (by, none string) {
+// metadataSetter describes the filter that sets the dynamic metadata at key. none is the reason why no filter does.
+func (x *exchange) metadataSetter(key *tree.Node) (by, none string) {
 	if x.of == nil {
 		return maybeSet, ""
 	}
-	of := setterOf{x.limiter, key, x.late}
-	if found, ok := x.of.setters.Load(of); ok { // it is the same for each line of a log
+	of := setterKey{x.limiter, key, x.streamDone}
+	if found, ok := x.of.setters.Load(of); ok { // the same for all requests of a log
 		texts, _ := found.([2]string)
 		return texts[0], texts[1]
 	}
-	by, none = x.of.setterTexts(of)
+	by, none = x.of.describeSetter(of)
 	x.of.setters.Store(of, [2]string{by, none})
 	return by, none
 }
 
 const maybeSet = "another filter may set it"
 
-func (m *manager) setterTexts(of setterOf) (by, none string) {
-	if none = m.metadataSet(of.limiter, of.key, of.late); none != "" {
+func (m *manager) describeSetter(of setterKey) (by, none string) {
+	if none = m.unsetMetadataReason(of.limiter, of.key, of.streamDone); none != "" {
 		return "", none
 	}
-	s := m.setter(of.limiter, of.key.Field("key").Text)
-	if s.before == nil && of.late {
+	s := m.findSetters(of.limiter, of.key.Field("key").Text)
+	if s.before == nil && of.streamDone {
 		s.before = s.after
 	}
 	if s.before != nil {

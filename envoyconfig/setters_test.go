@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestFiltersThatSetWhatIsRead has filters that set metadata and headers before and after the rate limit
-// filter, or nowhere.
+// TestFiltersThatSetWhatIsRead covers filters that set metadata and headers before and after the rate limit filter.
 func TestFiltersThatSetWhatIsRead(t *testing.T) {
 	const (
 		jwt     = "{ name: tokens, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication, providers: { p: { payload_in_metadata: claims } } } }"
@@ -34,7 +33,7 @@ func TestFiltersThatSetWhatIsRead(t *testing.T) {
 		"no jwt":                 {action: ofJWT, want: "error: never-asked: nothing is sent: no filter before the rate limit filter sets the metadata envoy.filters.http.jwt_authn", asked: "shop: not sent: no filter before"},
 		"no jwt among others":    {before: cors, action: ofJWT, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
 		"no jwt, but code":       {before: proc, action: ofJWT, asked: "shop: unknown: metadata envoy.filters.http.jwt_authn:claims.tenant: another filter may set it"},
-		"another payload":        {before: strings.Replace(jwt, "claims", "claim", 1), action: ofJWT, want: "error: never-asked: nothing is sent: no provider of the filter at envoy.yaml:8:15 has payload_in_metadata: claims, so that the metadata is never set; did you mean \"claim\"?", asked: "shop: not sent: no provider"},
+		"another payload":        {before: strings.Replace(jwt, "claims", "claim", 1), action: ofJWT, want: "error: never-asked: nothing is sent: no provider of the filter at envoy.yaml:8:15 has payload_in_metadata: claims, so the metadata is never set; did you mean \"claim\"?", asked: "shop: not sent: no provider"},
 		"authz before":           {before: authz, action: ofAuthz, asked: "shop: unknown: metadata envoy.filters.http.ext_authz:tenant: the filter authz sets it"},
 		"jwt for authz":          {before: jwt, action: ofAuthz, want: "error: never-asked: nothing is sent: no filter before", asked: "shop: not sent: no filter before"},
 		"set_metadata before":    {before: toMeta, action: ofNS, asked: "shop: unknown: metadata ns:a: the filter to sets it"},
@@ -140,8 +139,7 @@ func TestTheExampleWithoutItsTokens(t *testing.T) {
 	}
 }
 
-// TestMetadataOfTheService has a rate limit filter read what the service of another one answers, in a namespace of its
-// own.
+// TestMetadataOfTheService covers a rate limit filter that reads metadata from the replies to another one.
 func TestMetadataOfTheService(t *testing.T) {
 	text := strings.Replace(listenerText, "            - name: limit\n",
 		"            - { name: first, typed_config: { '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: first, metadata_namespace: ns } }\n            - name: limit\n", 1)

@@ -14,39 +14,38 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// placeholder stands in a snippet for what rules do not say. Check does not let it pass.
+// placeholder marks values of a snippet that the operator must fill in. Check reports those that remain.
 const placeholder = "CHANGE-ME"
 
 //go:embed snippet.tmpl
 var snippetText string
 
-// Snippet returns parts of a configuration that asks for what the rules of a domain need: a
-// filter, a cluster, and a list of actions for each rule. They are EnvoyFilters of Istio if
-// that is set. The domain must be configured.
+// Snippet returns configuration that asks about the rules of a domain: a filter, a cluster, and a list of actions for
+// each rule. With istio it is wrapped in EnvoyFilters. The domain must be configured.
 func Snippet(set *descriptors.Set, domain string, istio bool) string {
-	// The filter waits longer than any rule holds replies.
+	// The filter must wait longer than any rule holds replies.
 	timeout := 250 * time.Millisecond
 	for _, l := range set.Limits {
 		if l.Rule.Domain() == domain && !l.Candidate {
 			timeout = max(timeout, l.Policy.MaxWait+250*time.Millisecond)
 		}
 	}
-	return snippet(istio, map[string]any{
+	return renderSnippet(istio, map[string]any{
 		"RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
 		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": snippetLists(set, domain),
 		"Leases": slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && l.Policy.UsesLeases() }),
 	})
 }
 
-// snippet fills in the template.
-func snippet(istio bool, data map[string]any) string {
+// renderSnippet executes the template.
+func renderSnippet(istio bool, data map[string]any) string {
 	t := template.New("")
 	text := func(name string, data any) string {
 		var b strings.Builder
-		_ = t.ExecuteTemplate(&b, name, data) // to memory, and tests run all of it
+		_ = t.ExecuteTemplate(&b, name, data) // memory only; tests execute every branch
 		return b.String()
 	}
-	template.Must(t.Funcs(template.FuncMap{"text": text, "shift": shift, "item": item}).Parse(snippetText))
+	template.Must(t.Funcs(template.FuncMap{"text": text, "indent": indentText, "item": listItem}).Parse(snippetText))
 	data["Placeholder"] = placeholder
 	if istio {
 		return text("istio", data)
@@ -54,7 +53,7 @@ func snippet(istio bool, data map[string]any) string {
 	return text("envoy", data)
 }
 
-// snippetRules are the rules of a domain.
+// snippetRules returns the rules of a domain.
 func snippetRules(set *descriptors.Set, domain string) (all []*descriptors.Rule) {
 	for _, l := range set.Limits {
 		if r := l.Rule; r.Domain() == domain && (len(all) == 0 || all[len(all)-1] != r) {
@@ -64,31 +63,31 @@ func snippetRules(set *descriptors.Set, domain string) (all []*descriptors.Rule)
 	return all
 }
 
-// level is where a key stands in rules.
-type level struct {
+// keyLevel is the depth of a key in the rules.
+type keyLevel struct {
 	depth int
 	key   string
 }
 
-// openPlaces are those of keys of which some rule has any value. They come from the request, and so do the values that
-// other rules have.
-func openPlaces(of []*descriptors.Rule) map[level]bool {
-	open := map[level]bool{}
-	for _, r := range of {
+// openKeys returns the keys for which some rule accepts any value. Their values come from the request, also where
+// other rules want a fixed one.
+func openKeys(all []*descriptors.Rule) map[keyLevel]bool {
+	open := map[keyLevel]bool{}
+	for _, r := range all {
 		for depth, l := range r.Levels() {
 			if l.Value == "" || strings.Contains(l.Value, "*") {
-				open[level{depth, l.Key}] = true
+				open[keyLevel{depth, l.Key}] = true
 			}
 		}
 	}
 	return open
 }
 
-// snippetLists is a list of actions for each rule, rules that need the same one together. Rules that Envoys divide get
-// none: a call would be decided by a counter beside what is divided, and both together let twice as much pass.
+// snippetLists returns a list of actions for each distinct need of the rules. Rules with quota get none: the counter
+// of a call and the quota of the Envoys together would allow twice the limit.
 func snippetLists(set *descriptors.Set, domain string) string {
 	ofDomain := snippetRules(set, domain)
-	open := openPlaces(ofDomain)
+	open := openKeys(ofDomain)
 	var order []string
 	uses, ends := map[string][]string{}, map[string]string{}
 	var divided strings.Builder
@@ -99,13 +98,13 @@ func snippetLists(set *descriptors.Set, domain string) string {
 		}
 		var b strings.Builder
 		for depth, l := range r.Levels() {
-			b.WriteString("    - " + snippetAction(l, open[level{depth, l.Key}]) + "\n")
+			b.WriteString("    - " + snippetAction(l, open[keyLevel{depth, l.Key}]) + "\n")
 		}
 		if uses[b.String()] == nil {
 			order = append(order, b.String())
 		}
 		uses[b.String()] = append(uses[b.String()], fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
-		ends[b.String()] += snippetEnds(r, b.String())
+		ends[b.String()] += snippetReleases(r, b.String())
 	}
 	var b strings.Builder
 	for _, actions := range order {
@@ -114,8 +113,9 @@ func snippetLists(set *descriptors.Set, domain string) string {
 	return b.String() + divided.String()
 }
 
-// snippetEnds brings back, when a stream ends, each lease of a rule, and says what the request has cost.
-func snippetEnds(r *descriptors.Rule, actions string) string {
+// snippetReleases returns the policies that release the leases of a rule at the end of a stream, and that report the
+// cost of the request.
+func snippetReleases(r *descriptors.Rule, actions string) string {
 	var b strings.Builder
 	end := func(comment, format, more string) {
 		fmt.Fprintf(&b, "# %s\n- actions:\n%s  hits_addend: { format: %q%s }\n  apply_on_stream_done: true\n", comment, actions, format, more)
@@ -136,8 +136,8 @@ func snippetEnds(r *descriptors.Rule, actions string) string {
 	return b.String()
 }
 
-// snippetAction is what makes an entry that a level of the rules matches. Open says that its
-// value is the request's.
+// snippetAction returns an action whose entry a level of the rules matches. open is true if its value comes from the
+// request.
 func snippetAction(l rules.Level, open bool) string {
 	value := strconv.Quote(l.Value)
 	if open {
@@ -164,11 +164,11 @@ func snippetAction(l rules.Level, open bool) string {
 	return fromHeader + " # or where only some routes send it: generic_key: { descriptor_key: " + key + ", descriptor_value: " + value + " }"
 }
 
-// shift moves text to the right.
-func shift(by int, s string) string {
+// indentText indents every line.
+func indentText(by int, s string) string {
 	space := strings.Repeat(" ", by)
 	return space + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+space) + "\n"
 }
 
-// item makes an object an element of a list.
-func item(by int, s string) string { return shift(by, "- "+shift(2, s)[2:]) }
+// listItem makes an object an element of a list.
+func listItem(by int, s string) string { return indentText(by, "- "+indentText(2, s)[2:]) }

@@ -10,20 +10,20 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// quotaOrder is the key of a bucket's id whose value names the others in the order of the descriptor.
+// quotaOrder is the key of the bucket ID entry that lists the other keys in the order of the descriptor.
 const quotaOrder = "sluice"
 
-// assignable is what values of ids may be that come from requests. Others, such as bytes that are no text, may lead to ids
-// that no service can assign anything, and so to requests that nothing limits.
+// assignable is the regular expression for client values in bucket IDs. Other values, such as binary ones, may make
+// IDs to which no service can assign a quota, so that nothing limits their requests.
 const assignable = `"[!-~]{1,200}"`
 
-// QuotaSnippet returns parts of a configuration with the filter of the rate limit quota service: a bucket for each rule of
-// a domain that has quota, and a cluster. They are EnvoyFilters of Istio if that is set. It is an error if no rule has.
+// QuotaSnippet returns configuration with a rate limit quota filter, which has a bucket for each rule of the domain
+// with quota, and a cluster. With istio it is wrapped in EnvoyFilters. It returns an error if no rule has quota.
 func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, error) {
 	var buckets, rest strings.Builder
 	of, order := quotaBuckets(set, domain)
 	if len(order) == 0 {
-		return "", fmt.Errorf("no rule of domain %q has quota, so that Envoys have nothing to divide; without --rlqs the snippet is that of the rate limit service", rules.Shorten(domain))
+		return "", fmt.Errorf("no rule of domain %q has quota, so Envoys have nothing to divide; without --rlqs the snippet is that of the rate limit service", rules.Shorten(domain))
 	}
 	for _, key := range order {
 		b := of[key]
@@ -37,37 +37,37 @@ func QuotaSnippet(set *descriptors.Set, domain string, istio bool) (string, erro
 			rest.WriteString("# Who sends no such header, or another value, shares a bucket:\n" + b.matcher(true))
 		}
 	}
-	return snippet(istio, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
+	return renderSnippet(istio, map[string]any{"Domain": strconv.Quote(domain), "Buckets": buckets.String() + rest.String()}), nil
 }
 
-// quotaBucket is what leads requests to a bucket, for rules that need the same one.
+// quotaBucket is a bucket shared by rules that need the same one.
 type quotaBucket struct {
 	comments string
 	parts    []quotaPart
 	wrong    string
 }
 
-// quotaPart is an entry of a bucket's id.
+// quotaPart is an entry of a bucket's ID.
 type quotaPart struct {
-	key, value string // the value is empty if it is the request's
-	wild       bool   // the request's, and not any
+	key, value string // value is empty if it comes from the request
+	isPattern  bool   // the rule wants a pattern
 }
 
 func (p quotaPart) fromHeader() bool { return p.value == "" && p.key != "remote_address" }
 
-// quotaBuckets returns the buckets of a domain, and the order in which rules need them.
+// quotaBuckets returns the buckets of a domain by name, and the names in the order of the rules.
 func quotaBuckets(set *descriptors.Set, domain string) (of map[string]*quotaBucket, order []string) {
 	divided := snippetRules(set, domain)
 	divided = slices.DeleteFunc(divided, func(r *descriptors.Rule) bool { return r.Divided() == nil })
-	open := openPlaces(divided)
+	open := openKeys(divided)
 	of = map[string]*quotaBucket{}
 	for _, r := range divided {
 		b := quotaBucket{}
 		var keys []string
 		for depth, l := range r.Levels() {
 			p := quotaPart{key: l.Key, value: l.Value}
-			if open[level{depth, l.Key}] {
-				p.value, p.wild = "", l.Value != ""
+			if open[keyLevel{depth, l.Key}] {
+				p.value, p.isPattern = "", l.Value != ""
 			}
 			switch {
 			case slices.Contains(keys, l.Key) || l.Key == quotaOrder:
@@ -86,7 +86,8 @@ func quotaBuckets(set *descriptors.Set, domain string) (of map[string]*quotaBuck
 	return of, order
 }
 
-// matcher is an element of the list of matchers. Rest is for requests that lack what the bucket's id is made of.
+// matcher returns an element of the list of matchers. With rest it is for requests without the values of the bucket's
+// ID.
 func (b *quotaBucket) matcher(rest bool) string {
 	var keys, id, predicates []string
 	for _, p := range b.parts {
@@ -94,7 +95,7 @@ func (b *quotaBucket) matcher(rest bool) string {
 		value := "string_value: " + strconv.Quote(p.value)
 		header := headerInput(p.key, placeholder)
 		switch {
-		case p.fromHeader() && rest && p.wild:
+		case p.fromHeader() && rest && p.isPattern:
 			value = "string_value: " + placeholder
 		case p.fromHeader() && rest:
 			value = "string_value: nobody"
@@ -117,17 +118,17 @@ func (b *quotaBucket) matcher(rest bool) string {
 	}
 	fmt.Fprintf(&s, "  on_match:\n    action:\n      name: bucket\n      typed_config:\n        \"@type\": type.googleapis.com/%s\n        bucket_id_builder:\n          bucket_id_builder:\n            %s: { string_value: %q }\n            %s\n",
 		"envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings", quotaOrder, strings.Join(keys, ","), strings.Join(id, "\n            "))
-	s.WriteString(shift(8, quotaSettings))
+	s.WriteString(indentText(8, quotaSettings))
 	return s.String()
 }
 
-// headerInput takes a header of a request.
+// headerInput returns a matcher input for a request header.
 func headerInput(name, header string) string {
 	return `{ name: ` + strconv.Quote(name) + `, typed_config: { "@type": type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput, header_name: ` + header + ` } }`
 }
 
-// quotaSettings are the rest of a bucket's settings. Without an explicit time-out Envoy does what no_assignment_behavior
-// says as soon as a share ends.
+// quotaSettings are the other settings of a bucket. Without an explicit timeout Envoy applies no_assignment_behavior
+// as soon as an assignment expires.
 const quotaSettings = `reporting_interval: 5s
 deny_response_settings:
   http_status: { code: 429 }

@@ -79,7 +79,7 @@ descriptors:
 	}
 }
 
-// TestSnippetLeavesOutWhatEnvoysDivide holds that no call asks for a rule that the quota filter decides, too.
+// TestSnippetLeavesOutWhatEnvoysDivide checks that the snippet makes no call for a rule with quota.
 func TestSnippetLeavesOutWhatEnvoysDivide(t *testing.T) {
 	got := Snippet(ruleSet(t, `domain: d
 descriptors:

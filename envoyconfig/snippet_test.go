@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// TestSnippet holds that check finds in a snippet of each example's rules what it leaves
-// open and nothing else, and nothing once that is filled in.
+// TestSnippet checks that the snippet for each example's rules has no findings but its placeholders.
 func TestSnippet(t *testing.T) {
 	paths, err := filepath.Glob("../examples/*/rules.yaml")
 	if err != nil || len(paths) < 10 {
@@ -90,7 +89,7 @@ descriptors:
 	}
 }
 
-// TestSnippetOfLeases holds that check finds nothing in what brings leases back.
+// TestSnippetOfLeases checks that the policies which release leases have no findings.
 func TestSnippetOfLeases(t *testing.T) {
 	set := ruleSet(t, leaseRules)
 	for _, istio := range []bool{false, true} {

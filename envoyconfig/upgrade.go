@@ -10,14 +10,14 @@ import (
 // upgrade is an element of upgrade_configs of a connection manager.
 type upgrade struct {
 	node *tree.Node
-	// own has the filters for requests with this upgrade; nil if they are those of other requests.
+	// own has the filters for requests with this upgrade; nil if the usual filters apply.
 	own *manager
 }
 
 func newUpgrades(n *tree.Node, listener string) (all []upgrade) {
 	for u := range n.Field("upgrade_configs").Elements() {
 		if filters := u.Field("filters"); len(filters.Nodes) > 0 {
-			all = append(all, upgrade{u, &manager{node: n, listener: listener, filters: tree.All(filters, newFilter)}})
+			all = append(all, upgrade{u, &manager{node: n, listener: listener, filters: tree.Map(filters, newFilter)}})
 			continue
 		}
 		all = append(all, upgrade{node: u})
@@ -25,15 +25,15 @@ func newUpgrades(n *tree.Node, listener string) (all []upgrade) {
 	return all
 }
 
-// chains returns the connection managers, and those with the filters of an upgrade that have some for rate limits.
-func (c *Config) chains() iter.Seq[*manager] {
+// filterChains returns the connection managers, and one for each upgrade that has rate limit filters of its own.
+func (c *Config) filterChains() iter.Seq[*manager] {
 	return func(yield func(*manager) bool) {
 		for _, m := range c.managers {
 			if !yield(m) {
 				return
 			}
 			for _, u := range m.upgrades {
-				if u.own != nil && u.own.asks() && !yield(u.own) {
+				if u.own != nil && u.own.hasLimits() && !yield(u.own) {
 					return
 				}
 			}
@@ -41,49 +41,49 @@ func (c *Config) chains() iter.Seq[*manager] {
 	}
 }
 
-// asks reports whether requests may come to a filter for rate limits.
-func (m *manager) asks() bool {
+// hasLimits reports whether requests can reach a rate limit or quota filter.
+func (m *manager) hasLimits() bool {
 	for _, u := range m.upgrades {
-		if u.own != nil && u.own.asks() {
+		if u.own != nil && u.own.hasLimits() {
 			return true
 		}
 	}
-	return len(m.limiting())+len(m.quotas()) > 0
+	return len(m.rateLimitFilters())+len(m.quotaFilters()) > 0
 }
 
-// upgraded returns the connection manager with the filters that a request runs through, which may have asked for
-// another protocol. none says why it runs through none, or why that is not known. r may be nil.
-func (m *manager) upgraded(x *exchange, r *route) (of *manager, none string) {
-	protocol := strings.Join(x.given("upgrade"), ",")
-	if len(x.given("upgrade")) == 0 || strings.EqualFold(protocol, "h2c") {
+// forUpgrade returns the connection manager with the filters for a request, which may ask for a protocol upgrade.
+// none is the reason why no filters run, or why that is unknown. r may be nil.
+func (m *manager) forUpgrade(x *exchange, r *route) (of *manager, none string) {
+	protocol := strings.Join(x.clientValues("upgrade"), ",")
+	if len(x.clientValues("upgrade")) == 0 || strings.EqualFold(protocol, "h2c") {
 		return m, ""
 	}
-	if unknown := x.unlogged("connection"); unknown != "" {
+	if unknown := x.unloggedReason("connection"); unknown != "" {
 		return m, Unknowable + "upgrade: connection: " + unknown
 	}
-	if !hasToken(x.given("connection"), "upgrade") {
+	if !hasToken(x.clientValues("connection"), "upgrade") {
 		return m, ""
 	}
-	if strings.Contains(protocol, ",") || m.node.At("http_protocol_options", "ignore_http_11_upgrade").There() {
+	if strings.Contains(protocol, ",") || m.node.At("http_protocol_options", "ignore_http_11_upgrade").Exists() {
 		return m, Unknowable + "the request has upgrade: " + protocol
 	}
 	is := func(n *tree.Node) bool { return strings.EqualFold(n.Field("upgrade_type").Text, protocol) }
 	enabled, found := false, upgrade{}
 	for _, u := range m.upgrades {
 		if is(u.node) {
-			found, enabled = u, u.node.Field("enabled").Yes(true)
+			found, enabled = u, u.node.Field("enabled").Bool(true)
 		}
 	}
 	if r != nil {
 		for u := range r.action.Field("upgrade_configs").Elements() {
 			if is(u) {
-				enabled = u.Field("enabled").Yes(true)
+				enabled = u.Field("enabled").Bool(true)
 			}
 		}
 	}
 	switch {
 	case !enabled:
-		return m, "no upgrade_configs allow upgrade: " + protocol + ", so that Envoy answers 403"
+		return m, "no upgrade_configs allow upgrade: " + protocol + ", so Envoy answers 403"
 	case found.own != nil:
 		return found.own, ""
 	default:
@@ -91,7 +91,7 @@ func (m *manager) upgraded(x *exchange, r *route) (of *manager, none string) {
 	}
 }
 
-// hasToken reports whether a list of tokens has one, in any case.
+// hasToken reports whether a comma-separated list contains the token, ignoring case.
 func hasToken(lists []string, want string) bool {
 	for _, list := range lists {
 		for token := range strings.SplitSeq(list, ",") {

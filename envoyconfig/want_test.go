@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
-// TestShapes has values of another kind than Envoy's API has: each is an error that has its
-// place, and all are told at once. e2e/asked holds the same against the real Envoy.
+// TestShapes covers values of another kind than the field's: each is an error with its position, and all are reported
+// together. e2e/asked compares them with a real Envoy.
 func TestShapes(t *testing.T) {
 	for text, want := range map[string]string{
 		"static_resources: 5":                                                   "f:1:19: static_resources: found 5, want an object",
@@ -28,7 +28,7 @@ typed_per_filter_config:
 		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: HTTP_FILTER, patch: { value: 5, operation: ADD } }] }":     "f:2:65: value: found 5, want an object",
 		"kind: EnvoyFilter\nspec: { configPatches: [{ applyTo: CLUSTER, patch: { value: {name: [x]}, operation: ADD}}] }": "f:2:68: name: found a list of 1, want text",
 		"static_resources: { secrets: 5, listeners: [{ new: 5 }] }\nadmin: 5": "f:1:30: secrets: found 5, want a list of objects\nf:2:8: admin: found 5, want an object\n" +
-			`f:1:52: Envoy 1.40 has no field new here, and rejects it: leave it out; did you mean "name"?`,
+			`f:1:52: Envoy 1.40 has no field new here, and rejects it: remove it; did you mean "name"?`,
 		"virtual_hosts: [{ routes: [{ match: { prefix: / , cookies: 5 }, redirect: 5 }] }]\nvhds: 5": "f:1:60: cookies: found 5, want a list of objects\nf:1:75: redirect: found 5, want an object\nf:2:7: vhds: found 5, want an object",
 		"http_filters: [5]\nrate_limits: []\nclusters: x":                                            `f:1:16: http_filters: found 5, want an object` + "\n" + `f:3:11: clusters: found "x", want a list of objects`,
 	} {
@@ -49,7 +49,7 @@ typed_per_filter_config:
 	}
 }
 
-// TestOneMeaning has values that Envoy takes in two ways asked for alike.
+// TestOneMeaning covers values that Envoy accepts in several equivalent forms.
 func TestOneMeaning(t *testing.T) {
 	for old, other := range map[string]string{
 		`domains: ["*"]`: `domains: "*"`,
@@ -69,9 +69,7 @@ func TestOneMeaning(t *testing.T) {
 	}
 }
 
-// TestFieldsThatEnvoyRejects has what Envoy 1.40 does not take: fields that it lacks, as it is without
-// those that it needs, and deprecated ones. A dump of a later Envoy may have the first, that of a running
-// one the last.
+// TestFieldsThatEnvoyRejects covers fields that Envoy 1.40 does not have or rejects as deprecated.
 func TestFieldsThatEnvoyRejects(t *testing.T) {
 	list := func(list string) string {
 		return strings.Replace(listenerText[1:], "{ request_headers: { header_name: x-user, descriptor_key: user } }", list, 1)
@@ -80,11 +78,11 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 		files []File
 		want  string
 	}{
-		"an action":             {[]File{{"f", []byte(list("{ newer: {} }"))}}, "f:18:52: Envoy 1.40 has no field newer here, and rejects it: leave it out"},
+		"an action":             {[]File{{"f", []byte(list("{ newer: {} }"))}}, "f:18:52: Envoy 1.40 has no field newer here, and rejects it: remove it"},
 		"no action":             {[]File{{"f", []byte(list("{}"))}}, "f:18:43: actions: Envoy needs one of "},
-		"two actions":           {[]File{{"f", []byte(list("{ remote_address: {}, source_cluster: {} }"))}}, "f:18:43: actions: Envoy takes source_cluster or remote_address alone: leave out all but one"},
-		"a multiplier":          {[]File{{"f", []byte(list("{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } }, hits_addend: { number: 1 } }, { actions: [{ remote_address: {} }"))}}, "f:18:120: Envoy 1.40 has no field unit_multiplier here, and rejects it: leave it out, or write the limit into the rules, which have it"},
-		"misspelt":              {[]File{{"f", []byte(list("{ remote_addr: {} }"))}}, `f:18:58: Envoy 1.40 has no field remote_addr here, and rejects it: leave it out; did you mean "remote_address", `},
+		"two actions":           {[]File{{"f", []byte(list("{ remote_address: {}, source_cluster: {} }"))}}, "f:18:43: actions: Envoy takes source_cluster or remote_address alone: remove the others"},
+		"a multiplier":          {[]File{{"f", []byte(list("{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } }, hits_addend: { number: 1 } }, { actions: [{ remote_address: {} }"))}}, "f:18:120: Envoy 1.40 has no field unit_multiplier here, and rejects it: remove it, or write the limit into the rules, which have it"},
+		"misspelt":              {[]File{{"f", []byte(list("{ remote_addr: {} }"))}}, `f:18:58: Envoy 1.40 has no field remote_addr here, and rejects it: remove it; did you mean "remote_address", `},
 		"without its key":       {[]File{{"f", []byte(list("{ request_headers: { header_name: x-user } }"))}}, "f:18:62: request_headers: Envoy rejects it without descriptor_key: add it"},
 		"deprecated":            {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}}, "f:18:63: Envoy 1.40 rejects dynamic_metadata, which is deprecated: write metadata"},
 		"of a later one":        {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("41")}, ""},
@@ -115,7 +113,7 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 	}
 }
 
-// TestPartsMayLackFields has an EnvoyFilter that changes a filter of others: what it does not say, they do.
+// TestPartsMayLackFields covers an EnvoyFilter that changes an existing filter and so lacks required fields.
 func TestPartsMayLackFields(t *testing.T) {
 	const filter = `kind: EnvoyFilter
 spec:
@@ -132,7 +130,7 @@ spec:
 	if _, err := Read([]File{{"f", []byte(filter)}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := Read([]File{{"f", []byte(strings.Replace(filter, "timeout: 1s", "timeouts: 1s", 1))}}); err == nil || !strings.Contains(err.Error(), `no field timeouts here, and rejects it: leave it out; did you mean "timeout"?`) {
+	if _, err := Read([]File{{"f", []byte(strings.Replace(filter, "timeout: 1s", "timeouts: 1s", 1))}}); err == nil || !strings.Contains(err.Error(), `no field timeouts here, and rejects it: remove it; did you mean "timeout"?`) {
 		t.Error(err)
 	}
 }

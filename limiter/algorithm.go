@@ -6,136 +6,130 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// An algorithm says what the word and the cells of a counter mean. The table, the
-// groups and the inserts know nothing else of it. Each has a file of its own.
+// An algorithm interprets the word and the cells of a counter. The table, the groups and the inserts use
+// only this interface.
 type algorithm interface {
-	// validate returns an error if a field that this algorithm alone uses is out of
-	// its range.
+	// validate returns an error if a field that only this algorithm uses is out of range.
 	validate(p *Policy) error
-	// capacity is [Policy.Capacity].
+	// capacity implements [Policy.Capacity].
 	capacity(p *Policy) uint64
-	// cells returns how many cells a counter has.
+	// cells returns the number of cells of a counter.
 	cells(p *Policy) int
-	// resizes reports whether a counter's cells may become more or fewer while it
-	// lives, because its limit changes.
+	// resizes reports whether a change of the limit can change the number of cells of an existing counter.
 	resizes() bool
 
-	// fresh returns the state of an absent counter. One that was reclaimed may have
-	// counted until from, which is at or later.
+	// fresh returns the state of an absent counter. A counter that was reclaimed may have counted until
+	// from, which is at or later.
 	fresh(at, from Time, p *Policy) state
-	// empty returns the state of a counter that is reset.
-	empty(at Time, p *Policy, st state) state
-	// load makes v's state what its word and its cells say. It reports false if the
-	// cells changed meanwhile.
+	// resetState returns the state of a counter after a reset.
+	resetState(at Time, p *Policy, st state) state
+	// load sets v's state from its word and cells. It returns false if the cells changed meanwhile.
 	load(v *view, at Time, p *Policy) bool
-	// found makes v's state what v.found says, and v one whose cells are in v.found.
-	found(v *view, at Time, p *Policy)
-	// adopt returns the state that v's counter, in a table, gets of there, which a store told of the counter
-	// of charge i. It reports false if the counter stays as it is.
-	adopt(v, there *view, at Time, b *Batch, i int) (after state, ok bool)
-	// tell makes s, which is as the zero value but for its memory, the state st of v.
-	tell(v *view, at Time, p *Policy, st state, s *State)
+	// importState sets v's state from v.reported, so that later methods read cells from there.
+	importState(v *view, at Time, p *Policy)
+	// merge merges the state that a store reported for the counter of charge i (there) into the local
+	// counter v and returns the new local state. ok is false if the local counter keeps its state.
+	merge(v, there *view, at Time, b *Batch, i int) (after state, ok bool)
+	// export writes the state st of v to s, which must be cleared.
+	export(v *view, at Time, p *Policy, st state, s *State)
 
-	// decide decides c, of which hits are left, in the state st. It returns the state
-	// that follows if c is charged. What the decision says of that state is for finish
-	// to fill in. It reports false if v is no longer true.
+	// decide decides c with the given remaining hits in the state st. It returns the state after the
+	// charge. It does not set those fields of d that describe the counter afterwards; see finish. ok is
+	// false if the cells of v have changed.
 	decide(v *view, at Time, c *Charge, hits uint64, budget time.Duration, st state, d *Decision) (after state, ok bool)
-	// finish fills in what d says of the state st, in which it leaves the counter.
+	// finish completes d with the fields that describe the counter in the state st after the charge.
 	finish(v *view, at Time, p *Policy, budget time.Duration, st state, d *Decision)
-	// undo returns v's state at now without what d charged at the time at, which left
-	// the counter in a state numbered mark. It reports whether that cannot be, because
-	// the charge or a later one waits and is not the newest.
+	// undo returns v's state at now without the hits that d charged at the time at. mark is the num of the
+	// state after that charge. lost is true if the charge cannot be undone, because it or a later one is
+	// delayed and it is not the newest.
 	undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool)
-	// store returns the word of after, without its highest bit. For a counter with
-	// cells that is the payload, and the cells and the note of after are written to a
-	// slot that nobody else reads or writes. The slot may be v's own.
+	// store returns the word of the state after, without its highest bit. For a counter with cells this is
+	// the payload, and store also writes the cells and the note to a slot that no other goroutine accesses.
+	// The slot may be v's own.
 	store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64
 
-	// expiry returns the time from which on the counter in a slot equals an absent one,
-	// and whether that is later than at.
+	// expiry returns the time at which the counter in a slot becomes equal to an absent one, and whether
+	// that is later than at.
 	expiry(s *sizeClass, index, word uint64, at Time) (end Time, live bool)
-	// weight returns how many hits the counter in a slot has, if weighs reports true.
-	// Else it returns 1. 0 means that nothing is lost with it.
+	// weight returns the number of hits of the counter in a slot if hasWeight is true, otherwise 1.
+	// Evicting a counter of weight 0 loses nothing.
 	weight(s *sizeClass, index, word uint64) uint64
-	// weighs reports whether a word tells how many hits it has.
-	weighs() bool
+	// hasWeight reports whether the number of hits can be read from the counter.
+	hasWeight() bool
 }
 
-// rows has what each algorithm is.
-var rows = [...]algorithm{
+// algorithmsByNumber is indexed by [Algorithm].
+var algorithmsByNumber = [...]algorithm{
 	FixedWindow: fixedWindow{}, SlidingWindow: slidingWindow{}, SlidingLog: slidingLog{},
 	TokenBucket: gcra{}, LeakyBucket: gcra{}, Concurrency: concurrency{},
 }
 
-var _ [Algorithms]algorithm = rows // each has one
+var _ [Algorithms]algorithm = algorithmsByNumber // no entry is missing
 
-// algorithms are those of rows by the bits of a tag. Any other number is taken for a fixed window,
-// since a policy that was not validated must not end the process.
-var algorithms = func() (all [1 << algorithmBits]algorithm) {
+// algorithmsByTag is indexed by the algorithm bits of a tag. Unknown numbers map to the fixed window, so
+// that an unvalidated policy does not panic.
+var algorithmsByTag = func() (all [1 << algorithmBits]algorithm) {
 	for a := range all {
-		all[a] = rows[FixedWindow]
+		all[a] = algorithmsByNumber[FixedWindow]
 	}
-	copy(all[1:], rows[1:])
+	copy(all[1:], algorithmsByNumber[1:])
 	all[penaltyKind] = penalty{}
 	return all
 }()
 
-// algorithm returns what p counts by.
-func (p *Policy) algorithm() algorithm { return algorithms[p.Algorithm&(1<<algorithmBits-1)] }
+func (p *Policy) algorithm() algorithm { return algorithmsByTag[p.Algorithm&(1<<algorithmBits-1)] }
 
-// A state is one counter at one instant, whatever its word said before time
-// passed. What it holds depends on the algorithm:
+// A state is the value of a counter at a given time, after expired hits were removed. The meaning of the
+// fields depends on the algorithm:
 //
 //	                used                   past                       num
 //	fixed window    hits                   -                          end, Unix seconds
-//	sliding window  hits of the current    hits of the finished       number of the
-//	                sub-window             ones that count            current sub-window
-//	sliding log     hits not yet in cells  hits in cells that count   time of the newest,
-//	                                                                  now if late
+//	sliding window  hits of the current    hits of earlier sub-       number of the
+//	                sub-window             windows that count         current sub-window
+//	sliding log     hits not yet in cells  hits in cells that count   time of the newest hit,
+//	                                                                  or now if later
 //	buckets         -                      -                          TAT and its unit
-//	concurrency     places that are taken  places in cells that       lease that was taken or given
-//	                                       are held                   back last; 0 if none was
+//	concurrency     permits to acquire     permits held in cells      lease acquired or
+//	                                                                  released last; 0 if none
 //
-// Equal states of one view need no write. num tells the time that a state was charged
-// at from later ones.
+// If two states of one view are equal, no write is needed. num distinguishes the time of a charge from
+// later times.
 type state struct {
 	used, past uint64
 	num        int64
 }
 
-// A view is one counter as it was at some moment.
+// A view is a counter as it was read at some moment.
 type view struct {
-	class   *sizeClass // where the counter is, or would be
-	slot    *slot      // nil if the counter is absent
-	index   uint64     // of slot
-	word    uint64     // what slot held
-	head    int64      // of a ring: the number of the sub-window that word counts
-	newer   uint64     // of a log: how many hits are newer than those that are undone; of places: how many are held
-	moves   bool       // it is in another size class than where it belongs
-	mirrors bool       // its table is a mirror
-	found   *State     // what a store told of the counter; valid if class is outside
-	at      Time       // the instant of the view
-	salt    uint64     // of the nonces of leases that are taken
-	state              // what all that means at the instant of the view
+	class     *sizeClass // of the counter, also if it is absent
+	slot      *slot      // nil if the counter is absent
+	index     uint64     // number of slot
+	word      uint64     // slot.word as loaded
+	head      int64      // sliding window: number of the sub-window that word counts
+	newer     uint64     // log: number of hits newer than those undone; concurrency: permits held
+	misplaced bool       // the counter is not in the size class where it belongs
+	mirror    bool       // see Table.SetMirror
+	reported  *State     // counter as reported by a store; valid if class is &externalClass
+	at        Time       // time of the read
+	salt      uint64     // for nonces of new leases
+	state                // value of the counter at the time at
 }
 
-// outside is the size class of counters that have no slot, because a store has them. It tells
-// their views from others.
-var outside sizeClass
+// externalClass is the size class of views of counters that a store reported. These have no slot.
+var externalClass sizeClass
 
-// Bits of a tag. The low ones say how to read the slot's word, so that one table
-// can hold all kinds of counters. They are never 0.
+// Bits of a tag. The low bits say how to interpret the slot's word, so that counters of all algorithms can
+// share one table. They are never 0.
 const (
 	algorithmBits = 3
 	kindBits      = algorithmBits + 1
-	// secondBit is set in the tag of a slot if it is in the second block of its
-	// counter.
+	// secondBit is set if the slot is in the second block of its counter.
 	secondBit = 1
 )
 
-// tagOf returns the tag of the counter id under the algorithm a, without secondBit.
+// tagOf returns the tag of counter id under algorithm a, without secondBit.
 func tagOf(id identity.ID, a Algorithm) uint64 {
-	if a %= 1 << algorithmBits; a == 0 { // of a policy that was not validated
+	if a %= 1 << algorithmBits; a == 0 { // the policy was not validated
 		a = FixedWindow
 	}
 	return id.Hi&^(1<<kindBits-1) | uint64(a)<<1
@@ -143,5 +137,5 @@ func tagOf(id identity.ID, a Algorithm) uint64 {
 
 func (c *Charge) tag() uint64 { return tagOf(c.ID, c.Policy.Algorithm) }
 
-// algorithmOf returns the algorithm of the counter with a tag.
-func algorithmOf(tag uint64) algorithm { return algorithms[tag>>1&(1<<algorithmBits-1)] }
+// algorithmOf returns the algorithm of a tag.
+func algorithmOf(tag uint64) algorithm { return algorithmsByTag[tag>>1&(1<<algorithmBits-1)] }

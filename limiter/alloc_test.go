@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Once a batch has grown, no path of Decide allocates.
+// TestNoAllocations checks that no path of Decide allocates once a batch has grown.
 func TestNoAllocations(t *testing.T) {
 	tight := &Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour}
 	counted := &Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour, CountRefused: true}
@@ -70,7 +70,7 @@ func TestNoAllocations(t *testing.T) {
 				t.Errorf("known counters: %v allocations", n)
 			}
 			step := 24 * time.Hour
-			if tt.charges[0].Policy.Calendar != nil { // which allocates once a window, whatever the number of counters is
+			if tt.charges[0].Policy.Calendar != nil { // a calendar allocates once per window, for any number of counters
 				step /= 10
 			}
 			if n := testing.AllocsPerRun(100, func() { now += Time(step); tab.Decide(now, b) }); n != 0 {

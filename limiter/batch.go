@@ -6,137 +6,130 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Time is an instant in nanoseconds since the Unix epoch. Instants may be handed
-// to a [Table] in any order: a counter never goes back to an older window.
+// Time is an instant in nanoseconds since the Unix epoch. A [Table] accepts instants in any order: a
+// counter never returns to an older window.
 type Time int64
 
-// Never is the [Decision.RetryAfter] of hits that can never be admitted, because
-// they exceed the whole capacity of their limit.
+// Never is the [Decision.RetryAfter] of hits that exceed the capacity of their limit and can never be
+// admitted.
 const Never time.Duration = -1
 
-// Mode says what a charge without room does to its group.
+// Mode selects the effect of an over-limit charge on its group.
 type Mode uint8
 
-// The modes.
 const (
 	// Enforce denies the group.
 	Enforce Mode = iota
 	// Shadow never denies.
 	Shadow
-	// Quota denies only when every quota charge of the batch lacks room and
+	// Quota denies the group only if every quota charge of the batch is over its limit and
 	// [Batch.QuotaPass] is not set.
 	Quota
-	// Watch never denies, nor does the request wait for it.
+	// Watch counts, but neither denies nor delays the request.
 	Watch
 )
 
-// Denies reports whether a charge without room may deny its group.
+// Denies reports whether an over-limit charge may deny its group.
 func (m Mode) Denies() bool { return m == Enforce || m == Quota }
 
-// Charge is one counter to be hit.
+// Charge is a request to count hits on one counter.
 type Charge struct {
-	// ID is the counter.
+	// ID identifies the counter.
 	ID identity.ID
 	// Policy must not be nil.
 	Policy *Policy
-	// Hits to take; 0 only peeks. For a refund the hits to give back.
+	// Hits is the number of hits to charge, or to give back if Refund is set. 0 only peeks.
 	Hits uint64
-	// Refund gives Hits back: it always passes, is applied even if its group is
-	// denied, and never brings a counter above full. It is first set off
-	// against the charges on the same counter in the same batch. The part that
-	// was set off against hits that do not count after all is given back last.
+	// Refund gives Hits back. A refund always succeeds, even if its group is denied, and never leaves a
+	// counter with more than its full capacity. It is first offset against the charges on the same counter
+	// in the same batch. If such a charge turns out not to count, the offset hits are refunded last.
 	Refund bool
-	// Reserve holds Hits beside the counter, under a lease, in place of charging them: see [Reserve].
+	// Reserve reserves Hits under a lease instead of charging them; see [Reserve].
 	Reserve bool
-	// Mode is what happens to the group when there is no room.
+	// Mode is the effect on the group if the charge is over its limit.
 	Mode Mode
-	// Group numbers the charges that are decided together: if one of them
-	// denies, none that does not count denied hits is charged. Charges of one
-	// group are adjacent and numbers ascend.
+	// Group numbers the charges that are decided together: if one of them denies, only those that count
+	// denied hits are charged. Charges of a group are adjacent and group numbers ascend.
 	Group int32
 }
 
-// Decision is the answer to one [Charge].
+// Decision is the result of one [Charge].
 type Decision struct {
-	// Over reports whether the counter had no room for the hits; for a peek,
-	// whether it was already beyond its limit. Always false for a refund.
+	// Over is true if the hits exceed the limit; for a peek, if the counter already exceeds it. It is false
+	// for a refund.
 	Over bool
-	// Denied reports whether the charge's group was denied.
+	// Denied is true if the charge's group was denied.
 	Denied bool
-	// Penalty is the step of the penalty, from 1, that the charge is under or has begun; 0 for none. RetryAfter and
-	// Reset reach to its end then, at least.
+	// Penalty is the step, from 1, of the penalty that denied this charge or was started by it; 0 for none.
+	// RetryAfter and Reset then extend at least to the end of the penalty.
 	Penalty uint8
-	// PenaltyStarted reports whether the charge has begun that penalty.
+	// PenaltyStarted is true if this charge started the penalty.
 	PenaltyStarted bool
-	// Before is what was used of the [Policy.Capacity] when the charge was
-	// decided, earlier charges of the same batch on the same counter included. It
-	// may exceed the capacity where denied hits count. For a refund it is what
-	// was used when the last part was given back, and the parts before that.
+	// Before is how much of the [Policy.Capacity] was used before this charge, including earlier charges of
+	// the batch on the same counter. It may exceed the capacity if denied hits count. For a refund it is
+	// the usage before its last part was given back, plus the earlier parts.
 	Before uint64
-	// Charged is what the counter took (for a refund: gave back), so what a refund
-	// may give back. It is less than the hits where a count saturates, debt is at
-	// its cap, or denied hits take the place of older ones in a full log.
+	// Charged is the number of hits that were counted, or given back by a refund; a later refund can give
+	// back at most this number. It is less than the hits if a count saturates, if debt is at its cap, or if
+	// denied hits replace older ones in a full log.
 	Charged uint64
-	// Remaining is how many single hits would still be admitted after this
-	// charge, those that would wait included; 0 when Over.
+	// Remaining is how many single hits would be admitted after this charge, including delayed hits; 0 if
+	// Over.
 	Remaining uint64
-	// Reset is the time until the counter is as new; when Over, until the same
-	// hits would pass, one Window if never. For a fixed window it is always the
-	// time until the window ends. Positive.
+	// Reset is the time until the counter is unused again; if Over, until the same hits would be admitted,
+	// or one Window if never. For a fixed window it is always the time until the window ends. Always
+	// positive.
 	Reset time.Duration
-	// RetryAfter is, when Over, the time until the same hits would pass, or
-	// [Never]; else 0.
+	// RetryAfter is, if Over, the time until the same hits would be admitted, or [Never]; otherwise 0.
 	RetryAfter time.Duration
-	// Wait is how long the hits have to be held, 0 for at once. Always 0 when the
-	// charge is Over or its group was denied.
+	// Wait is how long to delay the request for this charge. It is 0 if the charge is Over or its group was
+	// denied.
 	Wait time.Duration
 }
 
-// Batch is the charges of one request and their decisions. It is reused from
-// request to request; one goroutine uses it at a time. The zero value is ready.
+// Batch contains the charges of one request and their decisions. It is reused from request to request and
+// must not be used concurrently. The zero value is ready to use.
 type Batch struct {
-	// Charges is filled by the caller.
+	// Charges is set by the caller.
 	Charges []Charge
-	// QuotaPass says that some quota member that is no quota charge passes (one in
-	// shadow mode, say), so that no quota charge denies.
+	// QuotaPass is true if a quota member outside of this batch passes, such as one in shadow mode. Quota
+	// charges then do not deny.
 	QuotaPass bool
-	// Budget is how long the request may be held at most, what is left of its
-	// deadline; a hit that would wait longer is denied. 0 means that it must not
-	// be held at all.
+	// Budget is the maximum delay of the request, from its deadline. A hit that would be delayed longer is
+	// denied. 0 allows no delay.
 	Budget time.Duration
-	// Clock, if set, tells the time at which a group gives back what it took from
-	// a bucket because it is denied after all: what drained meanwhile does not come
-	// back. nil means the time that was passed to [Table.Decide].
+	// Clock, if set, returns the time at which a denied group undoes its charges on a bucket: hits that
+	// drained meanwhile are not given back. If nil, the time passed to [Table.Decide] is used.
 	Clock func() Time
-	// Partition is where the counters are, nil for the table's common partition.
+	// Partition contains the counters; nil is the table's common partition.
 	Partition *Partition
 
-	// Decisions is filled by [Table.Decide], one per charge, in their order.
+	// Decisions has one decision per charge, in the same order. It is set by [Table.Decide].
 	Decisions []Decision
-	// Denied is set by [Table.Decide]: at least one group was denied.
+	// Denied is set by [Table.Decide] if at least one group was denied.
 	Denied bool
-	// Wait is set by [Table.Decide]: how long the request has to be held, the
-	// longest Wait of its decisions but for those of mode [Watch]; 0 if it is denied.
+	// Wait is set by [Table.Decide] to the longest Wait of the decisions, except those of mode [Watch]; 0
+	// if the request is denied.
 	Wait time.Duration
 
-	table *Table // that has the counters; nil if a store told of them
-	// What Decide needs beside the above, kept so that it need not be allocated.
-	members []member // one group, or all charges, ordered by counter
-	turns   []turn   // what they are ordered by
-	view    view     // the counter that is being charged
-	spare   Decision // of peeks, and of what is not certain yet
-	marks   []int64  // the number of the state in which a charge left its counter
-	left    []uint64 // hits that remain after the set-off; see hits
-	setOffs []Offset // what refunds were set off against
-	offset  bool     // left and setOffs are valid
-	kept    []kept   // the counters, if a store told of them; see Stored
-	extra   bool     // leases and penal say something; else both are false
-	leases  bool     // a policy gives leases
-	settled []bool   // with leases, what settleLeases has decided
-	aside   *aside   // what reservations and penalties need; nil until there is one
+	table *Table // contains the counters; nil if a store reported them
+	// Scratch memory of Decide, kept to avoid allocations.
+	members    []member        // the charges of a group, or all charges, ordered by counter
+	order      []counterKey    // sort keys of members
+	view       view            // the counter that is being charged
+	scratch    Decision        // decision of a peek, or one that may be discarded
+	marks      []int64         // state.num of the counter after each charge, or the lease
+	hitsLeft   []uint64        // hits that remain after offsetRefunds; see hits
+	offsets    []Offset        // refunds offset against charges
+	offsetDone bool            // hitsLeft and offsets are valid
+	stored     []storedCounter // the counters, if a store reported them; see Stored
+	special    bool            // usesLeases or usesPenalties is true
+	usesLeases bool            // a policy grants leases
+	settled    []bool          // charges decided by settleLeases; valid if usesLeases
+	companion  *companion      // batch for reservations and penalties; nil until needed
 
-	penal     bool       // a charge may be denied by a penalty, or begin one
-	sentences []sentence // with penal, those that the charges are under
+	usesPenalties bool            // a charge may be denied by a penalty or start one
+	penalties     []activePenalty // penalties of the charges; valid if usesPenalties
 }
 
 // Reset empties the batch and keeps its memory.
@@ -144,43 +137,43 @@ func (b *Batch) Reset() {
 	b.poison()
 	clear(b.Charges) // drop the policies of an earlier rule set
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
-	b.QuotaPass, b.Denied, b.offset = false, false, false
-	b.leases, b.penal, b.extra = false, false, false
+	b.QuotaPass, b.Denied, b.offsetDone = false, false, false
+	b.usesLeases, b.usesPenalties, b.special = false, false, false
 	b.Budget, b.Partition, b.Wait, b.table = 0, nil, 0, nil
-	clear(b.kept)
-	b.poisonKept()
-	b.kept = b.kept[:0]
+	clear(b.stored)
+	b.poisonStored()
+	b.stored = b.stored[:0]
 }
 
-// A member is one charge of a batch, in the order of counters.
+// A member is a charge of a batch, in the order of counters.
 type member struct {
-	turn
+	counterKey
 
-	seen          view  // of the first member on each counter: what was seen of it
-	before, after state // what the charge would find there, and leave
+	seen          view  // the counter as last read; first member of each counter only
+	before, after state // state of the counter before and after the charge
 }
 
-// A turn is the place of a charge in the order of counters.
-type turn struct {
-	// counter is the tag with the high bit for what may have to wait, and lo the rest of the ID.
+// A counterKey is the sort key of a charge.
+type counterKey struct {
+	// counter is the tag, with the high bit set if hits may be delayed, and lo is ID.Lo.
 	counter, lo uint64
 	index       int // into Batch.Charges
 }
 
-// A SetOff is hits of a refund that are set off against hits of a charge on the same counter.
+// An Offset is a number of refunded hits that cancel hits of a charge on the same counter.
 type Offset struct {
 	// Refund and Charge are indices into [Batch.Charges].
 	Refund, Charge int
-	// Hits are 0 once the refund has given them back, because those of the charge do not count.
+	// Hits is reset to 0 if the charge turns out not to count and the refund has given them back.
 	Hits uint64
 }
 
-// A kept is a counter that a store told of, while the charges of a batch are decided.
-type kept struct {
-	told  State // what the store told: of the charge its Stamp, of the first on the counter all else
-	first int   // the first charge on the counter, whose kept says what follows
+// A storedCounter is a counter reported by a store, while the charges of a batch are decided.
+type storedCounter struct {
+	reported State // the report; complete for the first charge on the counter, else Stamp and the like
+	first    int   // the first charge on the counter, which has the fields below
 
-	changed bool // a charge has made it state
+	changed bool // state is valid: a charge has changed the counter
 	state   state
-	newest  Time // of a log of which a refund took the newest hits: the newest that stays; else 0
+	newest  Time // of a log whose newest hits were refunded: the newest remaining hit; else 0
 }

@@ -32,7 +32,7 @@ func spread(n int) func() int {
 	}
 }
 
-// BenchmarkDecide decides one charge on one of so many live counters.
+// BenchmarkDecide decides one charge on one of the given number of live counters.
 func BenchmarkDecide(b *testing.B) {
 	ops := []struct {
 		name string
@@ -62,8 +62,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A benchAlgorithm is an algorithm with a policy that admits nearly all hits, and
-// one that denies all but one.
+// A benchAlgorithm is an algorithm with a policy that admits nearly all hits and one that denies all but
+// one.
 type benchAlgorithm struct {
 	name        string
 	admit, deny Policy
@@ -106,8 +106,7 @@ func benchAlgorithms() []benchAlgorithm {
 	}
 }
 
-// BenchmarkAlgorithms decides one charge on one counter under every algorithm,
-// the time given.
+// BenchmarkAlgorithms decides one charge on one counter with every algorithm at a given time.
 func BenchmarkAlgorithms(b *testing.B) {
 	for _, a := range benchAlgorithms() {
 		for _, op := range []struct {
@@ -129,8 +128,8 @@ func BenchmarkAlgorithms(b *testing.B) {
 	}
 }
 
-// BenchmarkPenalty admits hits under a limit with the word while nobody is under a penalty and while somebody else is,
-// and denies those that are.
+// BenchmarkPenalty admits hits under a limit with penalties, while no client and while another client is
+// under a penalty, and denies hits under a penalty.
 func BenchmarkPenalty(b *testing.B) {
 	for _, op := range []string{"allow without the word", "allow", "allow beside", "deny"} {
 		b.Run("op="+op, func(b *testing.B) {
@@ -157,8 +156,8 @@ func BenchmarkPenalty(b *testing.B) {
 	}
 }
 
-// BenchmarkConcurrency takes and gives back one of so many places, of which half are held by others, or is denied
-// one: by one goroutine, or by all processors on one counter.
+// BenchmarkConcurrency acquires and releases one of n permits, half of which are held, or is denied one: on
+// one goroutine, or on all processors with one counter.
 func BenchmarkConcurrency(b *testing.B) {
 	for _, n := range []uint32{1, 16, 100, 1000, MaxLog} {
 		for _, op := range []string{"pair", "deny"} {
@@ -169,7 +168,7 @@ func BenchmarkConcurrency(b *testing.B) {
 						held = n
 					}
 					for range held {
-						takePlace(t, benchNow, counterID(1), p)
+						acquirePermit(t, benchNow, counterID(1), p)
 					}
 					decide := func(next func() bool) {
 						takes := &Batch{Charges: []Charge{take(counterID(1), p)}}
@@ -193,7 +192,7 @@ func BenchmarkConcurrency(b *testing.B) {
 	}
 }
 
-// BenchmarkReserve reserves hits and settles them, beside so many that others hold.
+// BenchmarkReserve reserves hits and settles them, while n other reservations are held.
 func BenchmarkReserve(b *testing.B) {
 	for _, held := range []int{0, 10, 100, 1000} {
 		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {
@@ -242,8 +241,8 @@ func BenchmarkGroups(b *testing.B) {
 	}
 }
 
-// BenchmarkNewCounter hits counters that have no slot: the table fills, then
-// reclaims expired ones or gives up live ones.
+// BenchmarkNewCounter hits counters without a slot: the table fills, then reclaims expired counters or
+// evicts live ones.
 func BenchmarkNewCounter(b *testing.B) {
 	for _, bytes := range []int64{64 << 10, defaultBytes} {
 		for _, op := range []struct {
@@ -272,7 +271,7 @@ func BenchmarkNewCounter(b *testing.B) {
 	}
 }
 
-// BenchmarkParallel has all processors hit one counter, or a thousand.
+// BenchmarkParallel hits one counter, or a thousand, on all processors.
 func BenchmarkParallel(b *testing.B) {
 	for _, op := range []struct {
 		name string
@@ -285,7 +284,7 @@ func BenchmarkParallel(b *testing.B) {
 				b.ReportAllocs()
 				b.RunParallel(func(pb *testing.PB) {
 					next := spread(keys)
-					for range worker.Add(1) * 100 { // each starts elsewhere
+					for range worker.Add(1) * 100 { // each starts at another counter
 						next()
 					}
 					batch := &Batch{Charges: []Charge{{Policy: op.p, Hits: 1}}}

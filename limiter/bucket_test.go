@@ -9,11 +9,10 @@ import (
 
 const ms = Time(time.Millisecond)
 
-// A decider decides one charge on one counter, which may be anywhere. budget is
-// that of a batch.
+// A decider decides one charge on one counter, with the budget of a batch.
 type decider func(now Time, c Charge, budget time.Duration) Decision
 
-// inTable returns a counter of the table.
+// inTable returns a decider for a counter of the table.
 func inTable(t *Table) decider {
 	return func(now Time, c Charge, budget time.Duration) Decision {
 		b := &Batch{Charges: []Charge{c}, Budget: budget}
@@ -23,7 +22,6 @@ func inTable(t *Table) decider {
 	}
 }
 
-// playSteps plays steps on new counters.
 func playSteps(t *testing.T, p Policy, steps []step) {
 	t.Helper()
 	prepared := p
@@ -95,7 +93,7 @@ func TestBuckets(t *testing.T) {
 			name: "an interval below a nanosecond",
 			p:    Policy{Algorithm: TokenBucket, Limit: 1 << 31, Window: time.Second, Burst: 1 << 31},
 			steps: []step{
-				{now: sec, hits: 1 << 31, charged: 1 << 31, reset: 1 << 30}, // 8/16 ns each
+				{now: sec, hits: 1 << 31, charged: 1 << 31, reset: 1 << 30}, // 8/16 ns per hit
 				{now: sec + 1, hits: 3, before: 1<<31 - 2, over: true, reset: 1, retry: 1},
 				{now: sec + 1, hits: 1, before: 1<<31 - 2, charged: 1, remaining: 1, reset: 1 << 30},
 				{now: 3 * sec, remaining: 1 << 31, reset: 1},
@@ -133,8 +131,8 @@ func TestBuckets(t *testing.T) {
 			},
 		},
 		{
-			// The last permission was due at 0 and no slack is left; the clock goes to
-			// 45 ms; the next ten are released at 45, 45, 45, 45, 50, 60, ... 100 ms.
+			// At 45 ms the last start time was 0 and no slack is left. The next ten hits start at 45, 45,
+			// 45, 45, 50, 60, ... 100 ms.
 			name: "leaky bucket with slack",
 			p: Policy{
 				Algorithm: LeakyBucket, Limit: 100, Window: time.Second, Slack: 10,
@@ -167,7 +165,7 @@ func TestBuckets(t *testing.T) {
 				{now: 0, hits: 1, before: 9, charged: 1, wait: 90 * msec, reset: 100 * msec},
 				{now: 0, hits: 1, before: 10, over: true, retry: 10 * msec, reset: 10 * msec},
 				{now: 0, before: 10, reset: 100 * msec},
-				{now: 0, hits: 5, refund: true, before: 10, reset: 100 * msec}, // calls wait
+				{now: 0, hits: 5, refund: true, before: 10, reset: 100 * msec}, // hits are delayed
 				{now: 90*ms - 1, hits: 1, refund: true, before: 2, remaining: 8, reset: 10*msec + 1},
 				{now: 90 * ms, hits: 1, refund: true, before: 1, charged: 1, remaining: 10, reset: 1},
 			},
@@ -215,14 +213,14 @@ func TestBuckets(t *testing.T) {
 	_ = day
 }
 
-// Multiplying by the part of a power of two is dividing, at the edges of every quotient.
+// TestOverDivides checks the division by multiplication at the boundaries of every quotient.
 func TestOverDivides(t *testing.T) {
 	const most = math.MaxInt64
 	r := rand.New(rand.NewPCG(1, 2))
 	check := func(n, step uint64) {
 		k := bucket{step: ticks(step)}
-		k.part, k.down = reciprocal(step)
-		if got := k.over(ticks(n)); got != n/step {
+		k.factor, k.shift = reciprocal(step)
+		if got := k.divide(ticks(n)); got != n/step {
 			t.Fatalf("%d over a step of %d = %d, want %d", n, step, got, n/step)
 		}
 	}
@@ -244,7 +242,7 @@ func TestOverDivides(t *testing.T) {
 	}
 }
 
-// A copy of a prepared policy may be changed.
+// TestPreparedPolicyIsCopied checks that a copy of a prepared policy may be changed.
 func TestPreparedPolicyIsCopied(t *testing.T) {
 	p := &Policy{Algorithm: TokenBucket, Limit: 10, Window: time.Minute, Burst: 10}
 	p.Prepare()
@@ -267,8 +265,9 @@ func TestPreparedPolicyIsCopied(t *testing.T) {
 	}
 }
 
-// A bucket whose limit changes so that its unit does keeps what it has, whenever: the
-// word tells its unit, and one unit's numbers read as the other's are anything.
+// TestBucketKeepsHitsWhenItsUnitChanges checks that a bucket keeps its level at any time if its limit and
+// thereby its unit changes. The word contains its unit; read in the other unit, its number would be
+// meaningless.
 func TestBucketKeepsHitsWhenItsUnitChanges(t *testing.T) {
 	coarse := &Policy{Algorithm: TokenBucket, Limit: 900_000, Window: time.Second, Burst: 900_000}
 	fine := &Policy{Algorithm: TokenBucket, Limit: 1_800_000, Window: time.Second, Burst: 1_800_000}

@@ -6,101 +6,98 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// The memory of a table is one budget. A size class takes a block's worth of it when a
-// counter finds no room. When nothing is left, it takes from others:
+// All size classes share the memory budget of the table. A class takes memory for a block when a counter
+// finds no free slot. If the budget is used up, it takes memory from other classes:
 //
-//   - what they do not need any more, because their counters have expired;
-//   - if it is in the common partition, from the size class there that has most, as long as
-//     that has more than itself. So a flood of counters of one size leaves room for those
-//     of another;
-//   - if it is reserved, from the largest of the common partition, as long as that
-//     keeps a quarter of the table.
+//   - blocks that can be merged without evicting a live counter;
+//   - if it is in the common partition, blocks of the largest class there, as long as that is larger than
+//     itself, so that a flood of counters of one size leaves room for other sizes;
+//   - if it is in a reserved partition, blocks of the largest class of the common partition, which keeps at
+//     least a quarter of the table.
 //
-// Else counters of its own are evicted.
+// Otherwise it evicts counters of its own.
 
-// commonShare is the part of the table that is never taken for partitions: one in so
-// many.
+// commonShare is the share of the table, 1/4, that is never taken for partitions.
 const commonShare = 4
 
-// makeRoom makes room for a counter id in a size class of a partition, without evicting any
-// of that class. It reports whether it is worth trying again.
+// makeRoom makes room for a counter id in a size class without evicting counters of that class. It reports
+// whether inserting should be tried again.
 //
-// The block that is split is hardly one of id's. But counters of those may go there, or
-// where others leave for it, which takes a longer search the more often there was none.
+// Splitting a block seldom affects a block of id. But counters in id's blocks may move to the new block or
+// to slots that others left; the search gets deeper with the number of tries.
 func (t *Table) makeRoom(at Time, partition *Partition, s *sizeClass, id identity.ID, tries int) bool {
-	if s.vain.Load() > 0 && s.vain.Add(-1) >= 0 {
+	if s.skipSearches.Load() > 0 && s.skipSearches.Add(-1) >= 0 {
 		return false
 	}
 	if s.displace(t, at, id, 0) {
 		return true
 	}
 	if !t.grow(at, partition, s) {
-		s.vain.Store(vainShare - 1)
+		s.skipSearches.Store(searchInterval - 1)
 		return false
 	}
 	s.displace(t, at, id, min(tries, maxDepth))
 	return true
 }
 
-// vainShare bounds what a flood costs that has filled the table: of so many counters that
-// find no room one looks for more, which takes some microseconds.
-const vainShare = 16
+// searchInterval limits the cost of a flood that has filled the table: only one of this many counters
+// without a free slot searches for room, which takes some microseconds.
+const searchInterval = 16
 
-// maxDepth is how many counters may have to move on for one that moves.
+// maxDepth is the maximum length of a chain of moves that makes room.
 const maxDepth = 3
 
-// growAhead adds a block to a size class that begins to be crowded, as long as half of the
-// table is left: the emptier it is, the sooner a counter is found.
+// growAhead adds a block to a size class that is getting full, as long as half of the table is unused:
+// counters are found faster in emptier classes.
 func (t *Table) growAhead(at Time, partition *Partition, s *sizeClass) {
-	if t.spare.Load() > t.bytes/2 {
+	if t.freeBytes.Load() > t.bytes/2 {
 		t.grow(at, partition, s)
 	}
 }
 
-// grow adds a block to a size class. It reports false if there can be none. Otherwise it has,
-// or others are at work on the class, so that it is worth trying again.
+// grow adds a block to a size class. It returns false if the class cannot grow. It returns true if it has
+// grown or is being resized, so inserting should be tried again.
 func (t *Table) grow(at Time, partition *Partition, s *sizeClass) bool {
-	if !s.resizing.TryLock() {
+	if !s.resizeMu.TryLock() {
 		runtime.Gosched()
 		return true
 	}
-	defer s.resizing.Unlock()
-	if s.inUse() >= min(partition.most(), uint64(len(s.blocks))) {
+	defer s.resizeMu.Unlock()
+	if s.inUse() >= min(partition.maxBlocks(), uint64(len(s.blocks))) {
 		return false
 	}
-	if !t.take(s.blockSize()) && !t.squeezeLocked(at, partition, s) {
+	if !t.takeMemory(s.blockSize()) && !t.squeezeLocked(at, partition, s) {
 		return false
 	}
 	if !s.splitLocked() {
-		t.spare.Add(s.blockSize())
-		runtime.Gosched() // to who writes one of the counters
+		t.freeBytes.Add(s.blockSize())
+		runtime.Gosched() // to the writer of a counter
 	}
 	return true
 }
 
-// take takes memory from the budget. It reports false, and takes nothing, if there is
-// not so much.
-func (t *Table) take(n int64) bool {
+// takeMemory takes n bytes from the budget. It returns false if fewer are left.
+func (t *Table) takeMemory(n int64) bool {
 	for {
-		left := t.spare.Load()
+		left := t.freeBytes.Load()
 		if left < n {
 			return false
 		}
-		if t.spare.CompareAndSwap(left, left-n) {
+		if t.freeBytes.CompareAndSwap(left, left-n) {
 			return true
 		}
 	}
 }
 
-// squeezeLocked takes the memory of a block for s, whose resizing is held, from other size
-// classes. It reports false if they have none to give.
+// squeezeLocked takes the memory of a block for s from other size classes. It returns false if they have
+// none to give. The caller holds s.resizeMu.
 func (t *Table) squeezeLocked(at Time, partition *Partition, s *sizeClass) bool {
-	t.squeezing.Lock()
-	defer t.squeezing.Unlock()
+	t.squeezeMu.Lock()
+	defer t.squeezeMu.Unlock()
 	need, donors := s.blockSize(), *t.donors.Load()
 	for _, donor := range donors {
 		for donor != s && t.shrink(at, donor, false) {
-			if t.take(need) {
+			if t.takeMemory(need) {
 				return true
 			}
 		}
@@ -110,7 +107,7 @@ func (t *Table) squeezeLocked(at Time, partition *Partition, s *sizeClass) bool 
 		all := int64(0)
 		for _, donor := range donors {
 			all += donor.bytes()
-			if donor != s && donor.inUse() > donor.start && (largest == nil || donor.bytes() > largest.bytes()) {
+			if donor != s && donor.inUse() > donor.minBlocks && (largest == nil || donor.bytes() > largest.bytes()) {
 				largest = donor
 			}
 		}
@@ -123,23 +120,22 @@ func (t *Table) squeezeLocked(at Time, partition *Partition, s *sizeClass) bool 
 			return false
 		case !t.shrink(at, largest, true):
 			return false
-		case t.take(need):
+		case t.takeMemory(need):
 			return true
 		}
 	}
 }
 
-// shrink gives the memory of a block of s back to the budget. It reports false, and does
-// nothing, if a live counter would have to be evicted and may not be, or if somebody else
-// resizes s.
+// shrink returns the memory of a block of s to the budget. It returns false without effect if that would
+// evict a live counter and evict is false, or if s is being resized.
 func (t *Table) shrink(at Time, s *sizeClass, evict bool) bool {
-	if !s.resizing.TryLock() {
+	if !s.resizeMu.TryLock() {
 		return false
 	}
-	defer s.resizing.Unlock()
+	defer s.resizeMu.Unlock()
 	if !s.mergeLocked(t, at, evict) {
 		return false
 	}
-	t.spare.Add(s.blockSize())
+	t.freeBytes.Add(s.blockSize())
 	return true
 }

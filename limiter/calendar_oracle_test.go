@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A plainCalendar is when all windows of a calendar begin, in Unix seconds, from 1970 to 2199, as time.Date has it where
-// every day has a midnight.
+// A plainCalendar has the starts of all windows of a calendar from 1970 to 2199, in Unix seconds, computed
+// by time.Date for zones in which every day has a midnight.
 type plainCalendar struct{ starts []int64 }
 
 var plainCalendars = struct {
@@ -39,7 +39,7 @@ func plain(c *Calendar) *plainCalendar {
 	return all
 }
 
-// window returns the place of the window that the second lies in.
+// window returns the index of the window that contains the second.
 func (p *plainCalendar) window(second int64) int {
 	i, found := slices.BinarySearch(p.starts, second)
 	if !found {
@@ -48,13 +48,13 @@ func (p *plainCalendar) window(second int64) int {
 	return i
 }
 
-// parts returns when the k parts of each window begin.
+// part returns when a part begins, if each window has k parts.
 func (p *plainCalendar) part(number, k int64) Time {
 	i, j := number/k, number%k
 	return Time((p.starts[i] + (p.starts[i+1]-p.starts[i])*j/k) * int64(time.Second))
 }
 
-// number returns the part that the time lies in.
+// number returns the part that contains the time.
 func (p *plainCalendar) number(at Time, k int64) int64 {
 	number := int64(p.window(quotient(int64(at), int64(time.Second)))) * k
 	for p.part(number+1, k) <= at {
@@ -63,7 +63,7 @@ func (p *plainCalendar) number(at Time, k int64) int64 {
 	return number
 }
 
-// calendarPolicies are windows of calendars whose every day has a midnight.
+// calendarPolicies use calendars in which every day has a midnight.
 var calendarPolicies = sync.OnceValue(func() [][]Policy {
 	calendar := func(zone string, anchor int, unit CalendarUnit) *Calendar {
 		location, err := time.LoadLocation(zone)

@@ -5,17 +5,15 @@ import (
 	"time"
 )
 
-// Counters of more than one word have cells beside their slot, and a word like
-// this, from the high bits to the low:
+// The word of a counter with cells, from the high bits to the low:
 //
 //	 1 bit   lock: the cells are being written
-//	30 bits  version: grows with every write to the cells
-//	33 bits  what else changes from hit to hit, the payload
+//	30 bits  version: incremented by every write to the cells
+//	33 bits  payload: the part that changes with every hit
 //
-// A reader of cells reads the word first and checks afterwards that its version is
-// still the same. A writer swaps the lock into the word it has seen, writes, and stores
-// the word without it, a version later. What only changes the payload is one
-// compare-and-swap.
+// A reader loads the word, reads the cells and then checks that the version is unchanged. A writer sets the
+// lock bit by a compare-and-swap of the word it has read, writes the cells, and stores the word with the
+// next version and without the lock. A change of the payload alone is one compare-and-swap.
 const (
 	lockBit     = 1 << 63
 	versionOne  = 1 << payloadBits
@@ -23,27 +21,29 @@ const (
 	payloadMask = versionOne - 1
 )
 
-// mostAhead is how far in the future the beginning of a counter may lie. It is further in the future only if the clock
-// has been set back since.
+// maxAhead is how far in the future a counter may begin. A counter that begins later was charged before the
+// clock was set back.
 const (
-	mostAhead      = 3600 // seconds
-	mostAheadNanos = mostAhead * int64(time.Second)
+	maxAhead      = 3600 // seconds
+	maxAheadNanos = maxAhead * int64(time.Second)
 )
 
-// begunAhead reports whether a counter begins again, because it began more than an hour after now: so a counter lasts for
-// its window and an hour at most, whatever the clock has been. Every algorithm goes by this rule. A counter begins with its
-// window, with its newest sub-window, with the newest hit of a log, with a place, with a penalty; a bucket begins when it was
-// full and in debt by as much as it can be. Where the policy is not known, that is the longest window before the end. The
-// scripts of package store have the same rule.
+// begunAhead reports whether a counter that began at began must start again, because that is more than an
+// hour after now. A counter therefore lasts for its window plus an hour at most, regardless of the clock.
+// All algorithms and the scripts of package store apply this rule.
+//
+// A counter begins with its window, its newest sub-window, its newest logged hit, its permit or its
+// penalty. A bucket begins at the time at which it would have been full with the maximum debt. Where the
+// policy is not known, began is the end minus the longest window.
 func begunAhead(began, now int64) bool {
-	return began > now && uint64(began)-uint64(now) > uint64(mostAheadNanos) //nolint:gosec // began is later
+	return began > now && uint64(began)-uint64(now) > uint64(maxAheadNanos) //nolint:gosec // began > now
 }
 
-// maxStamp is what a stamp is below, and above its negative.
+// maxStamp bounds the absolute value of a stamp.
 const maxStamp = 1 << 62
 
-// stamp returns the time in nanoseconds, away from the ends of its range so that
-// a window and a year can be added or taken away.
+// stamp returns the time in nanoseconds, clamped so that adding or subtracting a window and a year cannot
+// overflow.
 func (t Time) stamp() int64 { return min(max(int64(t), -maxStamp), maxStamp) }
 
 // nextVersion returns the word after a write to the cells.
@@ -51,14 +51,13 @@ func nextVersion(word, payload uint64) uint64 {
 	return (word&^lockBit+versionOne)&^lockBit&^payloadMask | payload
 }
 
-// same reports whether the cells, if there are any, have not been written since v
-// was read.
-func (v *view) same() bool {
+// unchanged reports whether the cells, if any, were not written since v was read.
+func (v *view) unchanged() bool {
 	return v.slot == nil || v.class.size == 0 || (v.slot.word.Load()^v.word)&^payloadMask == 0
 }
 
-// hold swaps the lock into v's word. It reports whether v was still true.
-func (v *view) hold() bool {
+// lockCells sets the lock bit in v's word. It returns false if v has changed.
+func (v *view) lockCells() bool {
 	if !v.slot.word.CompareAndSwap(v.word, v.word|lockBit) {
 		return false
 	}
@@ -66,13 +65,13 @@ func (v *view) hold() bool {
 	return true
 }
 
-// await lets the goroutine run that holds the cells.
+// await yields to the goroutine that holds the lock of the cells.
 func await() {
 	pause(whileAwaiting)
 	runtime.Gosched()
 }
 
-// floorDiv divides and rounds down.
+// floorDiv returns a / b rounded down.
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
@@ -81,7 +80,7 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// floorMod is what floorDiv leaves.
+// floorMod returns the remainder of floorDiv.
 func floorMod(a, b int64) int64 {
 	if a %= b; a < 0 {
 		a += b
@@ -89,10 +88,10 @@ func floorMod(a, b int64) int64 {
 	return a
 }
 
-// celled is what algorithms have in common whose counters have cells.
-type celled struct{ counting }
+// withCells is embedded by algorithms whose counters have cells.
+type withCells struct{ counting }
 
-func (celled) expiry(s *sizeClass, index, _ uint64, at Time) (end Time, live bool) {
+func (withCells) expiry(s *sizeClass, index, _ uint64, at Time) (end Time, live bool) {
 	end = Time(s.note(index).end.Load())
-	return end, end > at && !begunAhead(int64(end)-2*int64(MaxWindow), int64(at)) // a sub-window lasts that long
+	return end, end > at && !begunAhead(int64(end)-2*int64(MaxWindow), int64(at)) // a counter ends up to one window and one sub-window after it began
 }

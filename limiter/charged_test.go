@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Who gives back what was charged, and no more, gains nothing: not where denied
-// hits count, nor where counts saturate, debt is capped or a log is full.
+// TestRefundOfWhatWasCharged checks that a client that refunds Charged gains nothing, also if denied hits
+// count, counts saturate, debt is capped or a log is full.
 func TestRefundOfWhatWasCharged(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -28,7 +28,7 @@ func TestRefundOfWhatWasCharged(t *testing.T) {
 			tab.Decide(now, b)
 			return b.Decisions[0]
 		}
-		for range r.IntN(6) { // what others did
+		for range r.IntN(6) { // charges of others
 			hit(Charge{Hits: amounts[r.IntN(len(amounts))]})
 			now += Time(r.Int64N(int64(p.Window) / 2))
 		}
@@ -38,7 +38,7 @@ func TestRefundOfWhatWasCharged(t *testing.T) {
 			charged = append(charged, hit(Charge{Hits: amounts[r.IntN(len(amounts))]}).Charged)
 		}
 		if p.Algorithm == LeakyBucket && hit(Charge{}).Before > uint64(p.Slack)+1 {
-			continue // some wait: refunds are dropped
+			continue // some are delayed: refunds are ignored
 		}
 		for _, hits := range charged {
 			hit(Charge{Hits: hits, Refund: true})

@@ -10,7 +10,7 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// aheadPolicies are of each algorithm, with windows shorter and longer than an hour.
+// aheadPolicies returns policies of each algorithm, with windows shorter and longer than an hour.
 func aheadPolicies() (all []Policy) {
 	for _, w := range []time.Duration{time.Second, 5 * time.Hour, 30 * 24 * time.Hour} {
 		all = append(all,
@@ -33,13 +33,13 @@ func aheadPolicies() (all []Policy) {
 	return all
 }
 
-// span returns for how long a counter of p lasts at most that is charged now.
+// span returns the maximum life of a counter of p that is charged now.
 func span(p *Policy) time.Duration {
 	switch k := p.bucket(); {
-	case p.Calendar != nil: // whose windows differ in length
+	case p.Calendar != nil: // calendar windows differ in length
 		return p.Window + p.Window/time.Duration(max(1, p.SubWindows)) + 3*24*time.Hour
 	case p.Algorithm == TokenBucket || p.Algorithm == LeakyBucket:
-		return k.unit.nanos(k.full + k.debt(p))
+		return k.unit.toDuration(k.full + k.debt(p))
 	case p.Algorithm == SlidingWindow:
 		return p.Window + p.Window/time.Duration(p.SubWindows)
 	default:
@@ -47,8 +47,8 @@ func span(p *Policy) time.Duration {
 	}
 }
 
-// TestClockThatWasAhead has a clock run ahead for a moment and go back, and go back in the midst of it all. Every
-// decision is as an oracle has it, and no counter lasts longer than its own time and an hour.
+// TestClockThatWasAhead sets the clock ahead for a moment and back, in the midst of other charges. Every
+// decision equals that of an oracle, and no counter lasts longer than its own time plus an hour.
 func TestClockThatWasAhead(t *testing.T) {
 	const base = Time(1_000_000_000) * sec
 	for _, p := range aheadPolicies() {
@@ -84,8 +84,8 @@ func TestClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfAClockThatWasAhead holds that a table that was saved while the clock was ahead decides as the one that
-// was not.
+// TestSnapshotOfAClockThatWasAhead checks that a table saved while the clock was ahead decides like the
+// original.
 func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 	const base = Time(1_000_000_000) * sec
 	for _, p := range aheadPolicies() {
@@ -112,7 +112,7 @@ func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestPenaltyOfAClockThatWasAhead holds that a penalty lasts for an hour more than its step at most.
+// TestPenaltyOfAClockThatWasAhead checks that a penalty lasts at most an hour longer than its step.
 func TestPenaltyOfAClockThatWasAhead(t *testing.T) {
 	const base = Time(1_000_000_000) * sec
 	penalised := func(steps ...time.Duration) *Policy {
@@ -147,7 +147,8 @@ func TestPenaltyOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestReservationsOfAClockThatWasAhead holds that what is reserved is held for an hour longer than its life at most.
+// TestReservationsOfAClockThatWasAhead checks that a reservation lasts at most an hour longer than its
+// life.
 func TestReservationsOfAClockThatWasAhead(t *testing.T) {
 	const base = Time(1_000_000_000) * sec
 	for _, life := range []time.Duration{time.Minute, 20 * time.Hour} {
@@ -177,36 +178,37 @@ func TestReservationsOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestPlacesBesideOneThatBeganAhead holds that a place that began ahead is free, and that those of before are not.
-func TestPlacesBesideOneThatBeganAhead(t *testing.T) {
+// TestPermitsBesideOneThatBeganAhead checks that a permit granted too far ahead is free, and that earlier
+// ones are not.
+func TestPermitsBesideOneThatBeganAhead(t *testing.T) {
 	p, tab, id := &Policy{Algorithm: Concurrency, Limit: 3, Window: 10 * time.Hour}, newTable(t, 64<<10), counterID(1)
 	p.Prepare()
-	before := [2]uint64{takePlace(tab, benchNow, id, p), takePlace(tab, benchNow, id, p)}
-	ahead := takePlace(tab, benchNow+Time(90*time.Minute), id, p)
+	before := [2]uint64{acquirePermit(tab, benchNow, id, p), acquirePermit(tab, benchNow, id, p)}
+	ahead := acquirePermit(tab, benchNow+Time(90*time.Minute), id, p)
 	if d := decide(tab, benchNow+1, Charge{ID: id, Policy: p}).Decisions[0]; d.Before != 2 {
 		t.Errorf("%d places are held, want 2", d.Before)
 	}
-	if n := givePlace(tab, benchNow+1, id, p, ahead); n != 0 {
+	if n := returnLease(tab, benchNow+1, id, p, ahead); n != 0 {
 		t.Error("the lease of the place that began ahead is good")
 	}
-	third := takePlace(tab, benchNow+1, id, p)
-	if third == 0 || takePlace(tab, benchNow+1, id, p) != 0 {
+	third := acquirePermit(tab, benchNow+1, id, p)
+	if third == 0 || acquirePermit(tab, benchNow+1, id, p) != 0 {
 		t.Error("beside two that are held, want one place that is free")
 	}
 	for _, lease := range append(before[:], third) {
-		if givePlace(tab, benchNow+2, id, p, lease) != 1 {
+		if returnLease(tab, benchNow+2, id, p, lease) != 1 {
 			t.Errorf("the lease %d is not good", lease)
 		}
 	}
 }
 
-// TestHorizonOfAClockThatWasAhead has counters be reclaimed while the clock is ahead: those that come when it is back
-// begin now, and late callers find what they did before.
+// TestHorizonOfAClockThatWasAhead reclaims counters while the clock is ahead. After the clock is corrected,
+// new counters begin now and late callers find the same as before.
 func TestHorizonOfAClockThatWasAhead(t *testing.T) {
 	p := perMinute(1)
 	for _, jump := range []Time{Time(2 * time.Hour), Time(2 * year)} {
 		tab := newTable(t, MinBytes)
-		fill := func(now Time, of Time) { // which reclaims those of before
+		fill := func(now Time, of Time) { // reclaims the earlier counters
 			for _, id := range samePair(2 * ways) {
 				id.Hi ^= uint64(of) << 32
 				decide(tab, now, take(id, p))
@@ -228,8 +230,8 @@ func TestHorizonOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestShortMonthOfAClockThatWasAhead holds that a February that has not begun begins again, although it ends within the 30
-// days that a month is as a number.
+// TestShortMonthOfAClockThatWasAhead checks that a future February starts again, although it ends within
+// the nominal 30 days of a month.
 func TestShortMonthOfAClockThatWasAhead(t *testing.T) {
 	for _, zone := range []string{"UTC", "Europe/Berlin"} {
 		c := calendarOf(t, zone, 1, Months)

@@ -13,14 +13,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 )
 
-// A badClock is a machine whose clock is set back and forth, jitters and repeats
-// seconds, and that is suspended, beside a [clock.Clock] that follows it.
+// A badClock simulates a machine whose clock is set back and forth, jitters, repeats seconds and is
+// suspended, and a [clock.Clock] that follows it.
 type badClock struct {
 	*clock.Clock
 	r       *rand.Rand
 	wall    limiter.Time
 	elapsed time.Duration
-	// moved is when the wall clock last moved against elapsed.
+	// moved is the elapsed time of the last change of the wall clock.
 	moved time.Duration
 	jumps int
 }
@@ -31,15 +31,14 @@ func newBadClock(r *rand.Rand, start limiter.Time) *badClock {
 	return b
 }
 
-// set moves the wall clock alone.
+// set moves only the wall clock.
 func (b *badClock) set(d time.Duration) {
 	b.wall += limiter.Time(d)
 	b.moved = b.elapsed
 	b.jumps++
 }
 
-// next lets some of a span pass, or ill befall the clock, and returns the time that
-// it tells.
+// next advances time by part of a span, or injects a fault, and returns the time of the clock.
 func (b *badClock) next(t *testing.T, span time.Duration) limiter.Time {
 	t.Helper()
 	const second = limiter.Time(time.Second)
@@ -49,16 +48,16 @@ func (b *badClock) next(t *testing.T, span time.Duration) limiter.Time {
 		b.set(-time.Hour)
 	case n < 20:
 		b.set(24 * time.Hour)
-	case n < 40: // suspended: the monotonic clock stands
+	case n < 40: // suspended: the monotonic clock stops
 		b.set(time.Duration(b.r.Int64N(int64(8 * time.Hour))))
-	case n < 200: // a leap second, as the kernel has them
+	case n < 200: // a leap second, as the kernel implements it
 		b.wall += second - b.wall%second
 		b.set(-time.Second)
 	case n < 2_000: // corrected, by up to a second
 		b.set(time.Duration(b.r.Int64N(int64(2*time.Second))) - time.Second)
-	case n < 22_000: // a little, again and again
+	case n < 22_000: // frequent small steps
 		b.set(time.Duration(b.r.Int64N(int64(span)/50)) - span/100)
-	case n < 42_000: // at once
+	case n < 42_000: // no time passes
 		d = 0
 	}
 	b.elapsed += d
@@ -70,24 +69,24 @@ func (b *badClock) next(t *testing.T, span time.Duration) limiter.Time {
 	return told
 }
 
-// A witness checks the promise of an algorithm by what was admitted alone, without
-// its state. Its time is the newest at which something was charged: what comes at an
-// older one counts there. A peek or an uncounted denial leaves no trace of its time.
+// A witness checks the guarantee of an algorithm using only the admitted hits. Its time is the newest at
+// which something was charged; hits at an older time count there. A peek or an uncounted denial leaves no
+// trace of its time.
 type witness struct {
 	newest limiter.Time
-	// end is that of the fixed window, admitted the hits in it.
+	// end is the end of the fixed window, and admitted the number of hits in it.
 	end      limiter.Time
 	admitted uint64
-	// hits are the times of those in the last window, for sliding ones.
+	// hits are the times of the hits in the last sliding window.
 	hits []limiter.Time
-	// places are when those end that are held, by their leases.
+	// places are the expiry times of held permits, by lease.
 	places map[uint64]limiter.Time
-	// level is the time that a bucket's hits take to drain, at the newest time.
+	// level is the time until the hits of a bucket have drained, at the newest time.
 	level time.Duration
-	full  limiter.Time // when a bucket is full again, the denied hits that count included
+	full  limiter.Time // when the bucket is unused again, including counted denied hits
 }
 
-// tooFar reports whether what the witness knows began so far ahead of o that it is forgotten.
+// tooFar reports whether the counter began so far ahead of o that it starts again.
 func (w *witness) tooFar(o op) bool {
 	p, began := o.policy, int64(w.newest)
 	switch p.Algorithm {
@@ -103,7 +102,7 @@ func (w *witness) tooFar(o op) bool {
 	return tooFar(began, int64(o.now))
 }
 
-// bucketSize returns how much time a full bucket stands for, and its highest debt.
+// bucketSize returns the time until a full bucket has drained, and its highest debt.
 func bucketSize(p *limiter.Policy) (size, debt time.Duration) {
 	interval := p.Window / time.Duration(p.Limit)
 	if p.Algorithm == limiter.TokenBucket {
@@ -113,13 +112,13 @@ func bucketSize(p *limiter.Policy) (size, debt time.Duration) {
 	return time.Duration(p.Slack+1) * interval, max(p.Window, hold)
 }
 
-// check notes what was decided at a time, or says what is wrong with it.
+// check records a decision, or describes what is wrong with it.
 func (w *witness) check(o op, a answer) string {
 	p := o.policy
 	if a.wait > p.MaxWait || a.wait > o.budget {
 		return "the wait is longer than it may be"
 	}
-	moves := p.Algorithm == limiter.SlidingLog && p.CountRefused && a.over && o.hits > 0 // a full log: the newest for the oldest
+	moves := p.Algorithm == limiter.SlidingLog && p.CountRefused && a.over && o.hits > 0 // a full log: the newest hit replaces the oldest
 	if a.charged == 0 && !moves {
 		return ""
 	}
@@ -134,7 +133,7 @@ func (w *witness) check(o op, a answer) string {
 	if o.now > w.newest {
 		since, w.newest = time.Duration(o.now-w.newest), o.now
 	}
-	// Each place begins ahead by itself, and its end is rounded up to a millisecond.
+	// Each permit has its own start, and its expiry is rounded up to a millisecond.
 	maps.DeleteFunc(w.places, func(_ uint64, end limiter.Time) bool {
 		return end <= w.newest || tooFar(int64(end)+int64(time.Millisecond-p.Window), int64(o.now))
 	})
@@ -183,7 +182,7 @@ func (w *witness) check(o op, a answer) string {
 	return ""
 }
 
-// clockSteps is how many decisions there are for each game and start.
+// clockSteps is the number of decisions for each game and start.
 func clockSteps() int {
 	if n, err := strconv.Atoi(os.Getenv("SLUICE_CLOCK_STEPS")); err == nil {
 		return n
@@ -191,15 +190,15 @@ func clockSteps() int {
 	return 20_000
 }
 
-// TestClockFaults decides by a clock that goes wrong in every way, from the years
-// 1970, when a machine starts without a battery, 2026, 2038 and 2106, when seconds
-// overflow 31 and 32 bits: all is as the plain models say, and whatever they say, no
-// limit is exceeded, no window is older than the last, no wait longer than allowed.
+// TestClockFaults decides with a faulty clock, starting in 1970, as a machine without a battery does, 2026,
+// 2038 and 2106, when seconds overflow 31 and 32 bits. All decisions equal those of the plain models, and
+// independently of these no limit is exceeded, no window is older than the previous one and no delay longer
+// than allowed.
 func TestClockFaults(t *testing.T) {
 	t.Parallel()
 	for _, g := range games() {
 		if g.mixed {
-			continue // limits that change have no bound in common
+			continue // changing limits have no common bound
 		}
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
@@ -214,7 +213,8 @@ func TestClockFaults(t *testing.T) {
 				a, d, j := faultyTimes(t, r, g, limiter.Time(start.UnixNano()))
 				admitted, denied, jumps = admitted+a, denied+d, jumps+j
 			}
-			// Of all starts: a clock that begins far ahead leaves nothing to admit in one.
+			// Counted over all starts: a clock that starts far ahead leaves nothing to admit in one of
+			// them.
 			if all := admitted + denied; admitted < all/100 || denied < all/100 || jumps < all/10 {
 				t.Errorf("%d admitted, %d denied, %d jumps of the clock: the games are too easy", admitted, denied, jumps)
 			}
@@ -222,8 +222,8 @@ func TestClockFaults(t *testing.T) {
 	}
 }
 
-// faultyTimes plays from a start on, and returns how many decisions were of which kind, and
-// how often the clock jumped.
+// faultyTimes plays from a start time, and returns the number of admitted and denied decisions and of clock
+// steps.
 func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitted, denied, jumps int) {
 	t.Helper()
 	tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})
@@ -235,12 +235,12 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 	var states [counters][]int64
 	var witnesses [counters]witness
 	for i := range witnesses {
-		witnesses[i].newest, witnesses[i].end = -1<<62, -1<<62 // long before all
+		witnesses[i].newest, witnesses[i].end = -1<<62, -1<<62 // long before everything
 		witnesses[i].places = map[uint64]limiter.Time{}
 	}
 	var leases recorder
 	steps := clockSteps()
-	if g.span > time.Hour { // no further than 2116, where times end
+	if g.span > time.Hour { // not beyond 2116, the end of the time range
 		steps = min(steps, 5000)
 	}
 	for step := range steps {

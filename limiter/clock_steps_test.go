@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A reference is one counter under the rules of docs/algorithms.md, "When the clock goes back". hit reports how many hits
-// count at a time, and whether n more are denied. It charges hits that are not denied.
+// A reference is one counter under the rules of docs/algorithms.md, "When the clock goes back". hit returns
+// how many hits count at a time, and whether n more are denied. It charges hits that are not denied.
 type reference interface {
 	hit(now Time, n uint64) (before uint64, over bool)
 }
 
 const hour = Time(time.Hour)
 
-// referenceWindow is a fixed window, which begins at start.
+// referenceWindow is a fixed window that begins at start.
 type referenceWindow struct {
 	p           *Policy
 	start       Time
@@ -34,7 +34,7 @@ func (r *referenceWindow) hit(now Time, n uint64) (before uint64, over bool) {
 	return count, over
 }
 
-// referenceParts is a sliding window: the hits of each part, by its beginning.
+// referenceParts is a sliding window: the hits of each sub-window, by its start.
 type referenceParts struct {
 	p      *Policy
 	hits   map[Time]uint64
@@ -59,7 +59,7 @@ func (r *referenceParts) hit(now Time, n uint64) (before uint64, over bool) {
 	return before, over
 }
 
-// referenceLog is a sliding log: the time of each hit, the newest last.
+// referenceLog is a sliding log: the time of each hit, newest last.
 type referenceLog struct {
 	p    *Policy
 	hits []Time
@@ -90,7 +90,7 @@ func (r *referenceLog) hit(now Time, n uint64) (before uint64, over bool) {
 	return before, over
 }
 
-// referenceBucket is a token or leaky bucket, which is full again at a time.
+// referenceBucket is a token or leaky bucket: the time at which it is unused again.
 type referenceBucket struct {
 	p    *Policy
 	full Time
@@ -113,13 +113,14 @@ func (r *referenceBucket) hit(now Time, n uint64) (before uint64, over bool) {
 	return before, over
 }
 
-// referencePlaces is a concurrency limit: when each place was taken. Requests take one whatever their hits are.
-type referencePlaces struct {
+// referencePermits is a concurrency limit: the time at which each permit was acquired. Requests acquire one
+// regardless of their hits.
+type referencePermits struct {
 	p     *Policy
 	taken []Time
 }
 
-func (r *referencePlaces) hit(now Time, n uint64) (before uint64, over bool) {
+func (r *referencePermits) hit(now Time, n uint64) (before uint64, over bool) {
 	var held []Time
 	for _, t := range r.taken {
 		if t+Time(r.p.Window) > now && t <= now+hour {
@@ -143,16 +144,17 @@ func newReference(p *Policy) reference {
 	case SlidingLog:
 		return &referenceLog{p: p}
 	case Concurrency:
-		return &referencePlaces{p: p}
+		return &referencePermits{p: p}
 	default:
 		return &referenceBucket{p: p}
 	}
 }
 
-// tick divides all times of the test. It is longer than the millisecond that ends of places are rounded to.
+// tick divides all times of the test. It is longer than the millisecond to which expiries of permits are
+// rounded.
 const tick = 10 * ms
 
-// randomPolicy returns a policy whose parts and intervals are whole ticks.
+// randomPolicy returns a policy whose sub-windows and intervals are multiples of tick.
 func randomPolicy(r *rand.Rand) *Policy {
 	windows := []time.Duration{time.Second, time.Minute, time.Hour, 3 * time.Hour, 24 * time.Hour, 30 * 24 * time.Hour, year, MaxWindow}
 	p := &Policy{
@@ -180,15 +182,15 @@ func randomPolicy(r *rand.Rand) *Policy {
 	return p
 }
 
-// TestStepsOfTheClock has hits come by clocks that go on, step ahead and step back by milliseconds to decades. Each
-// decision is as the pages describe it.
+// TestStepsOfTheClock charges hits with a clock that advances, steps ahead and steps back by milliseconds
+// to decades. Each decision is as documented.
 func TestStepsOfTheClock(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 17))
 		p := randomPolicy(r)
 		decide, ref := inTable(newTable(t, MinBytes)), newReference(p)
 		base := Time(1_700_000_000)*sec + Time(r.Int64N(int64(MaxWindow)))/tick*tick
-		now, step := base, func() Time { // of any order of magnitude up to what interests
+		now, step := base, func() Time { // of any relevant order of magnitude
 			most := []int64{int64(sec), int64(time.Minute), int64(time.Hour), 2 * int64(time.Hour), int64(p.Window), 2*int64(p.Window) + int64(hour), int64(4 * year), int64(20 * year)}
 			return Time(r.Int64N(most[r.IntN(len(most))])) / tick * tick
 		}
@@ -200,9 +202,9 @@ func TestStepsOfTheClock(t *testing.T) {
 				now -= step()
 			case 2:
 				now = base
-			case 3: // about where a counter begins again
+			case 3: // around the step at which a counter starts again
 				now += Time([]int64{-1, 1}[r.IntN(2)]) * (hour + Time(r.IntN(3)-1)*tick)
-			case 4: // the same with a window more
+			case 4: // the same plus a window
 				now -= Time(p.Window) + hour + Time(r.IntN(3)-1)*tick
 			default:
 				now += Time(r.Int64N(int64(p.Window))) / 4 / tick * tick

@@ -9,28 +9,28 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// atOnce is a policy of n places, each for a minute.
+// atOnce returns a policy of n permits, each for a minute.
 func atOnce(n uint32) *Policy {
 	p := &Policy{Algorithm: Concurrency, Limit: n, Window: time.Minute}
 	p.Prepare()
 	return p
 }
 
-// take charges the counter id one hit, and returns the lease or 0.
-func takePlace(t *Table, now Time, id identity.ID, p *Policy) uint64 {
+// acquirePermit charges one hit to counter id, and returns the lease or 0.
+func acquirePermit(t *Table, now Time, id identity.ID, p *Policy) uint64 {
 	b := &Batch{Charges: []Charge{{ID: id, Policy: p, Hits: 1}}}
 	t.Decide(now, b)
 	return b.Lease(0)
 }
 
-// give gives a lease back, and returns how many places that freed.
-func givePlace(t *Table, now Time, id identity.ID, p *Policy, lease uint64) uint64 {
+// returnLease returns a lease, and returns how many permits that released.
+func returnLease(t *Table, now Time, id identity.ID, p *Policy, lease uint64) uint64 {
 	b := &Batch{Charges: []Charge{{ID: id, Policy: p, Hits: lease, Refund: true}}}
 	t.Decide(now, b)
 	return b.Decisions[0].Charged
 }
 
-// TestConcurrencyAgainstAMap runs a limit of places beside a map of leases.
+// TestConcurrencyAgainstAMap compares a concurrency limit with a map of leases.
 func TestConcurrencyAgainstAMap(t *testing.T) {
 	for _, n := range []uint32{0, 1, 2, 3, 16, 100, MaxLog} {
 		seed := rand.Uint64()
@@ -48,7 +48,7 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 			}
 			switch r.IntN(5) {
 			case 0, 1, 2:
-				lease := takePlace(tab, now, id, p)
+				lease := acquirePermit(tab, now, id, p)
 				if want := len(held) < int(n); (lease > 0) != want {
 					t.Fatalf("seed %d, step %d: lease %d with %d of %d held", seed, step, lease, len(held), n)
 				}
@@ -61,7 +61,7 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 				held[lease] = (now + Time(p.Window) + Time(time.Millisecond) - 1) / Time(time.Millisecond) * Time(time.Millisecond)
 			case 3:
 				for lease := range held {
-					if got := givePlace(tab, now, id, p, lease); got != 1 {
+					if got := returnLease(tab, now, id, p, lease); got != 1 {
 						t.Fatalf("seed %d, step %d: giving back %d freed %d", seed, step, lease, got)
 					}
 					delete(held, lease)
@@ -69,11 +69,11 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 					break
 				}
 			case 4:
-				lease := r.Uint64N(1 << 30) // hardly ever one that is held
+				lease := r.Uint64N(1 << 30) // very rarely a valid lease
 				if len(given) > 0 && r.IntN(2) == 0 {
 					lease = given[r.IntN(len(given))]
 				}
-				if _, is := held[lease]; !is && givePlace(tab, now, id, p, lease) != 0 {
+				if _, is := held[lease]; !is && returnLease(tab, now, id, p, lease) != 0 {
 					t.Fatalf("seed %d, step %d: %d, which is not held, freed a place", seed, step, lease)
 				}
 			}
@@ -84,7 +84,7 @@ func TestConcurrencyAgainstAMap(t *testing.T) {
 	}
 }
 
-// reloaded returns a table with the counters of tab.
+// reloaded returns a table loaded from a snapshot of tab.
 func reloaded(t *testing.T, tab *Table, now Time) *Table {
 	t.Helper()
 	var file bytes.Buffer
@@ -98,33 +98,34 @@ func reloaded(t *testing.T, tab *Table, now Time) *Table {
 	return again
 }
 
-// TestConcurrencyKeepsPlacesAcrossLimits holds that another number neither frees places nor loses leases.
-func TestConcurrencyKeepsPlacesAcrossLimits(t *testing.T) {
+// TestConcurrencyKeepsPermitsAcrossLimits checks that a change of the limit neither releases permits nor
+// invalidates leases.
+func TestConcurrencyKeepsPermitsAcrossLimits(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	id, few, many := identity.ID{Hi: 7 << 20, Lo: 9}, atOnce(2), atOnce(50)
 	var leases []uint64
 	for range 50 {
-		leases = append(leases, takePlace(tab, benchNow, id, many))
+		leases = append(leases, acquirePermit(tab, benchNow, id, many))
 	}
-	if takePlace(tab, benchNow, id, few) != 0 {
+	if acquirePermit(tab, benchNow, id, few) != 0 {
 		t.Error("of 50 places that are held a limit of 2 leaves one")
 	}
 	for i, lease := range leases {
-		if givePlace(tab, benchNow, id, few, lease) != 1 {
+		if returnLease(tab, benchNow, id, few, lease) != 1 {
 			t.Errorf("lease %d, taken under another limit, is not known", i)
 		}
 	}
 	for range 2 {
-		if takePlace(tab, benchNow, id, few) == 0 {
+		if acquirePermit(tab, benchNow, id, few) == 0 {
 			t.Error("the places that were given back are not free")
 		}
 	}
-	if takePlace(tab, benchNow, id, many) == 0 || takePlace(tab, benchNow, id, few) != 0 {
+	if acquirePermit(tab, benchNow, id, many) == 0 || acquirePermit(tab, benchNow, id, few) != 0 {
 		t.Error("a limit that rises again leaves no room, or one that falls leaves some")
 	}
 }
 
-// TestDeniedRequestsHoldNothing has another group of the request deny it.
+// TestDeniedRequestsHoldNothing denies the request by another group.
 func TestDeniedRequestsHoldNothing(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p, full := atOnce(1), &Policy{Algorithm: FixedWindow, Window: time.Minute}
@@ -147,13 +148,13 @@ func TestDeniedRequestsHoldNothing(t *testing.T) {
 			}
 		}
 	}
-	if lease := takePlace(tab, benchNow, identity.ID{Hi: 1 << 30, Lo: 1}, p); lease == 0 {
+	if lease := acquirePermit(tab, benchNow, identity.ID{Hi: 1 << 30, Lo: 1}, p); lease == 0 {
 		t.Error("a denied request holds the place")
 	}
 }
 
-// TestALaterGroupDeniesPlaces has groups that take places denied by one that comes after them, or by quotas.
-func TestALaterGroupDeniesPlaces(t *testing.T) {
+// TestALaterGroupDeniesPermits denies groups that acquire permits by a later group, or by quotas.
+func TestALaterGroupDeniesPermits(t *testing.T) {
 	for name, b := range map[string]*Batch{
 		"full":  {Charges: []Charge{take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1}}},
 		"quota": {Charges: []Charge{take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1, Mode: Quota}}},
@@ -165,7 +166,7 @@ func TestALaterGroupDeniesPlaces(t *testing.T) {
 		if tab.Decide(benchNow, b); !b.Denied || b.HasLease() {
 			t.Errorf("%s: denied is %v, leased %v", name, b.Denied, b.HasLease())
 		}
-		if takePlace(tab, benchNow, counterID(1), atOnce(1)) == 0 {
+		if acquirePermit(tab, benchNow, counterID(1), atOnce(1)) == 0 {
 			t.Errorf("%s: the place is still held", name)
 		}
 	}
@@ -178,11 +179,12 @@ func TestALaterGroupDeniesPlaces(t *testing.T) {
 	}
 }
 
-// TestGivesAreNoHits has a request take a place and give another back, beside a refund that is set off.
-func TestGivesAreNoHits(t *testing.T) {
+// TestReturnedLeasesAreNotHits acquires a permit and returns another in one request, together with an
+// offset refund.
+func TestReturnedLeasesAreNotHits(t *testing.T) {
 	for _, group := range []int32{0, 1} {
 		tab, p, id := newTable(t, 1<<20), atOnce(2), counterID(1)
-		old := takePlace(tab, benchNow, id, p)
+		old := acquirePermit(tab, benchNow, id, p)
 		b := &Batch{Charges: []Charge{
 			{ID: id, Policy: p, Hits: 1},
 			{ID: id, Policy: p, Hits: old, Refund: true, Group: group},
@@ -199,27 +201,28 @@ func TestGivesAreNoHits(t *testing.T) {
 	}
 }
 
-// TestPlacesOfAClockThatWasSetBack holds that places that began over an hour ahead are not waited for.
-func TestPlacesOfAClockThatWasSetBack(t *testing.T) {
+// TestPermitsAfterClockSetBack checks that permits that began over an hour ahead are free.
+func TestPermitsAfterClockSetBack(t *testing.T) {
 	tab, p, id := newTable(t, 1<<20), atOnce(1), counterID(1)
-	ahead := takePlace(tab, benchNow+3600*sec, id, p)
-	if takePlace(tab, benchNow, id, p) != 0 {
+	ahead := acquirePermit(tab, benchNow+3600*sec, id, p)
+	if acquirePermit(tab, benchNow, id, p) != 0 {
 		t.Error("a caller who is late by an hour takes a place that is held")
 	}
-	if takePlace(tab, benchNow-2*sec, id, p) == 0 || givePlace(tab, benchNow, id, p, ahead) != 0 {
+	if acquirePermit(tab, benchNow-2*sec, id, p) == 0 || returnLease(tab, benchNow, id, p, ahead) != 0 {
 		t.Error("after a clock that was set back by more a place is not free, or its lease is known")
 	}
 }
 
-// TestSeveralPlacesOfOneRequest takes places of one counter in one group, and gives them back one by one.
-func TestSeveralPlacesOfOneRequest(t *testing.T) {
+// TestSeveralPermitsOfOneRequest acquires several permits of one counter in one group, and returns them one
+// by one.
+func TestSeveralPermitsOfOneRequest(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p, id := atOnce(4), identity.ID{Hi: 1 << 30, Lo: 1}
-	first := takePlace(tab, benchNow, id, p)
+	first := acquirePermit(tab, benchNow, id, p)
 	b := &Batch{Charges: []Charge{{ID: id, Policy: p, Hits: 1}, {ID: id, Policy: p, Hits: 1}, {ID: id, Policy: p, Hits: 1}}}
 	tab.Decide(benchNow, b)
 	for i := range b.Charges {
-		if b.Lease(i) == 0 || givePlace(tab, benchNow, id, p, b.Lease(i)) != 1 {
+		if b.Lease(i) == 0 || returnLease(tab, benchNow, id, p, b.Lease(i)) != 1 {
 			t.Errorf("charge %d has the lease %d, which is not held", i, b.Lease(i))
 		}
 	}
@@ -233,35 +236,35 @@ func TestSeveralPlacesOfOneRequest(t *testing.T) {
 	if tab.Decide(benchNow, c); c.Denied {
 		t.Error("what was cancelled is still held")
 	}
-	if givePlace(tab, benchNow, id, p, first) != 1 {
+	if returnLease(tab, benchNow, id, p, first) != 1 {
 		t.Error("the first lease is gone")
 	}
 }
 
-// TestResetFreesPlaces holds that the leases of before are of no use then.
-func TestResetFreesPlaces(t *testing.T) {
+// TestResetReleasesPermits checks that a reset invalidates all leases.
+func TestResetReleasesPermits(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p, id := atOnce(1), identity.ID{Hi: 1 << 30, Lo: 1}
-	old := takePlace(tab, benchNow, id, p)
+	old := acquirePermit(tab, benchNow, id, p)
 	if used := tab.Reset(benchNow, &Batch{Charges: []Charge{{ID: id, Policy: p}}}, 0); used != 1 {
 		t.Errorf("a reset of one place says %d", used)
 	}
-	if takePlace(tab, benchNow, id, p) == 0 {
+	if acquirePermit(tab, benchNow, id, p) == 0 {
 		t.Error("no place is free after a reset")
 	}
-	if givePlace(tab, benchNow, id, p, old) != 0 {
+	if returnLease(tab, benchNow, id, p, old) != 0 {
 		t.Error("a lease of before the reset frees a place of after")
 	}
 }
 
-// TestALimitThatRisesKeepsLeases takes the places of a counter that has more cells from now on.
-func TestALimitThatRisesKeepsLeases(t *testing.T) {
+// TestHigherLimitKeepsLeases returns leases after the counter has moved to a larger size class.
+func TestHigherLimitKeepsLeases(t *testing.T) {
 	tab, id := newTable(t, 1<<20), counterID(1)
 	held := map[uint64]*Policy{}
 	for _, limit := range []uint32{1, 2, 3, 6, 60, 61, 1000, MaxLog} {
 		p := atOnce(limit)
 		for lease := uint64(1); lease > 0; {
-			if lease = takePlace(tab, benchNow, id, p); lease > 0 {
+			if lease = acquirePermit(tab, benchNow, id, p); lease > 0 {
 				held[lease] = p
 			}
 		}
@@ -270,40 +273,40 @@ func TestALimitThatRisesKeepsLeases(t *testing.T) {
 		}
 	}
 	for lease := range held {
-		if givePlace(tab, benchNow, id, atOnce(MaxLog), lease) != 1 {
+		if returnLease(tab, benchNow, id, atOnce(MaxLog), lease) != 1 {
 			t.Fatalf("lease %d of a limit of %d is not known", lease, held[lease].Limit)
 		}
 	}
 }
 
-// TestALateCallerTakesAFreePlace has a caller whose time is before the end of a place that others have seen
-// end: it must not take one that is held.
-func TestALateCallerTakesAFreePlace(t *testing.T) {
+// TestLateCallerAcquiresAFreePermit checks that a caller whose time is before the expiry of a permit, which
+// others have seen expire, does not acquire a held one.
+func TestLateCallerAcquiresAFreePermit(t *testing.T) {
 	tab, id, p := newTable(t, 1<<20), counterID(1), atOnce(5)
-	takePlace(tab, benchNow, id, p) // nobody gives it back
+	acquirePermit(tab, benchNow, id, p) // it is never released
 	var leases []uint64
 	for range 4 {
-		leases = append(leases, takePlace(tab, benchNow+50*sec, id, p))
+		leases = append(leases, acquirePermit(tab, benchNow+50*sec, id, p))
 	}
-	if givePlace(tab, benchNow+61*sec, id, p, leases[0]) != 1 {
+	if returnLease(tab, benchNow+61*sec, id, p, leases[0]) != 1 {
 		t.Fatal("a lease is not known")
 	}
 	for range 2 {
-		leases = append(leases, takePlace(tab, benchNow+59*sec, id, p))
+		leases = append(leases, acquirePermit(tab, benchNow+59*sec, id, p))
 	}
 	for i, lease := range leases[1:] {
-		if givePlace(tab, benchNow+61*sec, id, p, lease) != 1 {
+		if returnLease(tab, benchNow+61*sec, id, p, lease) != 1 {
 			t.Errorf("lease %d of %d is gone", i, len(leases)-1)
 		}
 	}
 }
 
-// TestPlacesEndOneByOne has places that end within a second of each other, and years.
-func TestPlacesEndOneByOne(t *testing.T) {
+// TestPermitsExpireOneByOne has permits that expire within a second of each other, and years apart.
+func TestPermitsExpireOneByOne(t *testing.T) {
 	for _, apart := range []Time{Time(time.Millisecond), 600 * Time(time.Millisecond), 7 * sec, 300 * 24 * 3600 * sec} {
 		p, tab, id := &Policy{Algorithm: Concurrency, Limit: 9, Window: MaxWindow}, newTable(t, 1<<20), counterID(1)
 		for n := range Time(9) {
-			takePlace(tab, benchNow+n*apart, id, p)
+			acquirePermit(tab, benchNow+n*apart, id, p)
 		}
 		for n := range Time(9) {
 			end := -floorDiv(-int64(benchNow+n*apart+Time(p.Window)), int64(time.Millisecond)) * int64(time.Millisecond)
@@ -316,22 +319,22 @@ func TestPlacesEndOneByOne(t *testing.T) {
 	}
 }
 
-// TestManyAreCountedOnlyWhenOneEnds holds that cells are not read one by one in the second before a place
-// ends by itself.
-func TestManyAreCountedOnlyWhenOneEnds(t *testing.T) {
+// TestPermitsAreCountedOnlyAfterAnExpiry checks that cells are not read one by one in the second before a
+// permit expires.
+func TestPermitsAreCountedOnlyAfterAnExpiry(t *testing.T) {
 	tab, id, p := newTable(t, 1<<20), counterID(1), atOnce(9)
 	for n := range Time(9) {
-		takePlace(tab, benchNow+n*sec/10, id, p)
+		acquirePermit(tab, benchNow+n*sec/10, id, p)
 	}
 	b := &Batch{Charges: []Charge{take(id, p)}, table: tab}
 	for n := range Time(9) {
 		b.read(benchNow, 0, &b.view)
-		ps := b.view.places(p)
+		ps := b.view.permits(p)
 		if want := -floorDiv(-int64(benchNow+n*sec/10)-int64(p.Window), int64(time.Millisecond)) * int64(time.Millisecond); ps.first != want {
 			t.Errorf("with %d of 9 held the first ends at %d, want %d", 9-n, ps.first, want)
 		}
 		if n < 8 {
-			takePlace(tab, Time(ps.first), id, p)
+			acquirePermit(tab, Time(ps.first), id, p)
 		}
 	}
 }

@@ -25,8 +25,8 @@ func together(f func(worker int, r *rand.Rand)) {
 	wg.Wait()
 }
 
-// Of many hits exactly as many pass as the limit says, also while strangers want
-// the slot.
+// TestConcurrentTotal checks that exactly the limit is admitted, also while other counters compete for the
+// slot.
 func TestConcurrentTotal(t *testing.T) {
 	const limit, tries, strangers = 5000, 2000, 10_000
 	for _, storm := range []bool{false, true} {
@@ -65,9 +65,8 @@ func meet(arrived *atomic.Int64, round int) {
 	}
 }
 
-// Groups that want the same counters in all orders: what is admitted never
-// exceeds a limit, and what is denied leaves nothing. Each round has three new
-// counters that soon are full.
+// TestConcurrentGroups charges groups with the same counters in all orders: no limit is exceeded, and
+// denied groups leave no charge. Each round has three new counters that fill up quickly.
 func TestConcurrentGroups(t *testing.T) {
 	const rounds = 1000
 	tab := newTable(t, 1<<20)
@@ -112,7 +111,7 @@ func TestConcurrentGroups(t *testing.T) {
 	}
 }
 
-// A request of quota members in groups that passes has charged one of them.
+// TestConcurrentQuota checks that a passing request with quota members in groups has charged one of them.
 func TestConcurrentQuota(t *testing.T) {
 	const room = 500
 	tab := newTable(t, MinBytes)
@@ -138,7 +137,7 @@ func TestConcurrentQuota(t *testing.T) {
 	}
 }
 
-// A new counter that many hit at once gets one slot.
+// TestConcurrentInsert checks that a new counter with many concurrent hits gets one slot.
 func TestConcurrentInsert(t *testing.T) {
 	const counters = 1000
 	tab := newTable(t, 64<<10)
@@ -168,15 +167,14 @@ func TestConcurrentInsert(t *testing.T) {
 	}
 }
 
-// Slots of expired counters change hands while their owners begin a new window
-// and late callers still hit the old one: no window admits more than its limit,
-// but for counters that were evicted.
+// TestConcurrentReclaim reclaims slots of expired counters while their owners start a new window and late
+// callers hit the old one: no window admits more than its limit, except counters that were evicted.
 func TestConcurrentReclaim(t *testing.T) {
 	const limit, steady, fresh, windows, spread = 3, 5, 5, 600, 8
 	tab := newTable(t, MinBytes)
 	ids := samePair(steady + fresh*windows)
 	p := &Policy{Algorithm: FixedWindow, Limit: limit, Window: time.Second}
-	// By window, counter, and by how many windows late it was counted.
+	// Indexed by window, counter, and number of windows by which the hit was late.
 	var passed [windows + spread][steady + fresh][spread]atomic.Int32
 	var clock, ops atomic.Int64
 	together(func(_ int, r *rand.Rand) {
@@ -224,8 +222,8 @@ func TestConcurrentReclaim(t *testing.T) {
 	}
 }
 
-// Strangers that are hit once and never again are charged at most once, however
-// often slots change hands under those who hit others.
+// TestConcurrentStrangers checks that counters that are hit once are charged at most once, however often
+// slots change their owner.
 func TestConcurrentStrangers(t *testing.T) {
 	const strangers = 20_000
 	tab := newTable(t, MinBytes)

@@ -2,18 +2,17 @@ package limiter
 
 import "time"
 
-// counting is what the algorithms have in common that count hits up to a limit: fixed
-// windows, sliding windows and logs.
+// counting is embedded by the algorithms that count hits up to a limit: fixed windows, sliding windows and
+// logs.
 type counting struct{}
 
-func (counting) validate(*Policy) error                  { return nil }
-func (counting) capacity(p *Policy) uint64               { return uint64(p.Limit) }
-func (counting) resizes() bool                           { return false }
-func (counting) weighs() bool                            { return true }
-func (counting) empty(_ Time, _ *Policy, st state) state { return state{num: st.num} }
+func (counting) validate(*Policy) error                       { return nil }
+func (counting) capacity(p *Policy) uint64                    { return uint64(p.Limit) }
+func (counting) resizes() bool                                { return false }
+func (counting) hasWeight() bool                              { return true }
+func (counting) resetState(_ Time, _ *Policy, st state) state { return state{num: st.num} }
 
-// undo takes back hits of the current window or sub-window. If it is another one by
-// now, there is nothing to take back.
+// undo removes hits of the current window or sub-window. It does nothing if the charge was in another one.
 func (counting) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (after state, lost bool) {
 	after = v.state
 	if v.num == mark {
@@ -22,29 +21,29 @@ func (counting) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (af
 	return after, false
 }
 
-// refund takes a refund from st and returns how many hits went back.
+// refund removes hits from st and returns how many it removed.
 func (counting) refund(st state, hits uint64) (after state, gave uint64) {
 	gave = min(hits, st.used)
 	st.used -= gave
 	return st, gave
 }
 
-// A counter is an algorithm that counts, for count.
-type counter interface {
+// A countingAlgorithm is an algorithm that uses decideCount.
+type countingAlgorithm interface {
 	refund(st state, hits uint64) (after state, gave uint64)
-	// force counts hits that were denied. It returns by how many the counter has
-	// grown, which is what a refund may give back.
+	// force counts denied hits. It returns by how many hits the counter has grown, which is what a refund
+	// may give back.
 	force(limit uint64, st state, hits uint64) (after state, grown uint64)
-	// retryAfter returns the time until hits, at most the limit, have room. It reports
-	// false if the cells that say so are no longer what v shows.
+	// retryAfter returns the time until hits, at most the limit, are admitted. ok is false if the cells of
+	// v have changed.
 	retryAfter(v *view, at Time, p *Policy, limit uint64, st state, hits uint64) (time.Duration, bool)
 }
 
-// admits reports whether hits have room.
+// admits reports whether hits are within the limit.
 func admits(limit, used, hits uint64) bool { return hits <= limit && used <= limit-hits }
 
-// count is algorithm.decide for those that count.
-func count(a counter, limit uint64, v *view, at Time, c *Charge, hits uint64, st state, d *Decision) (after state, ok bool) {
+// decideCount implements algorithm.decide for a countingAlgorithm.
+func decideCount(a countingAlgorithm, limit uint64, v *view, at Time, c *Charge, hits uint64, st state, d *Decision) (after state, ok bool) {
 	*d = Decision{Before: st.used + st.past}
 	switch {
 	case c.Refund:
@@ -66,12 +65,12 @@ func count(a counter, limit uint64, v *view, at Time, c *Charge, hits uint64, st
 	return st, ok
 }
 
-// room returns how many single hits have room in the state st.
-func room(limit uint64, st state) uint64 { return limit - min(st.used+st.past, limit) }
+// remaining returns how many single hits are within the limit in the state st.
+func remaining(limit uint64, st state) uint64 { return limit - min(st.used+st.past, limit) }
 
-// over finishes a decision on hits that had no room: Reset is the time until the same
-// hits would pass. It reports false, and does nothing, for others.
-func (d *Decision) over(p *Policy) bool {
+// finishOver completes an over-limit decision: Reset is the time until the same hits are admitted. It
+// returns false and does nothing for other decisions.
+func (d *Decision) finishOver(p *Policy) bool {
 	if !d.Over {
 		return false
 	}

@@ -5,33 +5,31 @@ import (
 	"slices"
 )
 
-// Decide decides all charges of b at the time now, together. b.Charges must be
-// filled; the answers are in b.Decisions and b.Denied.
-//
-// Groups are decided one after another, each seeing what those before it took.
+// Decide decides all charges of b at the time now and stores the results in b.Decisions, b.Denied and
+// b.Wait. Groups are decided one after another; each sees the charges of the groups before it.
 func (t *Table) Decide(now Time, b *Batch) {
 	b.table = t
 	b.decide(now)
 	runtime.KeepAlive(t) // its memory is not in Go's heap
 }
 
-// decide decides b on the counters of b.table, or on what a store told of them.
+// decide decides b on the counters of b.table, or on those that a store reported.
 func (b *Batch) decide(now Time) {
 	if b.poison(); b.table != nil {
-		b.poisonKept()
+		b.poisonStored()
 	}
 	n := len(b.Charges)
 	if len(b.Decisions) != n || len(b.marks) != n {
 		b.resize(n)
 	}
-	b.Denied, b.Wait, b.offset = false, 0, false
+	b.Denied, b.Wait, b.offsetDone = false, 0, false
 
 	if n == 1 {
 		if c := &b.Charges[0]; c.Policy.Reserve == nil && c.Policy.Penalty == nil { // the most common case
-			b.extra = false
+			b.special = false
 			b.chargeCounter(now, 0)
 			d := &b.Decisions[0]
-			if b.denies(0) || c.Mode == Quota && !b.quotaPassed() { // it has nothing to give back
+			if b.denies(0) || c.Mode == Quota && !b.quotaPassed() { // there is nothing to undo
 				b.Denied, d.Denied = true, true
 			} else if c.Mode != Watch {
 				b.Wait = d.Wait
@@ -40,19 +38,19 @@ func (b *Batch) decide(now Time) {
 		}
 	}
 	if n > 1 && b.table != nil {
-		b.table.Prefetch(b) // all at once, while the first is searched for
+		b.table.Prefetch(b) // in parallel, while the first is searched
 	}
-	grouped, refunds, quota, leases := b.survey()
-	if b.extra = leases || b.penal; b.penal {
-		b.sentenced(now)
+	grouped, refunds, quota, leases := b.classifyCharges()
+	if b.special = leases || b.usesPenalties; b.usesPenalties {
+		b.readPenalties(now)
 	}
 	if refunds {
-		b.setOff()
+		b.offsetRefunds()
 	}
-	if b.leases = leases; leases {
+	if b.usesLeases = leases; leases {
 		b.settleLeases(now)
 	}
-	// If no quota has room even now, the groups with one are denied without touching
+	// If all quotas are over their limits already, groups with a quota charge are denied without charging
 	// their other counters.
 	quotaDenies := grouped && quota && !refunds && !b.quotaHasRoom(now)
 	if leases {
@@ -61,53 +59,54 @@ func (b *Batch) decide(now Time) {
 		var hi int
 		for lo := 0; lo < n; lo = hi {
 			if hi = b.groupEnd(lo); hi-lo == 1 {
-				b.charge(now, lo)
+				b.decideCharge(now, lo)
 			} else {
-				b.decideOne(now, lo, hi, quotaDenies, false)
+				b.decideGroup(now, lo, hi, quotaDenies, false)
 			}
 		}
 	}
-	b.conclude(now, quota && !b.quotaPassed(), leases, nil)
-	if b.offset {
-		for k := range b.setOffs {
-			b.refundUncounted(now, &b.setOffs[k])
+	b.resolveGroups(now, quota && !b.quotaPassed(), leases, nil)
+	if b.offsetDone {
+		for k := range b.offsets {
+			b.refundUncounted(now, &b.offsets[k])
 		}
 	}
-	if b.penal {
-		b.sentence(now)
+	if b.usesPenalties {
+		b.applyPenalties(now)
 	}
 }
 
-// decideLeases decides the groups of a batch with leases. Those that take leases come last: if the request is
-// denied anyway, they only peek. So it does not hold places of others even for a moment.
+// decideLeases decides the groups of a batch with leases. Groups that acquire leases come last: if the
+// request is denied anyway, they only peek and do not block permits for others.
 func (b *Batch) decideLeases(at Time, quotaDenies bool) {
 	deny := false
 	for _, takes := range [...]bool{false, true} {
 		var hi int
 		for lo := 0; lo < len(b.Charges); lo = hi {
-			if hi = b.groupEnd(lo); b.takesLease(lo, hi) == takes {
-				b.decideOne(at, lo, hi, quotaDenies, deny && takes)
+			if hi = b.groupEnd(lo); b.acquiresLeases(lo, hi) == takes {
+				b.decideGroup(at, lo, hi, quotaDenies, deny && takes)
 				deny = deny || b.deniedBy(lo, hi)
 			}
 		}
 	}
 }
 
-// decideOne decides the group from lo to hi. With deny it is denied; with quotaDenies, if it has a quota charge.
-func (b *Batch) decideOne(at Time, lo, hi int, quotaDenies, deny bool) {
+// decideGroup decides the group [lo, hi). It is denied if deny is set, or if quotaDenies is set and it has
+// a quota charge.
+func (b *Batch) decideGroup(at Time, lo, hi int, quotaDenies, deny bool) {
 	if hi-lo == 1 && !deny {
 		if !b.isSettled(lo) {
-			b.charge(at, lo)
+			b.decideCharge(at, lo)
 		}
 		return
 	}
 	for i := lo; quotaDenies && i < hi; i++ {
 		deny = deny || b.Charges[i].Mode == Quota
 	}
-	b.decideGroup(at, lo, hi, deny)
+	b.decideTogether(at, lo, hi, deny)
 }
 
-// deniedBy reports whether a charge from lo to hi, decided, denies its group.
+// deniedBy reports whether a decided charge in [lo, hi) denies its group.
 func (b *Batch) deniedBy(lo, hi int) bool {
 	for i := lo; i < hi; i++ {
 		if b.Decisions[i].Denied || b.denies(i) {
@@ -117,27 +116,27 @@ func (b *Batch) deniedBy(lo, hi int) bool {
 	return false
 }
 
-// takesLease reports whether a charge from lo to hi holds what it takes under a lease. So it depends on the
-// whole request: one that is denied holds nothing.
-func (b *Batch) takesLease(lo, hi int) bool {
+// acquiresLeases reports whether a charge in [lo, hi) acquires a lease. Such a group depends on the
+// complete request: a denied request holds no lease.
+func (b *Batch) acquiresLeases(lo, hi int) bool {
 	for i := lo; i < hi; i++ {
-		if b.Charges[i].takes() {
+		if b.Charges[i].acquiresLease() {
 			return true
 		}
 	}
 	return false
 }
 
-// resize gives b room for n decisions.
+// resize makes room in b for n decisions.
 func (b *Batch) resize(n int) {
 	b.Decisions = slices.Grow(b.Decisions[:0], n)[:n]
 	b.marks = slices.Grow(b.marks[:0], n)[:n]
 }
 
-// survey reports whether b has groups of several charges, refunds but for those of leases, quota
-// charges, and charges of policies that give leases. It makes b.penal valid.
-func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
-	b.penal = false
+// classifyCharges reports whether b has groups of several charges, refunds other than returned leases,
+// quota charges, and charges of policies that grant leases. It also sets b.usesPenalties.
+func (b *Batch) classifyCharges() (grouped, refunds, quota, leases bool) {
+	b.usesPenalties = false
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if i > 0 && c.Group == b.Charges[i-1].Group {
@@ -146,7 +145,7 @@ func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
 		if c.Mode == Quota {
 			quota = true
 		}
-		b.penal = b.penal || c.Penalises()
+		b.usesPenalties = b.usesPenalties || c.Penalises()
 		if c.Policy.UsesLeases() {
 			leases = true
 		} else if c.Refund {
@@ -156,7 +155,7 @@ func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
 	return grouped, refunds, quota, leases
 }
 
-// groupEnd returns the end of the group that begins at lo.
+// groupEnd returns the end of the group that starts at lo.
 func (b *Batch) groupEnd(lo int) int {
 	hi := lo + 1
 	for hi < len(b.Charges) && b.Charges[hi].Group == b.Charges[lo].Group {
@@ -165,7 +164,7 @@ func (b *Batch) groupEnd(lo int) int {
 	return hi
 }
 
-// quotaPassed reports whether a quota charge had room.
+// quotaPassed reports whether a quota charge is within its limit.
 func (b *Batch) quotaPassed() bool {
 	if b.QuotaPass {
 		return true
@@ -178,10 +177,10 @@ func (b *Batch) quotaPassed() bool {
 	return false
 }
 
-// conclude marks what was denied. With quotaDenies every quota charge lacked room:
-// groups that have one are denied and give back what they took until they knew. So do
-// groups that took leases if any group is denied. It calls deny, if that is not nil, for each charge that becomes denied.
-func (b *Batch) conclude(at Time, quotaDenies, leases bool, deny func(i int)) {
+// resolveGroups marks denied groups and undoes their charges. If quotaDenies is set, groups with a quota
+// charge are denied. If any group is denied, groups that acquired leases are denied, too. If deny is not
+// nil, it is called for each charge that becomes denied, in place of undoing the charge.
+func (b *Batch) resolveGroups(at Time, quotaDenies, leases bool, deny func(i int)) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
 		hi = b.groupEnd(lo)
@@ -205,13 +204,13 @@ func (b *Batch) conclude(at Time, quotaDenies, leases bool, deny func(i int)) {
 	}
 	b.Wait = 0
 	for lo := 0; leases && lo < len(b.Charges); lo = hi {
-		if hi = b.groupEnd(lo); b.takesLease(lo, hi) && !b.Decisions[lo].Denied {
+		if hi = b.groupEnd(lo); b.acquiresLeases(lo, hi) && !b.Decisions[lo].Denied {
 			b.denyGroup(at, lo, hi, deny)
 		}
 	}
 }
 
-// denyGroup denies the charges from lo to hi, which give back what they took: by deny if that is not nil.
+// denyGroup denies the charges in [lo, hi). It undoes them, or calls deny if that is not nil.
 func (b *Batch) denyGroup(at Time, lo, hi int, deny func(i int)) {
 	for i := hi - 1; i >= lo; i-- {
 		if d := &b.Decisions[i]; deny == nil {
@@ -223,14 +222,14 @@ func (b *Batch) denyGroup(at Time, lo, hi int, deny func(i int)) {
 	}
 }
 
-// charge decides charge i alone, in one atomic step, or two if it reserves.
-func (b *Batch) charge(at Time, i int) {
-	if !b.extra || !b.chargeBeside(at, i) {
+// decideCharge decides charge i alone, in one atomic step, or two for a reservation.
+func (b *Batch) decideCharge(at Time, i int) {
+	if !b.special || !b.decideSpecial(at, i) {
 		b.chargeCounter(at, i)
 	}
 }
 
-// chargeCounter is charge for what neither reserves nor is under a penalty.
+// chargeCounter decides a charge that is neither a reservation nor under a penalty.
 func (b *Batch) chargeCounter(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	p, v := c.Policy, &b.view
@@ -241,7 +240,7 @@ func (b *Batch) chargeCounter(at Time, i int) {
 		if !ok {
 			continue
 		}
-		a.finish(v, at, p, b.Budget, after, d) // reads cells, of which the write says whether they were true
+		a.finish(v, at, p, b.Budget, after, d) // reads cells; write fails if they have changed
 		if b.write(at, i, v, after) {
 			b.marks[i] = after.num
 			return
@@ -249,68 +248,66 @@ func (b *Batch) chargeCounter(at Time, i int) {
 	}
 }
 
-// chargeBeside decides charge i if it reserves, or if a penalty denies it. It reports whether it has.
-func (b *Batch) chargeBeside(at Time, i int) bool {
+// decideSpecial decides charge i if it is a reservation or under a penalty. It reports whether it has.
+func (b *Batch) decideSpecial(at Time, i int) bool {
 	switch {
 	case b.Charges[i].Reserve:
-		b.hold(at, i)
-	case b.serves(at, i):
-		b.serve(at, i)
+		b.reserveHits(at, i)
+	case b.underPenalty(at, i):
+		b.decidePenalised(at, i)
 	default:
 		return false
 	}
 	return true
 }
 
-// Cancel gives back what b's charges hold that wait or have a lease, for a request that was cancelled at
-// the time now while it was held. A turn comes back only if no later one has been given
-// out, since others were promised theirs. What came back is no
-// longer in the Charged and Wait of its decision.
+// Cancel undoes the charges of b that are delayed or have a lease, after the request was cancelled at the
+// time now while its response was delayed. A delayed charge is undone only if no later hit was scheduled
+// behind it, since the start times of later hits are fixed. Cancel clears Charged and Wait of the decisions
+// that it undoes.
 func (t *Table) Cancel(now Time, b *Batch) {
 	b.table = t
 	for i, d := range slices.Backward(b.Decisions) {
 		if d.Wait > 0 || b.Lease(i) > 0 {
-			b.release(now, i)
+			b.undoCharge(now, i)
 		}
 	}
 	b.Wait = 0
 }
 
-// rollBack undoes what charge i took on the condition that its group would be
-// admitted.
+// rollBack undoes a charge that was made under the condition that its group is admitted.
 func (b *Batch) rollBack(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	if d.Charged > 0 && !c.Refund && (c.Reserve || !c.Policy.CountRefused) && !b.isSettled(i) {
-		pause(beforeRelease)
-		b.release(at, i)
+		pause(beforeUndo)
+		b.undoCharge(at, i)
 	}
 	d.Wait = 0
 }
 
-// release gives back what charge i took. If the window it was taken from has
-// passed, there is nothing to give back; a bucket's turn that others wait behind
-// is lost and stays charged.
-func (b *Batch) release(at Time, i int) {
+// undoCharge undoes charge i. It does nothing if the window of the charge has passed. A delayed hit of a
+// bucket stays charged if later hits are scheduled behind it.
+func (b *Batch) undoCharge(at Time, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
 	if c.Reserve {
-		b.drop(at, i)
+		b.dropReservation(at, i)
 		return
 	}
 	p := c.Policy
 	a := p.algorithm()
 	for {
 		b.read(at, i, v)
-		after, lost, left := v.state, d.Wait > 0, &b.spare
-		if v.slot != nil || v.class == &outside {
+		after, lost, left := v.state, d.Wait > 0, &b.scratch
+		if v.slot != nil || v.class == &externalClass {
 			now := at
-			if b.Clock != nil && v.class != &outside { // read after the word, it is later than all that drained in it
+			if b.Clock != nil && v.class != &externalClass { // read after the word, so that it covers everything that has drained
 				now = max(b.Clock(), at)
 			}
 			after, lost = a.undo(v, at, now, p, b.marks[i], d)
 		}
 		if *left, left.Wait = *d, 0; !lost {
 			a.finish(v, at, p, b.Budget, after, left)
-			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if it had not been charged
+			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if not charged
 		}
 		if b.write(at, i, v, after) {
 			*d = *left
@@ -319,39 +316,37 @@ func (b *Batch) release(at Time, i int) {
 	}
 }
 
-// Reset makes the counter that charge i of b names equal to a new one at the time now,
-// and returns what was used of it: as [Decision.Before]. An absent counter stays absent.
-// For a peek, which changes nothing, decide a charge of 0 hits.
+// Reset makes the counter of charge i of b unused at the time now and returns its previous usage, as in
+// [Decision.Before]. An absent counter stays absent. To read the usage without a change, decide a charge of
+// 0 hits.
 //
-// It happens at one moment, before or after any charge on the counter. Three things
-// that began before it go on. A window of a clock that was ahead stays the current
-// one. A group that is denied, or a cancelled call, gives back what it took before the
-// reset, though that is gone already, if the window is the same. Calls that a leaky
-// bucket holds keep the times that they were promised, while new ones do not wait
-// behind them. A bucket that was reset may be reclaimed at once, so that its slot can
-// change hands sooner than time would let it; see Table.insert.
+// A reset is atomic with respect to charges. It does not affect operations that started earlier: the window
+// of a clock that was ahead remains the current one; a denied group or a cancelled request still undoes its
+// charge if the window is the same; delayed hits of a leaky bucket keep their start times, but new hits do
+// not wait behind them. A bucket that was reset may be reclaimed at once, so its slot can change its owner
+// sooner than by expiry; see Table.insert.
 func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 	c, v := &b.Charges[i], &b.view
 	a := c.Policy.algorithm()
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	b.table = t
 	if c.Policy.Reserve != nil {
-		used = t.Reset(now, b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold}), 0)
+		used = t.Reset(now, b.companionBatch(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold}), 0)
 	}
 	if c.Policy.Penalty != nil {
-		t.Reset(now, b.beside(Charge{ID: c.ID, Policy: besidePolicy}), 0)
+		t.Reset(now, b.companionBatch(Charge{ID: c.ID, Policy: penaltyPolicy}), 0)
 	}
 	for {
 		b.read(now, i, v)
 		if v.slot == nil {
 			return used
 		}
-		if _, ok := a.decide(v, now, c, 0, 0, v.state, &b.spare); !ok { // a peek, for Before
+		if _, ok := a.decide(v, now, c, 0, 0, v.state, &b.scratch); !ok { // a peek, for Before
 			continue
 		}
-		after := a.empty(now, c.Policy, v.state)
-		if after == v.state && v.same() || after != v.state && v.replace(c.Policy, after) {
-			return used + b.spare.Before
+		after := a.resetState(now, c.Policy, v.state)
+		if after == v.state && v.unchanged() || after != v.state && v.replace(c.Policy, after) {
+			return used + b.scratch.Before
 		}
 	}
 }

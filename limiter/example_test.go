@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// start is when the examples begin. Programs ask a clock.Clock for the time, once
-// for each request.
+// start is the time of the examples. Programs read it from a clock.Clock once per request.
 const start = limiter.Time(1_700_000_000 * time.Second)
 
 // Two limits for each user, decided together, in one table for all users.

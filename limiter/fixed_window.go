@@ -2,31 +2,29 @@ package limiter
 
 import "time"
 
-// A fixed window's word, from the high bits to the low:
+// The word of a fixed window, from the high bits to the low:
 //
-//	 1 bit   generation: flips when the slot changes hands
+//	 1 bit   generation: flips when the slot changes its owner
 //	30 bits  end of the window, Unix seconds mod 2^30
-//	33 bits  hits used in the window, saturating
+//	33 bits  hits in the window, saturating
 //
-// The end says by itself whether the word has expired, whatever the window's
-// length is, and a count may exceed the greatest limit, 2^32-1. Seconds are
-// compared modulo 2^30, 34 years: an end up to liveSpan ahead of now (a window of
-// ten years that begins in an hour) is one that is to come, any other has
-// passed. So a word must not lie untouched for 24 years.
+// The end says whether the word has expired, regardless of the length of the window. The count can exceed
+// the greatest limit, 2^32-1. Seconds are compared modulo 2^30, 34 years: an end up to liveSpan ahead of
+// now (a window of ten years that begins in an hour) is in the future, any other has passed. A word must
+// therefore not be left unused for 24 years.
 const (
 	windowShift = 33
 	windowCount = 1<<windowShift - 1
 	endMask     = 1<<30 - 1
-	liveSpan    = int64(MaxWindow/time.Second) + mostAhead
+	liveSpan    = int64(MaxWindow/time.Second) + maxAhead
 
-	// MaxCount is the greatest number of hits that a fixed window counts. It is above the
-	// greatest limit.
-	MaxCount = windowMost
-	// windowMost leaves out the count whose word could be dead.
-	windowMost = windowCount - 1
+	// MaxCount is the greatest number of hits that a fixed window counts. It exceeds the greatest limit.
+	MaxCount = maxWindowCount
+	// maxWindowCount excludes the count of a word that could equal dead.
+	maxWindowCount = windowCount - 1
 )
 
-// fixedWindow is the algorithm of [FixedWindow].
+// fixedWindow implements [FixedWindow].
 type fixedWindow struct{ counting }
 
 func (fixedWindow) cells(*Policy) int { return 0 }
@@ -34,10 +32,10 @@ func (fixedWindow) cells(*Policy) int { return 0 }
 func (fixedWindow) fresh(_, from Time, p *Policy) state { return state{num: windowEnd(p, from)} }
 
 func (fixedWindow) load(v *view, at Time, p *Policy) bool {
-	left, most := secondsLeft(v.word, at), int64(p.Window)+mostAheadNanos
+	left, most := secondsLeft(v.word, at), int64(p.Window)+maxAheadNanos
 	nanos := left * int64(time.Second)
 	live := uint64(nanos-1) < uint64(most)         //nolint:gosec // false for 0, too
-	if p.Calendar != nil && nanos > most-most>>3 { // its windows differ in length by less than an eighth
+	if p.Calendar != nil && nanos > most-most>>3 { // calendar windows differ in length by less than an eighth
 		live = p.Calendar.isLive(left, at)
 	}
 	if live {
@@ -49,11 +47,11 @@ func (fixedWindow) load(v *view, at Time, p *Policy) bool {
 }
 
 func (a fixedWindow) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
-	return count(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
+	return decideCount(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
 }
 
 func (fixedWindow) force(_ uint64, st state, hits uint64) (after state, grown uint64) {
-	grown = min(hits, windowMost-st.used)
+	grown = min(hits, maxWindowCount-st.used)
 	st.used += grown
 	return st, grown
 }
@@ -62,11 +60,11 @@ func (fixedWindow) retryAfter(_ *view, at Time, _ *Policy, _ uint64, st state, _
 	return at.until(st.num), true
 }
 
-// finish says of any charge when the window ends.
+// finish sets Reset to the end of the window for all decisions.
 func (fixedWindow) finish(_ *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
 	d.Remaining, d.Reset = 0, at.until(st.num)
 	if !d.Over {
-		d.Remaining = room(uint64(p.Limit), st)
+		d.Remaining = remaining(uint64(p.Limit), st)
 	}
 }
 
@@ -81,32 +79,31 @@ func (fixedWindow) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live
 
 func (fixedWindow) weight(_ *sizeClass, _, word uint64) uint64 { return word & windowCount }
 
-// found makes v the window that v.found tells of. A window is its own whatever the time: the
-// store may have decided a moment after it ended.
-func (fixedWindow) found(v *view, at Time, p *Policy) {
-	if v.found.Time == 0 {
+// importState sets v to the reported window, even if it ended before at: the store may have decided shortly
+// after its end.
+func (fixedWindow) importState(v *view, at Time, p *Policy) {
+	if v.reported.Time == 0 {
 		v.state = state{num: windowEnd(p, at)}
 		return
 	}
-	v.state = state{used: min(v.found.Hits, windowMost), num: v.found.Time.seconds()}
+	v.state = state{used: min(v.reported.Hits, maxWindowCount), num: v.reported.Time.seconds()}
 }
 
-func (fixedWindow) tell(_ *view, _ Time, _ *Policy, st state, s *State) {
+func (fixedWindow) export(_ *view, _ Time, _ *Policy, st state, s *State) {
 	s.Hits, s.Time = st.used, Time(st.num*int64(time.Second))
 }
 
-func (fixedWindow) adopt(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
+func (fixedWindow) merge(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
 	return there.state, v.num <= there.num
 }
 
-// windowWord returns the word, without generation, of a window that ends at the Unix
-// second end.
+// windowWord returns the word, without generation, of a window that ends at the Unix second end.
 func windowWord(end int64, used uint64) uint64 {
 	return uint64(end)&endMask<<windowShift | used //nolint:gosec // the low bits of end are wanted
 }
 
-// windowLeft returns how many seconds after at's the window of word ends, and
-// whether it does at all: if not, how many seconds it ended ago, negative.
+// windowLeft returns how many seconds after at the window of word ends, and whether it is still to end. If
+// not, the seconds are negative: how long ago it ended.
 func windowLeft(word uint64, at Time) (int64, bool) {
 	left := secondsLeft(word, at)
 	if left != 0 && left <= liveSpan {
@@ -115,12 +112,12 @@ func windowLeft(word uint64, at Time) (int64, bool) {
 	return left - (endMask+1)*min(left, 1), false
 }
 
-// secondsLeft returns how many seconds after at's the window of word ends, modulo 2^30.
+// secondsLeft returns how many seconds after at the window of word ends, modulo 2^30.
 func secondsLeft(word uint64, at Time) int64 {
 	return int64((word>>windowShift - uint64(at.seconds())) & endMask) //nolint:gosec // modulo 2^30
 }
 
-// WindowStart returns the beginning of the [FixedWindow] that the time lies in.
+// WindowStart returns the start of the [FixedWindow] that contains the time.
 func (p *Policy) WindowStart(at Time) Time {
 	if p.Calendar != nil {
 		start, _ := p.Calendar.Window(at)
@@ -129,14 +126,14 @@ func (p *Policy) WindowStart(at Time) Time {
 	return p.WindowEnd(at) - Time(p.window())
 }
 
-// WindowEnd returns the end of the [FixedWindow] that the time lies in.
+// WindowEnd returns the end of the [FixedWindow] that contains the time.
 func (p *Policy) WindowEnd(at Time) Time { return Time(windowEnd(p, at) * int64(time.Second)) }
 
-// windowEnd returns the end of the window of p that holds the time, in Unix seconds.
-// Windows are aligned to the epoch, so weeks begin on Thursday, unless p has a calendar.
+// windowEnd returns the end of the window of p that contains the time, in Unix seconds. Windows are aligned
+// to the epoch, so weeks begin on Thursday, unless p has a calendar.
 func windowEnd(p *Policy, at Time) int64 {
 	if p.Calendar != nil {
-		return p.Calendar.end(at)
+		return p.Calendar.windowEnd(at)
 	}
 	length := p.window() / int64(time.Second)
 	return (floorDiv(at.seconds(), length) + 1) * length
@@ -145,8 +142,8 @@ func windowEnd(p *Policy, at Time) int64 {
 // seconds returns the time in whole seconds, rounded down.
 func (t Time) seconds() int64 { return floorDiv(int64(t), int64(time.Second)) }
 
-// until returns the time from t to the Unix second end, at least 1 ns: a store may decide a
-// moment after the window has ended that its caller named.
+// until returns the time from t to the Unix second end, at least 1 ns: a store may decide shortly after the
+// end of the window that its caller named.
 func (t Time) until(end int64) time.Duration {
-	return max(1, time.Duration(end*int64(time.Second)-int64(t))) // which may turn over twice
+	return max(1, time.Duration(end*int64(time.Second)-int64(t))) // may overflow twice
 }

@@ -13,11 +13,11 @@ const (
 	min1 = 60 * sec
 )
 
-var counterKey = identity.Key{1, 2, 3}.Hasher()
+var testHasher = identity.Key{1, 2, 3}.Hasher()
 
-// counterID returns the nth counter's ID.
+// counterID returns the ID of the nth counter.
 func counterID(n int) identity.ID {
-	h := counterKey
+	h := testHasher
 	h.AddWord(uint64(n))
 	return h.Sum()
 }
@@ -32,20 +32,20 @@ func newTable(tb testing.TB, bytes int64) *Table {
 	return t
 }
 
-// testNonces is the secret of the tables of tests.
+// testNonces is the nonce key of test tables.
 var testNonces = nonceKey{0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb, 0xd6e8feb86659fd93, 0x589965cc75374cc3}
 
-// oneWord returns the size class of counters of one word.
+// oneWord returns the size class of one-word counters.
 func oneWord(t *Table) *sizeClass { return t.common.class(perMinute(1)) }
 
-// decide decides a batch of these charges.
+// decide decides a batch of the given charges.
 func decide(t *Table, now Time, charges ...Charge) *Batch {
 	b := &Batch{Charges: charges}
 	t.Decide(now, b)
 	return b
 }
 
-// A step is one charge on a counter, and what comes of it.
+// A step is one charge on a counter and its expected decision.
 type step struct {
 	now    Time
 	hits   uint64
@@ -58,14 +58,14 @@ type step struct {
 
 func TestFixedWindow(t *testing.T) {
 	const day = 24 * time.Hour
-	const bigLimit, saturated = math.MaxUint32, uint64(windowMost)
+	const bigLimit, saturated = math.MaxUint32, uint64(maxWindowCount)
 	tests := []struct {
 		name  string
 		p     Policy
 		steps []step
 	}{
 		{
-			// 150 hits at 1:50 and 150 at 2:10 pass, though they lie within 20 s.
+			// 150 hits at 1:50 and 150 at 2:10 are admitted, though they are within 20 s.
 			name: "edge", p: Policy{Limit: 200, Window: time.Minute},
 			steps: []step{
 				{now: 110 * sec, hits: 150, charged: 150, remaining: 50, reset: 10 * time.Second},
@@ -214,7 +214,7 @@ func TestFixedWindow(t *testing.T) {
 	}
 }
 
-// Times of any size give an answer.
+// TestAbsurdTimes checks that Decide accepts times of any size.
 func TestAbsurdTimes(t *testing.T) {
 	times := []Time{0, math.MinInt64, math.MaxInt64, -1, math.MinInt64 + 1, 1, 1_700_000_000 * sec}
 	for _, window := range []time.Duration{time.Second, time.Hour, MaxWindow} {
@@ -222,7 +222,7 @@ func TestAbsurdTimes(t *testing.T) {
 			p := &Policy{Algorithm: a, Limit: 9, Window: window, SubWindows: 10, Burst: 9, Slack: 9}
 			tab := newTable(t, MinBytes)
 			for i, now := range times {
-				for n := range 600 { // more than fit, so slots change hands too
+				for n := range 600 { // more than fit, so slots change their owner
 					c := Charge{ID: counterID(n), Policy: p, Hits: 1}
 					if d := decide(tab, now, c).Decisions[0]; d.Reset <= 0 || d.Over {
 						t.Fatalf("algorithm %d, window %v, time %d (%d), counter %d: decision %+v", a, window, i, now, n, d)
@@ -233,7 +233,7 @@ func TestAbsurdTimes(t *testing.T) {
 	}
 }
 
-// A window or algorithm that no policy may have must not end the process.
+// TestInvalidPolicy checks that an invalid window or algorithm does not panic.
 func TestInvalidPolicy(t *testing.T) {
 	for a := range Algorithm(9) {
 		for _, p := range []Policy{
@@ -255,7 +255,7 @@ func TestInvalidPolicy(t *testing.T) {
 	}
 }
 
-// What does not change a counter does not write, and does not take a slot.
+// TestNothingWritten checks that a charge that does not change a counter neither writes nor takes a slot.
 func TestNothingWritten(t *testing.T) {
 	p := &Policy{Algorithm: FixedWindow, Limit: 2, Window: time.Minute}
 	tab := newTable(t, MinBytes)

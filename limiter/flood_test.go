@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// floods are strings that all have one hash by a function without a key, as a
-// stranger makes them who has read that function.
+// floods are sets of strings with the same hash under well-known unkeyed functions.
 var floods = map[string]struct {
 	text func(i int) []byte
 	hash func([]byte) uint64
@@ -23,8 +22,7 @@ var floods = map[string]struct {
 	"low half of FNV-1a": {fnvFlood(), fnvLow},
 }
 
-// xxHashFlood returns strings of 16 bytes: the second half undoes what the first one,
-// i, did.
+// xxHashFlood returns strings of 16 bytes: the second half cancels the effect of the first half, i.
 func xxHashFlood(i int) []byte {
 	const (
 		p1 = 0x9E3779B185EBCA87
@@ -54,9 +52,9 @@ func fnvLow(b []byte) uint64 {
 	return h.Sum64() & (1<<32 - 1)
 }
 
-// fnvFlood returns 2^15 strings: each bit of i chooses between two words that lead
-// from one state to the next (Joux, "Multicollisions in iterated hash functions",
-// 2004). The low half of the product depends on low halves alone.
+// fnvFlood returns 2^15 strings: each bit of i chooses between two words that lead from one state to the
+// next (Joux, "Multicollisions in iterated hash functions", 2004). The low half of the product depends only
+// on low halves.
 func fnvFlood() func(i int) []byte {
 	const choices, prime = 15, 0x100000001b3
 	var words [choices][2][8]byte
@@ -85,8 +83,7 @@ func fnvFlood() func(i int) []byte {
 	}
 }
 
-// TestFloodsSpread fills half a table with each flood: it lies there as random
-// strings do.
+// TestFloodsSpread fills half a table with each flood: the counters are distributed like random strings.
 func TestFloodsSpread(t *testing.T) {
 	t.Parallel()
 	for name, flood := range floods {
@@ -103,12 +100,12 @@ func TestFloodsSpread(t *testing.T) {
 	}
 }
 
-// TestFloodsEvictNoMore sends a table as many live counters as it has room for: of a
-// flood about as many are evicted as of random values, and none while it is half full.
-func TestFloodsEvictNoMore(t *testing.T) {
+// TestFloodsEvictLikeRandomValues inserts as many live counters as a table has room for: a flood evicts
+// about as many as random values do, and none while the table is half full.
+func TestFloodsEvictLikeRandomValues(t *testing.T) {
 	t.Parallel()
 	day := &Policy{Algorithm: FixedWindow, Limit: 5, Window: 24 * time.Hour}
-	// evicted returns how many are when the table is half full, and at the end.
+	// evicted returns the number of evictions when the table is half full, and at the end.
 	evicted := func(text func(i int) []byte) (half, all uint64) {
 		tab := newTable(t, 256<<10)
 		capacity := int(tab.Stats().Bytes) / 16
@@ -126,8 +123,8 @@ func TestFloodsEvictNoMore(t *testing.T) {
 		}
 		return half, tab.Stats().Evicted
 	}
-	// How many differs from key to key, with a standard deviation of 6 %. A flood that is none evicts
-	// thousands, so half as many again tell it from chance.
+	// The number varies between keys with a standard deviation of 6 %. A successful flood evicts thousands,
+	// so a bound of 1.5 times distinguishes it from chance.
 	const tables = 10
 	random := uint64(0)
 	for range tables {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// gcra is the algorithm of [TokenBucket] and [LeakyBucket].
+// gcra implements [TokenBucket] and [LeakyBucket].
 type gcra struct{}
 
 func (gcra) validate(p *Policy) error {
@@ -18,8 +18,8 @@ func (gcra) validate(p *Policy) error {
 		return fmt.Errorf("burst of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Burst, most)
 	case p.Algorithm == LeakyBucket && uint64(p.Slack)+1 > most:
 		return fmt.Errorf("slack of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Slack, most-1)
-	case p.Algorithm == LeakyBucket && (p.MaxWait < 0 || p.MaxWait > maxHold):
-		return fmt.Errorf("longest wait of %v: must be 0s to %v", p.MaxWait, maxHold)
+	case p.Algorithm == LeakyBucket && (p.MaxWait < 0 || p.MaxWait > maxDelay):
+		return fmt.Errorf("longest wait of %v: must be 0s to %v", p.MaxWait, maxDelay)
 	}
 	return nil
 }
@@ -29,7 +29,7 @@ func (gcra) capacity(p *Policy) uint64 {
 	if k.step == 0 {
 		return 0
 	}
-	return k.over(k.full + k.hold)
+	return k.divide(k.full + k.delay)
 }
 
 func (gcra) cells(*Policy) int { return 0 }
@@ -38,12 +38,12 @@ func (gcra) resizes() bool { return false }
 
 func (gcra) fresh(_, from Time, p *Policy) state {
 	k := p.bucket()
-	return k.at(from, 0)
+	return k.stateAt(from, 0)
 }
 
-func (gcra) empty(at Time, p *Policy, st state) state {
+func (gcra) resetState(at Time, p *Policy, st state) state {
 	if k := p.bucket(); k.level(st, at) > 0 {
-		return k.at(at, 0)
+		return k.stateAt(at, 0)
 	}
 	return st
 }
@@ -53,8 +53,8 @@ func (gcra) load(v *view, _ Time, _ *Policy) bool {
 	return true
 }
 
-// admit reports whether hits have room at a level, and returns the level that they
-// leave. Those beyond full have to wait, for as long as held at most.
+// admit reports whether hits are admitted at a level, with a delay of at most held, and returns the level
+// after them. Hits beyond full are delayed.
 func (k *bucket) admit(level ticks, hits uint64, held ticks) (after ticks, ok bool) {
 	after = level + k.need(hits)
 	return after, after <= k.full+held && k.step > 0
@@ -62,12 +62,12 @@ func (k *bucket) admit(level ticks, hits uint64, held ticks) (after ticks, ok bo
 
 func (gcra) decide(_ *view, at Time, c *Charge, hits uint64, budget time.Duration, st state, d *Decision) (after state, ok bool) {
 	p, k := c.Policy, c.Policy.bucket()
-	level, held := k.level(st, at), k.within(budget)
-	*d = Decision{Before: k.hits(level)}
+	level, held := k.level(st, at), k.delayWithin(budget)
+	*d = Decision{Before: k.hitsIn(level)}
 	switch next, room := k.admit(level, hits, held); {
 	case c.Refund:
-		// The TAT does not fall below now, and not while calls wait, since they were
-		// promised their times.
+		// The TAT does not fall below now, and not while hits are delayed, since their start times are
+		// fixed.
 		if p.Algorithm != LeakyBucket || level <= k.full {
 			next, d.Charged = level-min(level, k.need(hits)), min(hits, d.Before)
 		} else {
@@ -77,24 +77,23 @@ func (gcra) decide(_ *view, at Time, c *Charge, hits uint64, budget time.Duratio
 		if next == level {
 			return st, true
 		}
-		return k.at(at, next), true
+		return k.stateAt(at, next), true
 	case hits == 0: // whatever the budget
-		if d.Over = k.step > 0 && level > k.full+k.hold; d.Over {
-			d.RetryAfter = k.unit.nanos(level - k.full - k.hold)
+		if d.Over = k.step > 0 && level > k.full+k.delay; d.Over {
+			d.RetryAfter = k.unit.toDuration(level - k.full - k.delay)
 		}
 		return st, true
 	case room:
 		if d.Charged = hits; next > k.full {
-			d.Wait = k.unit.nanos(next - k.full)
+			d.Wait = k.unit.toDuration(next - k.full)
 		}
-		return k.at(at, next), true
+		return k.stateAt(at, next), true
 	default:
 		return k.deny(at, p, level, hits, held, st, d), true
 	}
 }
 
-// deny decides hits that have no room. Those that count all the same are debt, of one
-// window at most.
+// deny denies hits. Denied hits that count become debt, at most one window.
 func (k *bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, st state, d *Decision) (after state) {
 	d.Over, d.RetryAfter = true, Never
 	if k.step == 0 {
@@ -108,33 +107,32 @@ func (k *bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, 
 		}
 		if owed := min(need, most-level); owed > 0 {
 			level += owed
-			st = k.at(at, level)
+			st = k.stateAt(at, level)
 		}
 	}
 	if need <= k.full+held {
-		d.RetryAfter = k.unit.nanos(level + need - k.full - held)
+		d.RetryAfter = k.unit.toDuration(level + need - k.full - held)
 	}
 	return st
 }
 
 func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, d *Decision) {
-	if d.over(p) {
+	if d.finishOver(p) {
 		return
 	}
 	k := p.bucket()
-	level, most := k.level(st, at), k.full+k.within(budget)
-	d.Remaining, d.Reset = 0, max(1, k.unit.nanos(level))
+	level, most := k.level(st, at), k.full+k.delayWithin(budget)
+	d.Remaining, d.Reset = 0, max(1, k.unit.toDuration(level))
 	if k.step > 0 && level <= most {
-		d.Remaining = k.over(most - level)
+		d.Remaining = k.divide(most - level)
 	}
 }
 
-// undo lets the TAT fall again.
+// undo moves the TAT back.
 //
-// Had the charge not been made, the bucket might have been empty for some of the
-// time since, and less would have drained. So much does not come back, whether it was
-// or not: others that gave back meanwhile moved what was charged after them, and
-// nothing tells.
+// Without the charge the bucket might have been empty for some of the time since, and less would have
+// drained. That part is never given back, since earlier undos may have moved the TAT and the word does not
+// record it.
 func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
 	k := p.bucket()
 	level, part := k.level(v.state, now), k.need(d.Charged)
@@ -143,12 +141,12 @@ func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (aft
 			return v.state, true
 		}
 	} else {
-		part -= min(part, k.unit.of(time.Duration(now-at)))
+		part -= min(part, k.unit.fromDuration(time.Duration(now-at)))
 	}
 	if part = min(part, level); part == 0 {
 		return v.state, false
 	}
-	return k.at(now, level-part), false
+	return k.stateAt(now, level-part), false
 }
 
 func (gcra) store(_ *view, _ *sizeClass, _ uint64, _ *Policy, after state) uint64 {
@@ -157,34 +155,34 @@ func (gcra) store(_ *view, _ *sizeClass, _ uint64, _ *Policy, after state) uint6
 
 func (gcra) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) {
 	level, u := levelOf(word, at)
-	return at + Time(u.nanos(level)), level > 0
+	return at + Time(u.toDuration(level)), level > 0
 }
 
-// weight is the same for all: of buckets the nearest to its expiry is evicted.
+// weight is the same for all counters, so the bucket that expires first is evicted.
 func (gcra) weight(*sizeClass, uint64, uint64) uint64 { return 1 }
 
-func (gcra) weighs() bool { return false }
+func (gcra) hasWeight() bool { return false }
 
-func (gcra) found(v *view, at Time, p *Policy) {
-	k, s := p.bucket(), v.found
+func (gcra) importState(v *view, at Time, p *Policy) {
+	k, s := p.bucket(), v.reported
 	if s.Time < at {
-		v.state = k.at(at, 0)
+		v.state = k.stateAt(at, 0)
 		return
 	}
 	level := ticks(s.Time) - ticks(at) //nolint:gosec // the difference, which is not negative
 	switch rest := ticks(s.Sixteenths & 15); {
 	case k.unit == fine:
-		level = min(level, highestFine>>fine)<<fine + rest
+		level = min(level, maxLevelFine>>fine)<<fine + rest
 	case rest > 0:
 		level++
 	}
-	if level > k.most {
+	if level > k.maxLevel {
 		level = 0
 	}
-	v.state = k.at(at, level)
+	v.state = k.stateAt(at, level)
 }
 
-func (gcra) tell(_ *view, at Time, p *Policy, st state, s *State) {
+func (gcra) export(_ *view, at Time, p *Policy, st state, s *State) {
 	if k := p.bucket(); k.level(st, at) > 0 {
 		level, u := levelOf(uint64(st.num), at) //nolint:gosec // bits
 		s.Time = at + Time(level>>u)            //nolint:gosec // below 2^62
@@ -192,7 +190,7 @@ func (gcra) tell(_ *view, at Time, p *Policy, st state, s *State) {
 	}
 }
 
-func (gcra) adopt(v, there *view, at Time, b *Batch, i int) (after state, ok bool) {
+func (gcra) merge(v, there *view, at Time, b *Batch, i int) (after state, ok bool) {
 	k := b.Charges[i].Policy.bucket()
 	return there.state, v.slot != nil || k.level(there.state, at) > 0
 }

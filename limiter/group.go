@@ -7,58 +7,55 @@ import (
 	"time"
 )
 
-// maxReserveTries bounds how often a group peeks again because another
-// request took the room it had seen. What is denied after the last try did lack
-// room when it was tried.
-const maxReserveTries = 4
+// maxGroupTries bounds how often a group is peeked at again because other requests used the capacity
+// between the peek and the charge. A group that is denied after the last try did exceed a limit then.
+const maxGroupTries = 4
 
-// turnOf returns the turn of charge i. The lowest bit of its tag is 0.
-func (b *Batch) turnOf(i int) turn {
+// keyOf returns the sort key of charge i. The lowest bit of its tag is 0.
+func (b *Batch) keyOf(i int) counterKey {
 	c := &b.Charges[i]
-	t := turn{c.tag() >> 1, c.ID.Lo, i}
-	if c.Policy.holds() {
+	t := counterKey{c.tag() >> 1, c.ID.Lo, i}
+	if c.Policy.delays() {
 		t.counter |= 1 << 63
 	}
 	return t
 }
 
-// before returns 1 if the counter of t comes before that of u, else 0, without a branch:
-// nothing foretells which of two hashes is less.
-func (t turn) before(u turn) uint64 {
+// before returns 1 if t sorts before u, else 0. It has no branch, since the order of two hashes is
+// unpredictable.
+func (t counterKey) before(u counterKey) uint64 {
 	_, borrow := bits.Sub64(t.lo, u.lo, 0)
 	_, borrow = bits.Sub64(t.counter, u.counter, borrow)
 	return borrow
 }
 
-func (t turn) compare(u turn) int {
+func (t counterKey) compare(u counterKey) int {
 	return cmp.Or(int(u.before(t))-int(t.before(u)), t.index-u.index) //nolint:gosec // 0 or 1
 }
 
-// sortMembers fills b.members with the charges lo to hi, those of one counter
-// next to each other and in request order. The order of counters is the same for
-// all batches: two groups that reserve the same counters in the same order cannot
-// each hold what the other lacks. Those where charges may wait come last: others
-// that come to wait behind a charge are promised their times, so it cannot be
-// given back.
+// sortMembers fills b.members with the charges [lo, hi), grouped by counter and in request order for each
+// counter. All batches use the same order of counters, so two groups cannot each charge a counter that the
+// other one needs. Counters with delayed hits come last: charges that others are scheduled behind cannot be
+// undone.
 func (b *Batch) sortMembers(lo, hi int) {
 	n := hi - lo
-	b.turns, b.members = slices.Grow(b.turns[:0], n)[:n], slices.Grow(b.members[:0], n)[:n]
+	b.order, b.members = slices.Grow(b.order[:0], n)[:n], slices.Grow(b.members[:0], n)[:n]
 	if n == 2 {
-		first, second := b.turnOf(lo), b.turnOf(lo+1)
+		first, second := b.keyOf(lo), b.keyOf(lo+1)
 		swap := second.before(first)
-		b.turns[swap], b.turns[1-swap] = first, second
+		b.order[swap], b.order[1-swap] = first, second
 	} else {
-		for i := range b.turns {
-			b.turns[i] = b.turnOf(lo + i)
+		for i := range b.order {
+			b.order[i] = b.keyOf(lo + i)
 		}
-		slices.SortFunc(b.turns, turn.compare)
+		slices.SortFunc(b.order, counterKey.compare)
 	}
-	for i, t := range b.turns {
-		b.members[i].turn = t
+	for i, t := range b.order {
+		b.members[i].counterKey = t
 	}
 }
 
-// runEnd returns the end of the members on the same counter as the one at i.
+// runEnd returns the end of the members on the same counter as member i.
 func (b *Batch) runEnd(i int) int {
 	j := i + 1
 	for j < len(b.members) && b.members[j].counter == b.members[i].counter && b.members[j].lo == b.members[i].lo {
@@ -67,23 +64,23 @@ func (b *Batch) runEnd(i int) int {
 	return j
 }
 
-// hits returns the hits of charge i that are left after the set-off.
+// hits returns the hits of charge i that remain after offsetRefunds.
 func (b *Batch) hits(i int) uint64 {
-	if b.offset {
-		return b.left[i]
+	if b.offsetDone {
+		return b.hitsLeft[i]
 	}
 	return b.Charges[i].Hits
 }
 
-// setOff sets refunds off against the charges on the same counter, both in
-// request order. It leaves the rest of either in b.left, and what was set off in b.setOffs.
-func (b *Batch) setOff() {
+// offsetRefunds offsets refunds against charges on the same counter, both in request order. It stores the
+// remaining hits in b.hitsLeft and the offsets in b.offsets.
+func (b *Batch) offsetRefunds() {
 	b.sortMembers(0, len(b.Charges))
-	b.left = slices.Grow(b.left[:0], len(b.Charges))[:len(b.Charges)]
+	b.hitsLeft = slices.Grow(b.hitsLeft[:0], len(b.Charges))[:len(b.Charges)]
 	for i := range b.Charges {
-		b.left[i] = b.Charges[i].Hits
+		b.hitsLeft[i] = b.Charges[i].Hits
 	}
-	b.setOffs, b.offset = b.setOffs[:0], true
+	b.offsets, b.offsetDone = b.offsets[:0], true
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
@@ -92,19 +89,19 @@ func (b *Batch) setOff() {
 			if c := &b.Charges[b.members[r].index]; !c.Refund || c.Policy.UsesLeases() {
 				continue
 			}
-			refund := &b.left[b.members[r].index]
+			refund := &b.hitsLeft[b.members[r].index]
 			for ; c < hi && *refund > 0; c++ {
 				i := b.members[c].index
 				if b.Charges[i].Refund {
 					continue
 				}
-				set := min(*refund, b.left[i])
+				set := min(*refund, b.hitsLeft[i])
 				*refund -= set
-				b.left[i] -= set
+				b.hitsLeft[i] -= set
 				if set > 0 {
-					b.setOffs = append(b.setOffs, Offset{b.members[r].index, i, set})
+					b.offsets = append(b.offsets, Offset{b.members[r].index, i, set})
 				}
-				if b.left[i] > 0 {
+				if b.hitsLeft[i] > 0 {
 					break
 				}
 			}
@@ -112,40 +109,39 @@ func (b *Batch) setOff() {
 	}
 }
 
-// refundUncounted has the refund of s give back what was set off against the hits of a decided charge, if these do not
-// count: the charge was denied, or had no room. This is a step of its own on the counter, as of a refund alone.
+// refundUncounted refunds the hits of s if its charge, decided, does not count because it was denied or
+// over its limit. This is a separate step on the counter, like a refund alone.
 func (b *Batch) refundUncounted(at Time, s *Offset) {
 	if s.Hits == 0 || !b.isUncounted(at, s.Charge) {
 		return
 	}
 	i := s.Refund
-	d, left := &b.Decisions[i], &b.left[i]
-	first, rest, gave := *d, *left, b.gave(i)
-	if b.table == nil { // a store tells no Rest if it has not made the refund yet
-		told := &b.kept[i].told
-		told.Stamp = cmp.Or(told.RefundStamp, b.kept[b.kept[i].first].newest, told.Time)
+	d, left := &b.Decisions[i], &b.hitsLeft[i]
+	first, rest, gave := *d, *left, b.refunded(i)
+	if b.table == nil { // a store reports no RefundStamp before it makes the refund
+		told := &b.stored[i].reported
+		told.Stamp = cmp.Or(told.RefundStamp, b.stored[b.stored[i].first].newest, told.Time)
 	}
 	*left = s.Hits
 	b.chargeCounter(at, i)
 	d.Before, d.Denied = d.Before+gave, first.Denied
-	d.Charged += first.Charged - b.Charges[i].Hits // both have what was set off
+	d.Charged += first.Charged - b.Charges[i].Hits // both include the offset hits
 	*left, s.Hits = rest+s.Hits, 0
 }
 
 // isUncounted reports whether the hits of charge i, decided, do not count.
 func (b *Batch) isUncounted(at Time, i int) bool {
 	c, d := &b.Charges[i], &b.Decisions[i]
-	return (d.Over || d.Denied) && d.Charged == 0 && (!c.Policy.CountRefused || b.serves(at, i))
+	return (d.Over || d.Denied) && d.Charged == 0 && (!c.Policy.CountRefused || b.underPenalty(at, i))
 }
 
-// gave returns how many hits refund i, decided, took off its counter.
-func (b *Batch) gave(i int) uint64 {
+// refunded returns how many hits refund i, decided, took off its counter.
+func (b *Batch) refunded(i int) uint64 {
 	charged, setOff := b.Decisions[i].Charged, b.Charges[i].Hits-b.hits(i)
 	return charged - min(charged, setOff)
 }
 
-// quotaHasRoom reports whether a quota charge has room, by a peek at each. It
-// charges nothing.
+// quotaHasRoom reports whether a peek finds a quota charge within its limit.
 func (b *Batch) quotaHasRoom(at Time) bool {
 	if b.QuotaPass {
 		return true
@@ -154,15 +150,15 @@ func (b *Batch) quotaHasRoom(at Time) bool {
 		if b.Charges[i].Mode != Quota {
 			continue
 		}
-		if b.look(at, i, b.Budget, &b.spare); !b.spare.Over {
+		if b.peekCharge(at, i, b.Budget, &b.scratch); !b.scratch.Over {
 			return true
 		}
 	}
 	return false
 }
 
-// look decides charge i into d as it would be decided now, and charges nothing.
-func (b *Batch) look(at Time, i int, budget time.Duration, d *Decision) {
+// peekCharge stores in d the decision that charge i would get now, and charges nothing.
+func (b *Batch) peekCharge(at Time, i int, budget time.Duration, d *Decision) {
 	c, v := &b.Charges[i], &b.view
 	for b.read(at, i, v); ; b.read(at, i, v) {
 		if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, budget, v.state, d); ok {
@@ -171,30 +167,29 @@ func (b *Batch) look(at Time, i int, budget time.Duration, d *Decision) {
 	}
 }
 
-// decideGroup decides the charges lo to hi together. With deny they are denied, whatever room there is.
+// decideTogether decides the charges [lo, hi) as a group. If deny is set the group is denied in any case.
 //
-// Charges that do not depend on the others come first. The rest peeks at all its
-// counters, so that a counter which is steadily full does not make the others be
-// charged and given back each time. Then they are reserved in order, and given back
-// if one has no room any more. Every counter keeps its bound at
-// every moment, so what is admitted is always legal. What is denied lacked
-// room, if only because of a reservation that was about to be given back.
-func (b *Batch) decideGroup(at Time, lo, hi int, deny bool) {
+// Charges that do not depend on the others are decided first. Then all other counters are peeked at, so
+// that a counter that is permanently over its limit does not cause charges on the others. Then the members
+// are charged in order, and undone if one is over its limit by now. Every counter stays within its bound at
+// any moment, so an admitted group is always legal. A denied group did exceed a limit, if only because of a
+// charge of another group that was about to be undone.
+func (b *Batch) decideTogether(at Time, lo, hi int, deny bool) {
 	b.sortMembers(lo, hi)
-	deny = b.settle(at) || deny
+	deny = b.decideIndependent(at) || deny
 	for try := 1; ; try++ {
 		reserved := 0
 		ok := b.peekAll(at) && !deny
 		if ok {
-			if reserved = b.reserveAll(at); reserved == len(b.members) {
+			if reserved = b.chargeAll(at); reserved == len(b.members) {
 				return
 			}
 		}
 		for i := reserved - 1; i >= 0; i-- {
 			b.rollBack(at, b.members[i].index)
 		}
-		if !ok || try == maxReserveTries {
-			b.leave(at, reserved)
+		if !ok || try == maxGroupTries {
+			b.markUncharged(at, reserved)
 			break
 		}
 	}
@@ -208,15 +203,15 @@ func (b *Batch) denies(i int) bool {
 	return b.Charges[i].Mode == Enforce && b.Decisions[i].Over
 }
 
-// settle decides those members whose outcome the group cannot change, and drops them
-// from b.members: refunds, charges that count when denied, and peeks at counters that the
-// group does not charge. It reports whether one of them denies the group.
-func (b *Batch) settle(at Time) bool {
+// decideIndependent decides the members whose outcome does not depend on the group, and removes them from
+// b.members: refunds, charges that count when denied, and peeks at counters that the group does not charge.
+// It reports whether one of them denies the group.
+func (b *Batch) decideIndependent(at Time) bool {
 	deny, rest := false, 0
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
-		charged := false // on the condition that the group is admitted
+		charged := false // the group, if admitted, charges the counter
 		for i := lo; i < hi; i++ {
 			charge := b.members[i].index
 			c := &b.Charges[charge]
@@ -228,14 +223,14 @@ func (b *Batch) settle(at Time) bool {
 			if b.isSettled(m.index) {
 				continue
 			}
-			// Beside a charge with hits left a refund is fully set off.
+			// If a charge on the counter has hits left, the refund was offset completely.
 			if charged && (c.Reserve || c.Refund && !c.Policy.UsesLeases() || !c.Refund && !c.Policy.CountRefused) {
 				if rest++; rest <= i { // members are large
 					b.members[rest-1] = *m
 				}
 				continue
 			}
-			b.charge(at, m.index)
+			b.decideCharge(at, m.index)
 			deny = deny || b.denies(m.index)
 		}
 	}
@@ -243,9 +238,8 @@ func (b *Batch) settle(at Time) bool {
 	return deny
 }
 
-// peekAll peeks at the counters of b.members and decides as if those with room were
-// charged. What is left then is for reserve or leave to say. It reports whether none
-// denies the group.
+// peekAll peeks at the counters of b.members and decides as if members within their limits were charged. It
+// reports whether no member denies the group.
 func (b *Batch) peekAll(at Time) bool {
 	ok := true
 	var hi int
@@ -256,12 +250,12 @@ func (b *Batch) peekAll(at Time) bool {
 	return ok
 }
 
-// peek is peekAll for the members on one counter.
+// peek is peekAll for the members of one counter.
 func (b *Batch) peek(at Time, run []member) bool {
 	v := &run[0].seen
 	held := uint64(0)
-	if i := b.reserving(run); i >= 0 { // before the counter is looked at
-		held = b.held(at, i)
+	if i := b.firstReserving(run); i >= 0 { // before the counter is read
+		held = b.heldHits(at, i)
 	}
 	b.read(at, run[0].index, v)
 	st, ok := v.state, true
@@ -270,40 +264,40 @@ func (b *Batch) peek(at Time, run []member) bool {
 		c, d := &b.Charges[m.index], &b.Decisions[m.index]
 		m.before = st
 		if c.Reserve {
-			if !b.judge(v, at, m.index, st, held) {
+			if !b.decideReserve(v, at, m.index, st, held) {
 				return b.peek(at, run)
 			}
 			m.after, held, ok = st, held+d.Charged, ok && !b.denies(m.index)
 			continue
 		}
-		if v.class == &outside {
-			v.found = &b.kept[m.index].told
+		if v.class == &externalClass {
+			v.reported = &b.stored[m.index].reported
 		}
 		after := st
 		var decided bool
-		if b.serves(at, m.index) {
-			decided = b.deny(v, at, m.index, st)
+		if b.underPenalty(at, m.index) {
+			decided = b.denyPenalised(v, at, m.index, st)
 		} else {
 			after, decided = c.Policy.algorithm().decide(v, at, c, b.hits(m.index), b.Budget, st, d)
 		}
 		if !decided {
 			return b.peek(at, run)
 		}
-		if v.class.size > 0 { // while the cells are known to be true
+		if v.class.size > 0 { // while the cells are known to be unchanged
 			c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, st, d)
 		}
 		m.after, st = after, after
 		ok = ok && !b.denies(m.index)
 	}
-	if !v.same() {
+	if !v.unchanged() {
 		return b.peek(at, run)
 	}
 	return ok
 }
 
-// leave makes the decisions of b.members but the first reserved ones, which
-// say what would be if they were charged, say what is.
-func (b *Batch) leave(at Time, reserved int) {
+// markUncharged rewrites the decisions of members[reserved:]: they were computed as if charged, and
+// afterwards describe the uncharged counter.
+func (b *Batch) markUncharged(at Time, reserved int) {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
@@ -316,31 +310,31 @@ func (b *Batch) leave(at Time, reserved int) {
 			if !c.Refund {
 				d.Charged = 0
 			}
-			if v := &b.members[lo].seen; v.class.size == 0 && !c.Reserve { // else peek has done it
+			if v := &b.members[lo].seen; v.class.size == 0 && !c.Reserve { // otherwise peek has called finish
 				c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, m.before, d)
 			}
 		}
 	}
 }
 
-// reserveAll charges what peekAll has decided, and returns how many members it
-// has. It stops where a counter was hit meanwhile and now denies the group.
-func (b *Batch) reserveAll(at Time) int {
+// chargeAll charges the members as decided by peekAll. It stops at a counter that was hit meanwhile and now
+// denies the group, and returns the number of charged members.
+func (b *Batch) chargeAll(at Time) int {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
 		pause(betweenCharges)
-		if !b.reserve(at, b.members[lo:hi]) {
+		if !b.chargeRun(at, b.members[lo:hi]) {
 			return lo
 		}
 	}
 	return len(b.members)
 }
 
-// reserve is reserveAll for the members on one counter.
-func (b *Batch) reserve(at Time, run []member) bool {
-	if b.reserving(run) >= 0 {
-		return b.reserveRun(at, run)
+// chargeRun is chargeAll for the members of one counter.
+func (b *Batch) chargeRun(at Time, run []member) bool {
+	if b.firstReserving(run) >= 0 {
+		return b.chargeReservingRun(at, run)
 	}
 	first, last := &run[0], &run[len(run)-1]
 	for {
@@ -359,20 +353,20 @@ func (b *Batch) reserve(at Time, run []member) bool {
 	}
 }
 
-// reserving returns the first charge of the members that reserves, or -1.
-func (b *Batch) reserving(run []member) int {
+// firstReserving returns the first charge of the members that is a reservation, or -1.
+func (b *Batch) firstReserving(run []member) int {
 	for i := range run {
-		if c := run[i].index; b.leases && b.Charges[c].Reserve {
+		if c := run[i].index; b.usesLeases && b.Charges[c].Reserve {
 			return c
 		}
 	}
 	return -1
 }
 
-// reserveRun is reserve for members of which one reserves: each has two steps of its own.
-func (b *Batch) reserveRun(at Time, run []member) bool {
+// chargeReservingRun is chargeRun for members with a reservation, which takes two steps.
+func (b *Batch) chargeReservingRun(at Time, run []member) bool {
 	for i := range run {
-		if b.charge(at, run[i].index); !b.denies(run[i].index) {
+		if b.decideCharge(at, run[i].index); !b.denies(run[i].index) {
 			continue
 		}
 		for ; i >= 0; i-- {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// An outcome is what a group test looks at.
+// An outcome is the part of a decision that group tests compare.
 type outcome struct {
 	Over, Denied    bool
 	Before, Charged uint64
@@ -23,8 +23,8 @@ func outcomes(b *Batch) []outcome {
 	return o
 }
 
-// Counters 1 to 4 of a group test have these limits a minute; odd ones in the
-// tens count refused hits.
+// groupPolicy returns the policy of counters 1 to 4 of a group test. Odd counters in the tens count denied
+// hits.
 func groupPolicy(counter int) *Policy {
 	limits := map[int]uint32{1: 10, 2: 5, 3: 2, 4: 0, 11: 10, 12: 2}
 	return &Policy{
@@ -45,7 +45,7 @@ func refund(counter int, hits uint64, group int32) Charge {
 func TestGroups(t *testing.T) {
 	tests := []struct {
 		name      string
-		before    []Charge // a batch that goes before
+		before    []Charge // an earlier batch
 		charges   []Charge
 		quotaPass bool
 		want      []outcome
@@ -179,7 +179,7 @@ func TestGroups(t *testing.T) {
 			used:    map[int]uint64{1: 1, 2: 1},
 		},
 		{
-			// Counter 3 has room for its quota until the first group takes it.
+			// The quota of counter 3 is within its limit until the first group charges it.
 			name:    "quota loses its room to the batch, its group gives back",
 			charges: []Charge{hit(3, 2, Enforce, 0), hit(1, 1, Enforce, 1), hit(3, 1, Quota, 1), hit(2, 1, Enforce, 2)},
 			want: []outcome{
@@ -259,12 +259,12 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// used looks at a counter.
+// used returns the usage of a counter.
 func used(t *Table, now Time, counter int) uint64 {
 	return decide(t, now, hit(counter, 0, Shadow, 0)).Decisions[0].Before
 }
 
-// A batch is empty, or as long as a request may be.
+// TestBatchSizes decides an empty batch, and one of the maximum size of a request.
 func TestBatchSizes(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	b := decide(tab, min1)
@@ -274,7 +274,7 @@ func TestBatchSizes(t *testing.T) {
 	const n = 1000
 	p := &Policy{Algorithm: FixedWindow, Limit: n / 2, Window: time.Minute}
 	b.Reset()
-	for i := range n { // two counters in turn
+	for i := range n { // two counters alternate
 		b.Charges = append(b.Charges, Charge{ID: counterID(i % 2), Policy: p, Hits: 1})
 	}
 	tab.Decide(min1, b)
@@ -291,7 +291,7 @@ func TestBatchSizes(t *testing.T) {
 	}
 }
 
-// What was taken from a window that has passed is not given back to the next.
+// TestRollBackAcrossWindows checks that a charge of a past window is not given back to the next one.
 func TestRollBackAcrossWindows(t *testing.T) {
 	tab := newTable(t, MinBytes)
 	c := hit(1, 3, Enforce, 0)

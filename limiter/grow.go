@@ -6,19 +6,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A size class grows by splitting its blocks in turn, each into itself and a new one at
-// the end, and shrinks by merging its last block into the one that it was split from.
-// Either moves a few counters and holds the locks of two blocks meanwhile.
+// A size class grows by splitting its blocks in turn, each into itself and a new last block, and shrinks by
+// merging the last block into the one that it was split from. Both move a few counters under the locks of
+// two blocks.
 
-// buddy returns the number of the block from which the nth was split.
+// buddy returns the number of the block from which block n was split.
 func buddy(n uint64) uint64 { return n - 1<<(bits.Len64(n)-1) }
 
-// splitLocked adds a block. It reports false, and does nothing, if a counter that would have to
-// move is being written. s.resizing is held, and there is memory for the block.
+// splitLocked adds a block. It returns false without effect if a counter that must move is being written.
+// The caller holds s.resizeMu and has taken the memory of the block.
 func (s *sizeClass) splitLocked() bool {
 	last := s.inUse()
 	from := buddy(last)
-	held := s.lock(from, last)
+	held := s.lockBlocks(from, last)
 	defer held.unlock()
 	words, ok := s.freezeBlock(from, func(tag uint64) bool {
 		return address(s.hash(from, tag), last+1) == last
@@ -28,35 +28,35 @@ func (s *sizeClass) splitLocked() bool {
 	}
 	for j, word := range words {
 		if index, to := from*ways+uint64(j), last*ways+uint64(j); word != dead {
-			s.copyTo(index, to, word, s.at(to).word.Load(), s.at(index).tag.Load())
+			s.copyTo(index, to, word, s.slotAt(to).word.Load(), s.slotAt(index).tag.Load())
 		}
 	}
 	pause(whileCountersMove)
-	// Whoever searched in vain before the layout changed, searches again.
+	// Searches that failed under the old layout are repeated.
 	s.layout.Add(layoutMove + 1)
 	s.emptyFrozen(from, words)
-	s.advise(last)
+	s.adviseFilled(last)
 	return true
 }
 
-// mergeLocked removes the last block. If its live counters do not all fit into the one that it
-// was split from or their other blocks, the least used are evicted, or, if evict is false,
-// nothing happens and merge returns false. So it does if a counter that would have to move
-// is being written. s.resizing is held.
+// mergeLocked removes the last block. If its live counters do not fit into the block that it was split from
+// or into their other blocks, the least used are evicted, or, if evict is false, mergeLocked returns false
+// without effect. It also returns false if a counter that must move is being written. The caller holds
+// s.resizeMu.
 func (s *sizeClass) mergeLocked(t *Table, at Time, evict bool) bool {
-	if s.inUse() <= s.start {
+	if s.inUse() <= s.minBlocks {
 		return false
 	}
 	last := s.inUse() - 1
 	into := buddy(last)
-	for j := uint64(0); j < ways && s.live(last, at)+s.live(into, at) > ways; j++ {
-		if !s.leave(t, at, last*ways+j, 0) {
-			s.leave(t, at, into*ways+j, 0)
+	for j := uint64(0); j < ways && s.countLiveIn(last, at)+s.countLiveIn(into, at) > ways; j++ {
+		if !s.moveToOther(t, at, last*ways+j, 0) {
+			s.moveToOther(t, at, into*ways+j, 0)
 		}
 	}
-	held := s.lock(into, last)
+	held := s.lockBlocks(into, last)
 	defer held.unlock()
-	if !evict && s.live(last, at) > ways-s.live(into, at) {
+	if !evict && s.countLiveIn(last, at) > ways-s.countLiveIn(into, at) {
 		return false
 	}
 	words, ok := s.freezeBlock(last, func(uint64) bool { return true })
@@ -71,30 +71,30 @@ func (s *sizeClass) mergeLocked(t *Table, at Time, evict bool) bool {
 	pause(whileCountersMove)
 	s.layout.Add(layoutMove - 1)
 	s.emptyFrozen(last, words)
-	s.giveBack(last)
+	s.returnMemory(last)
 	return true
 }
 
-// mergeSlot moves the frozen counter in a slot, whose word was word, to a block, unless
-// it has expired or is worth less than all there.
+// mergeSlot moves the frozen counter of a slot, which had the given word, to a block, unless it has expired
+// or is evicted before all counters there.
 func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
-	tag := s.at(index).tag.Load()
+	tag := s.slotAt(index).tag.Load()
 	for {
 		end, live := algorithmOf(tag).expiry(s, index, word, at)
 		if !live {
-			s.gone(t.loses(s, tag, index, word, at))
+			s.countRemoval(t.recordLoss(s, tag, index, word, at))
 			return
 		}
-		to, toWord, worth, ok := s.choose(tag, target{into, into, index % ways}, at)
-		if worth && kindOf(tag) == kindOf(s.at(to).tag.Load()) {
+		to, toWord, worth, ok := s.chooseSlot(tag, target{into, into, index % ways}, at)
+		if worth && victimKind(tag) == victimKind(s.slotAt(to).tag.Load()) {
 			here := victim{weight: algorithmOf(tag).weight(s, index, word), end: end}
-			owner := algorithmOf(s.at(to).tag.Load())
+			owner := algorithmOf(s.slotAt(to).tag.Load())
 			end, _ := owner.expiry(s, to, toWord, at)
 			there := victim{weight: owner.weight(s, to, toWord), end: end}
 			ok = !here.before(&there)
 		}
 		if !ok {
-			s.gone(t.loses(s, tag, index, word, at))
+			s.countRemoval(t.recordLoss(s, tag, index, word, at))
 			return
 		}
 		if t.takeSlotLocked(s, to, toWord, at) {
@@ -104,13 +104,12 @@ func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
 	}
 }
 
-// displace makes room for id by moving a counter out of its two blocks to that counter's
-// other block. It reports whether it has.
+// displace makes room for id by moving a counter out of its two blocks. It reports whether it has.
 func (s *sizeClass) displace(t *Table, at Time, id identity.ID, depth int) bool {
-	first, second := s.pair(id)
+	first, second := s.blockPair(id)
 	for j := range uint64(ways) {
 		for _, block := range [2]uint64{first, second} {
-			if s.leave(t, at, block*ways+j, depth) {
+			if s.moveToOther(t, at, block*ways+j, depth) {
 				return true
 			}
 		}
@@ -118,51 +117,51 @@ func (s *sizeClass) displace(t *Table, at Time, id identity.ID, depth int) bool 
 	return false
 }
 
-// leave moves the counter in a slot to its other block if that has room. It reports
-// whether the slot is free now.
-func (s *sizeClass) leave(t *Table, at Time, index uint64, depth int) bool {
-	layout, tag, block := s.layout.Load(), s.at(index).tag.Load(), index/ways
+// moveToOther moves the counter in a slot to its other block if that has room. It reports whether the slot
+// is free now. depth is how many further moves may make room.
+func (s *sizeClass) moveToOther(t *Table, at Time, index uint64, depth int) bool {
+	layout, tag, block := s.layout.Load(), s.slotAt(index).tag.Load(), index/ways
 	if tag == 0 {
 		return true
 	}
-	other := s.other(layout, block, tag)
-	if s.live(other, at) == ways {
+	other := s.otherBlock(layout, block, tag)
+	if s.countLiveIn(other, at) == ways {
 		if depth == 0 {
 			return false
 		}
 		for j := range uint64(ways) {
-			if s.leave(t, at, other*ways+j, depth-1) {
+			if s.moveToOther(t, at, other*ways+j, depth-1) {
 				break
 			}
 		}
 	}
-	held := s.lock(block, other)
+	held := s.lockBlocks(block, other)
 	defer held.unlock()
-	if s.at(index).tag.Load() != tag || s.inUse() <= block || s.other(s.layout.Load(), block, tag) != other {
+	if s.slotAt(index).tag.Load() != tag || s.inUse() <= block || s.otherBlock(s.layout.Load(), block, tag) != other {
 		return false
 	}
 	frozen, ok := s.freezeLocked(index)
 	if !ok {
 		return false
 	}
-	to, word, live, ok := s.choose(tag, target{other, other, index % ways}, at)
+	to, word, live, ok := s.chooseSlot(tag, target{other, other, index % ways}, at)
 	if !ok || live || !t.takeSlotLocked(s, to, word, at) {
-		s.at(index).word.Store(frozen)
+		s.slotAt(index).word.Store(frozen)
 		return false
 	}
 	s.copyTo(index, to, frozen, word, tag^secondBit)
 	pause(whileCountersMove)
 	s.layout.Add(layoutMove)
-	s.empty(index, frozen)
+	s.clearSlot(index, frozen)
 	return true
 }
 
-// live returns how many counters of a block are live.
-func (s *sizeClass) live(block uint64, at Time) int {
+// countLiveIn returns the number of live counters of a block.
+func (s *sizeClass) countLiveIn(block uint64, at Time) int {
 	n := 0
 	for j := range uint64(ways) {
 		index := block*ways + j
-		tag, word := s.at(index).tag.Load(), s.at(index).word.Load()
+		tag, word := s.slotAt(index).tag.Load(), s.slotAt(index).word.Load()
 		if tag == 0 || word == dead {
 			continue
 		}
@@ -173,54 +172,53 @@ func (s *sizeClass) live(block uint64, at Time) int {
 	return n
 }
 
-// freezeLocked makes a slot's word dead, so that its counter can move, and returns what it was.
-// It reports false, and does nothing, if the counter is being written: waiting for its
-// writer would keep those waiting who want the locks of these blocks. The lock of the
-// slot's block is held.
+// freezeLocked makes the word of a slot dead, so that its counter can move, and returns the previous word.
+// It returns false without effect if the counter is being written: waiting for the writer would also delay
+// others that need the locks of these blocks. The lock of the slot's block is held.
 func (s *sizeClass) freezeLocked(index uint64) (word uint64, ok bool) {
 	for {
-		word = s.at(index).word.Load()
-		if s.busy(word) {
+		word = s.slotAt(index).word.Load()
+		if s.isBusy(word) {
 			return dead, false
 		}
-		if s.at(index).word.CompareAndSwap(word, dead) {
+		if s.slotAt(index).word.CompareAndSwap(word, dead) {
 			return word, true
 		}
 	}
 }
 
-// freezeBlock freezes the counters of a block whose tags move, all of them or, if one is
-// being written, none. It returns their words, dead for the others.
+// freezeBlock freezes the counters of a block for whose tags moves returns true, or none if one is being
+// written. It returns their words, and dead for the other slots.
 func (s *sizeClass) freezeBlock(block uint64, moves func(tag uint64) bool) (words [ways]uint64, ok bool) {
 	ok = true
 	for j := range words {
 		index := block*ways + uint64(j)
 		words[j] = dead
-		if tag := s.at(index).tag.Load(); ok && tag != 0 && moves(tag) {
+		if tag := s.slotAt(index).tag.Load(); ok && tag != 0 && moves(tag) {
 			words[j], ok = s.freezeLocked(index)
 		}
 	}
 	for j, word := range words {
 		if !ok && word != dead {
-			s.at(block*ways + uint64(j)).word.Store(word)
+			s.slotAt(block*ways + uint64(j)).word.Store(word)
 		}
 	}
 	return words, ok
 }
 
-// emptyFrozen empties the slots of a block that freezeBlock froze.
+// emptyFrozen clears the slots of a block that freezeBlock froze.
 func (s *sizeClass) emptyFrozen(block uint64, words [ways]uint64) {
 	for j, word := range words {
 		if word != dead {
-			s.empty(block*ways+uint64(j), word)
+			s.clearSlot(block*ways+uint64(j), word)
 		}
 	}
 }
 
-// copyTo copies a frozen counter, whose word was word, to a slot that takeSlot took and
-// that had the word old.
+// copyTo copies a frozen counter, which had the given word, to a slot that takeSlotLocked took and that had
+// the word old.
 func (s *sizeClass) copyTo(from, to, word, old, tag uint64) {
-	s.movesLocked(from, word, s, to/ways, s.known(from/ways, s.at(from).tag.Load()))
+	s.noteMoveLocked(from, word, s, to/ways, s.partialID(from/ways, s.slotAt(from).tag.Load()))
 	payload := word &^ generationBit
 	if s.size > 0 {
 		payload = word & payloadMask
@@ -231,5 +229,5 @@ func (s *sizeClass) copyTo(from, to, word, old, tag uint64) {
 			there[i].Store(s.cell(from, uint64(i)).Load())
 		}
 	}
-	s.fill(to, old, tag, payload)
+	s.fillSlot(to, old, tag, payload)
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// growPolicies have counters of all sizes that tests can afford.
+// growPolicies returns policies with counters of all sizes that are small enough for tests.
 func growPolicies() []*Policy {
 	return []*Policy{
 		{Algorithm: FixedWindow, Limit: 100, Window: time.Hour},
@@ -20,8 +20,8 @@ func growPolicies() []*Policy {
 	}
 }
 
-// A counter is what it was, however often blocks are split and merged, and counters moved
-// to their other block.
+// TestCountersStayWhileTheirClassGrowsAndShrinks checks that splits, merges and moves do not change
+// counters.
 func TestCountersStayWhileTheirClassGrowsAndShrinks(t *testing.T) {
 	const counters = 40
 	for _, p := range growPolicies() {
@@ -49,7 +49,7 @@ func TestCountersStayWhileTheirClassGrowsAndShrinks(t *testing.T) {
 						merges++
 					}
 				case 3:
-					if class.leave(tab, min1, r.Uint64N(class.inUse()*ways), 1) {
+					if class.moveToOther(tab, min1, r.Uint64N(class.inUse()*ways), 1) {
 						moves++
 					}
 				}
@@ -72,8 +72,8 @@ func TestCountersStayWhileTheirClassGrowsAndShrinks(t *testing.T) {
 	}
 }
 
-// Many goroutines charge counters while others split, merge and move: each counter admits
-// its limit exactly.
+// TestConcurrentMoves charges counters while other goroutines split, merge and move blocks: each counter
+// admits exactly its limit.
 func TestConcurrentMoves(t *testing.T) {
 	const counters, rounds = 60, 3000
 	for _, p := range growPolicies() {
@@ -91,16 +91,16 @@ func TestConcurrentMoves(t *testing.T) {
 						continue
 					}
 					if r.IntN(2) == 0 {
-						class.leave(tab, min1, r.Uint64N(class.inUse()*ways), 1)
+						class.moveToOther(tab, min1, r.Uint64N(class.inUse()*ways), 1)
 						continue
 					}
-					class.resizing.Lock()
+					class.resizeMu.Lock()
 					if up := r.IntN(2) == 0; up && class.inUse() < 40 {
 						class.splitLocked()
 					} else if !up && class.inUse() > 24 {
 						class.mergeLocked(tab, min1, false)
 					}
-					class.resizing.Unlock()
+					class.resizeMu.Unlock()
 				}
 			})
 			for n := range counters {
@@ -116,7 +116,8 @@ func TestConcurrentMoves(t *testing.T) {
 	}
 }
 
-// A few counters in a large table touch all that its size class begins with.
+// TestLargeTableBeginsSmall checks the initial memory of a size class in a large table, since a few
+// counters touch all of it.
 func TestLargeTableBeginsSmall(t *testing.T) {
 	tab := newTable(t, 1<<30)
 	decide(tab, 0, take(counterID(1), perMinute(1)))
@@ -125,13 +126,13 @@ func TestLargeTableBeginsSmall(t *testing.T) {
 	}
 }
 
-// Whatever limits share the memory, and in whatever order their counters come, four fifths
-// of it hold live counters before the first is evicted.
+// TestMemoryIsUsedBeforeEvictions checks that four fifths of the memory contain live counters before the
+// first eviction, for any mix and order of counter sizes.
 func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 	skipShort(t)
 	const size = 2 << 20
 	policies := growPolicies()
-	for name, shares := range map[string][]int{ // how many of a hundred counters are of each policy
+	for name, shares := range map[string][]int{ // percentage of counters of each policy
 		"one word":                        {100, 0, 0, 0, 0},
 		"windows and a special case":      {1, 0, 99, 0, 0},
 		"special cases and a window":      {99, 0, 1, 0, 0},
@@ -153,7 +154,7 @@ func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 				bytes += int64(CounterBytes(*p))
 				n++
 			}
-			if ordered { // first what is rare fills half
+			if ordered { // the rare counters fill half first
 				for i, share := range slices.Backward(shares) {
 					for half := bytes + size/2/int64(len(shares)); share > 0 && bytes < half; {
 						hit(policies[i])
@@ -175,7 +176,8 @@ func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
 	}
 }
 
-// Memory of expired counters goes to another size of counter, and with it the system's.
+// TestUnusedClassesGiveMemoryBack checks that the memory of expired counters is available to other counter
+// sizes and to the system.
 func TestUnusedClassesGiveMemoryBack(t *testing.T) {
 	skipShort(t)
 	const bytes = 8 << 20
@@ -206,8 +208,8 @@ func TestUnusedClassesGiveMemoryBack(t *testing.T) {
 	}
 }
 
-// A flood of counters of one size leaves those of another their share: they take memory
-// from it as long as they have less.
+// TestAFloodLeavesRoomForOtherSizes checks that a size class smaller than that of a flood takes memory from
+// it.
 func TestAFloodLeavesRoomForOtherSizes(t *testing.T) {
 	skipShort(t)
 	const bytes = 1 << 20
@@ -239,7 +241,7 @@ func TestAFloodLeavesRoomForOtherSizes(t *testing.T) {
 	}
 }
 
-// The sizes of a table tell where its counters are.
+// TestClasses checks the totals of size classes.
 func TestClasses(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	own := reserve(t, tab, "own", 100)
@@ -259,8 +261,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// Of one size of counter most of what the default memory can hold are live before
-// the first is evicted. docs/sizing.md has what this prints.
+// TestCountersOfOneSize measures how much of the default memory one counter size can use before the first
+// eviction. docs/sizing.md contains the output.
 func TestCountersOfOneSize(t *testing.T) {
 	skipShort(t)
 	for _, p := range []*Policy{
@@ -273,7 +275,7 @@ func TestCountersOfOneSize(t *testing.T) {
 		tab := newTable(t, 0)
 		room := defaultBytes / CounterBytes(*p)
 		b := &Batch{Charges: []Charge{{Policy: p, Hits: 1}}}
-		step := 1 + room/10_000 // looking after each counter would take longer than the counters
+		step := 1 + room/10_000 // checking after each counter would dominate
 		live, n := 0, 0
 		for ; tab.Stats().Evicted == 0; live = n - step {
 			for range step {
@@ -296,7 +298,7 @@ func TestCountersOfOneSize(t *testing.T) {
 	}
 }
 
-// skipShort skips a test in the tier that races.
+// skipShort skips a test in short mode, which runs with the race detector.
 func skipShort(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
@@ -304,21 +306,21 @@ func skipShort(tb testing.TB) {
 	}
 }
 
-// A slot that a counter moved away from never gets the word again that it had, though its
-// next owner be like it: a charge that stood still meanwhile would be the stranger's.
-func TestASlotThatWasLeftHasAnotherWord(t *testing.T) {
+// TestClearedSlotHasAnotherWord checks that a slot from which a counter moved away never gets the same word
+// again: a charge that stalled meanwhile would hit the wrong counter.
+func TestClearedSlotHasAnotherWord(t *testing.T) {
 	for _, size := range []int{0, 5} {
 		class := newSizeClass(size, 2, 2)
 		const index, payload = 3, 7
-		class.fill(index, 0, 1<<kindBits|2, payload)
-		seen := class.at(index).word.Load()
+		class.fillSlot(index, 0, 1<<kindBits|2, payload)
+		seen := class.slotAt(index).word.Load()
 		word, ok := class.freezeLocked(index)
 		if !ok {
 			t.Fatal("a counter that nobody writes cannot be frozen")
 		}
-		class.empty(index, word)
-		class.fill(index, class.at(index).word.Load(), 2<<kindBits|2, payload)
-		if got := class.at(index).word.Load(); got == seen {
+		class.clearSlot(index, word)
+		class.fillSlot(index, class.slotAt(index).word.Load(), 2<<kindBits|2, payload)
+		if got := class.slotAt(index).word.Load(); got == seen {
 			t.Errorf("%d cells: the next owner's word is %#x again", size, got)
 		}
 	}

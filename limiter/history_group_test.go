@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A groupOp is a request whose charges are one group.
+// A groupOp is a request whose charges form one group.
 type groupOp struct {
 	counters []int
 	hits     []uint64
@@ -28,7 +28,7 @@ func (o groupOp) String() string {
 	return fmt.Sprintf("counters %v hits %v of %d", o.counters, o.hits, o.policy.Limit)
 }
 
-// groupRecorder is recorder for groups.
+// A groupRecorder is a recorder for groups.
 type groupRecorder struct {
 	recorder
 
@@ -76,7 +76,7 @@ func (rec *groupRecorder) race(t *turn, r *rand.Rand, d decider, plan [][]groupO
 	race(t, r, bodies)
 }
 
-// pairs draws groups of the same two counters, in either order, one hit each.
+// pairs generates groups of the same two counters, in either order, one hit each.
 func pairs(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 	plan := make([][]groupOp, clients)
 	for c := range plan {
@@ -88,9 +88,9 @@ func pairs(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 	return plan
 }
 
-// pairChecker is the sequential model of pairs: its state is what is used of the
-// two. All groups want the same, so there are no spurious denials: the one that
-// got the first counter finds room on the second.
+// pairChecker is the sequential model of pairs: its state is the usage of the two counters. All groups
+// charge the same hits, so there are no spurious denials: a group that charged the first counter fits the
+// second.
 func pairChecker() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return 0 },
@@ -105,7 +105,7 @@ func pairChecker() porcupine.Model {
 	}
 }
 
-// mixed draws groups of one to three of three counters, with different hits.
+// mixed generates groups of one to three of three counters with different hits.
 func mixed(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 	plan := make([][]groupOp, clients)
 	for c := range plan {
@@ -114,7 +114,7 @@ func mixed(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 			for range o.counters {
 				hits := uint64(1 + r.IntN(2))
 				if policy.UsesLeases() {
-					hits = 1 // place
+					hits = 1 // one permit
 				}
 				o.hits = append(o.hits, hits)
 			}
@@ -124,10 +124,9 @@ func mixed(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 	return plan
 }
 
-// broken says what of the promise for groups a history does not keep, "" if
-// nothing: what is admitted never exceeds a limit, a denied group leaves no
-// charge, and it is denied for want of room, or because another that was denied
-// too held the room for a while.
+// broken describes how a history violates the guarantee for groups, or returns "": admitted hits never
+// exceed a limit, a denied group leaves no charge, and it is denied because of a limit or a concurrent
+// group that was also denied.
 func (rec *groupRecorder) broken(d decider, capacity uint64) string {
 	if rec.wrong != "" {
 		return rec.wrong
@@ -153,9 +152,8 @@ func (rec *groupRecorder) broken(d decider, capacity uint64) string {
 	return ""
 }
 
-// explained reports whether a counter may have lacked room for the group: all
-// that was admitted before the group's end and all that was denied beside it
-// taken together.
+// explained reports whether a counter may have been over its limit for the group, counting everything
+// admitted before the group's end and everything denied concurrently.
 func (rec *groupRecorder) explained(denied porcupine.Operation, capacity uint64) bool {
 	in := as[groupOp](denied.Input)
 	for i, n := range in.counters {
@@ -183,7 +181,7 @@ func (rec *groupRecorder) describe() string {
 	return s.String()
 }
 
-// Groups keep their promise under every algorithm.
+// TestHistoriesGroups checks the guarantee for groups with every algorithm.
 func TestHistoriesGroups(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {
@@ -206,14 +204,13 @@ func TestHistoriesGroups(t *testing.T) {
 	}
 }
 
-// A timedGrant is hits that a counter took at some time from from to to.
+// A timedGrant is a number of hits that a counter admitted at some time in [from, to].
 type timedGrant struct {
 	from, to, end limiter.Time
 	hits          int64
 }
 
-// beyond returns the most by which the grants exceed what the policy admits in
-// any interval.
+// beyond returns by how much the grants exceed the policy in any interval.
 func beyond(p *limiter.Policy, grants []timedGrant) int64 {
 	most := int64(math.MinInt64)
 	for _, first := range grants {
@@ -241,8 +238,8 @@ func beyond(p *limiter.Policy, grants []timedGrant) int64 {
 	return most
 }
 
-// Groups keep every counter's bound while time passes, also if what one has
-// reserved drains, or leaves the window, before it gives back.
+// TestHistoriesGroupsInTime checks the bound of every counter while time passes, also if charges of a group
+// drain or leave the window before they are undone.
 func TestHistoriesGroupsInTime(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {
@@ -252,10 +249,10 @@ func TestHistoriesGroupsInTime(t *testing.T) {
 			for n := range histories() {
 				tab, turns := tinyTable(t), tableTurn(t, r)
 				var clock atomic.Int64
-				// No client is an hour late, for which the clock was set back.
+				// No client is late by an hour, which would mean that the clock was set back.
 				step := min(p.Window/8, time.Hour/(clients*opsAClient))
 				start := epoch
-				if p.Calendar != nil { // on both sides of an edge
+				if p.Calendar != nil { // on both sides of a boundary
 					start = p.WindowEnd(epoch) - limiter.Time(time.Hour/4)
 				}
 				clock.Store(int64(start))

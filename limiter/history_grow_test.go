@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Counters are exact while their size class grows around them, and while another one takes
-// its memory away and it grows again.
+// TestHistoriesGrow checks that counters are exact while their size class grows, shrinks because another
+// class takes its memory, and grows again.
 func TestHistoriesGrow(t *testing.T) {
 	const strangers = 24
 	week := limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: 7 * 24 * time.Hour}
@@ -26,8 +26,8 @@ func TestHistoriesGrow(t *testing.T) {
 				tab, rec := sizedTable(t, 32<<10), &recorder{}
 				policy := g.policies[r.IntN(len(g.policies))]
 				now := epoch + limiter.Time(r.Int64N(int64(g.span)))
-				// No two counters of one word may have equal words: a slot that changes hands twice
-				// may be taken for what it was; see Table.insert. So there is one of them.
+				// Two one-word counters must not have equal words: a slot that changes its owner twice
+				// could then look unchanged; see Table.insert. So there is only one.
 				counters, oneWord := 4, limiter.CounterBytes(*policy) == 16
 				if oneWord {
 					counters = 1
@@ -54,8 +54,8 @@ func TestHistoriesGrow(t *testing.T) {
 				rec.race(tableTurn(t, r), r, spreadOut{tab}, append(plan, others))
 				grown = grown || tab.Stats().Used > before
 				if tab.Stats().Evicted > 0 {
-					// A writer that stands still, which hooks let it, keeps its block from being
-					// split for so long that others evict.
+					// A writer that is suspended by a hook keeps its block from being split, so that other
+					// counters are evicted.
 					evicted++
 					continue
 				}
@@ -64,7 +64,7 @@ func TestHistoriesGrow(t *testing.T) {
 					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(kept))
 				}
 			}
-			if evicted > tries/2 && !testing.Short() { // fewer may by chance have them too often
+			if evicted > tries/2 && !testing.Short() { // fewer may have too many evictions by chance
 				t.Errorf("%d histories with evictions of %d", evicted, tries)
 			}
 			if !grown {
@@ -74,7 +74,7 @@ func TestHistoriesGrow(t *testing.T) {
 	}
 }
 
-// spreadOut is a table whose counters do not share their blocks, as those of counterID do.
+// A spreadOut is a table whose counters do not share blocks, unlike those of counterID.
 type spreadOut struct{ *limiter.Table }
 
 func (s spreadOut) Decide(now limiter.Time, b *limiter.Batch) {

@@ -7,6 +7,5 @@ import (
 	"testing"
 )
 
-// tableTurn returns nil: without hooks the table cannot take turns, so its
-// histories run in parallel.
+// tableTurn returns nil: without hooks the histories of a table run in parallel.
 func tableTurn(testing.TB, *rand.Rand) *turn { return nil }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// tableTurn makes the table's histories run in turns, now and then in parallel
-// with a chance for others at each point.
+// tableTurn makes the histories of a table run in turns, and sometimes in parallel with yields at each
+// point.
 func tableTurn(tb testing.TB, r *rand.Rand) *turn {
 	tb.Helper()
 	if r.IntN(4) == 0 {
@@ -20,7 +20,7 @@ func tableTurn(tb testing.TB, r *rand.Rand) *turn {
 	}
 	t := &turn{}
 	limiter.OnPause(func(locked bool) {
-		if !locked { // the others would wait for a goroutine that is not theirs to wake
+		if !locked { // others would wait for a lock whose holder does not run
 			t.step()
 		}
 	})

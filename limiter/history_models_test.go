@@ -8,14 +8,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A model is an algorithm for one caller at a time, as plain as it can be
-// written: it returns the state of a counter after o, and the answer. nil is a new
-// counter. States are not changed in place.
+// A model is the sequential specification of an algorithm: it returns the state of a counter after o, and
+// the answer. nil is a new counter. States are immutable.
 type model func(state []int64, o op) ([]int64, answer)
 
 func fits(used, hits, limit int64) bool { return used+hits <= limit }
 
-// tooFar reports whether a counter that began at a time begins again.
+// tooFar reports whether a counter that began at a time starts again.
 func tooFar(began, now int64) bool { return began > now+int64(time.Hour) }
 
 // floor divides a time, which may be before 1970, and rounds down.
@@ -63,8 +62,7 @@ func fixedWindow(s []int64, o op) ([]int64, answer) {
 	return []int64{end, after}, a
 }
 
-// slidingWindow's state is pairs of sub-window and hits, oldest first; the last
-// one is the current.
+// slidingWindow's state is pairs of sub-window and hits, oldest first; the last one is current.
 func slidingWindow(s []int64, o op) ([]int64, answer) {
 	p, hits := o.policy, int64(o.hits)
 	limit, k := int64(p.Limit), int64(p.SubWindows)
@@ -84,7 +82,7 @@ func slidingWindow(s []int64, o op) ([]int64, answer) {
 			used += s[i+1]
 		}
 	}
-	gone := func(epoch int64) time.Duration { // when the hits of a sub-window return
+	gone := func(epoch int64) time.Duration { // when the hits of a sub-window cease to count
 		return time.Duration((epoch+k+1)*int64(sub) - int64(o.now))
 	}
 	a := answer{before: uint64(used)}
@@ -147,8 +145,8 @@ func slidingWindow(s []int64, o op) ([]int64, answer) {
 	return after, a
 }
 
-// slidingLog's state is the time of the last change, which is that of a late hit, and the times
-// of the hits, oldest first.
+// slidingLog's state is the time of the last change, at which late hits count, and the times of the hits,
+// oldest first.
 func slidingLog(s []int64, o op) ([]int64, answer) {
 	p, now, hits := o.policy, int64(o.now), int64(o.hits)
 	limit := int64(p.Limit)
@@ -157,7 +155,7 @@ func slidingLog(s []int64, o op) ([]int64, answer) {
 		now, all = max(now, s[0]), slices.Clone(s[1:])
 	}
 	live := slices.DeleteFunc(all, func(t int64) bool { return t <= now-int64(p.Window) })
-	live = live[max(0, int64(len(live))-limit):] // another limit may have been greater
+	live = live[max(0, int64(len(live))-limit):] // an earlier limit may have been greater
 	used := int64(len(live))
 	late := func(t int64) time.Duration { return time.Duration(t + int64(p.Window) - int64(o.now)) }
 	a := answer{before: uint64(used)}
@@ -206,8 +204,7 @@ func slidingLog(s []int64, o op) ([]int64, answer) {
 	return append([]int64{now}, after...), a
 }
 
-// bucket is a token bucket or a leaky one. Its state is the theoretical arrival
-// time: when the bucket will be as new.
+// bucket models token and leaky buckets. Its state is the theoretical arrival time.
 func bucket(s []int64, o op) ([]int64, answer) {
 	p, now, hits := o.policy, int64(o.now), int64(o.hits)
 	interval := int64(p.Window) / int64(p.Limit)
@@ -216,7 +213,7 @@ func bucket(s []int64, o op) ([]int64, answer) {
 		size = int64(p.Slack) + 1
 		hold = min(int64(p.MaxWait), int64(p.MaxWaiting)*interval, int64(o.budget))
 	}
-	if o.hits == 0 { // a peek asks about the counter, not about this call's deadline
+	if o.hits == 0 { // a peek does not depend on the budget
 		hold = min(int64(p.MaxWait), int64(p.MaxWaiting)*interval)
 	}
 	tau := size * interval
@@ -230,7 +227,7 @@ func bucket(s []int64, o op) ([]int64, answer) {
 	switch wait := tat + hits*interval - tau - now; {
 	case o.refund:
 		if tat-tau > now && p.Algorithm == limiter.LeakyBucket {
-			break // calls wait, and were promised their times
+			break // start times of delayed hits are fixed
 		}
 		after = max(now, tat-hits*interval)
 		a.charged = min(o.hits, a.before)
@@ -251,7 +248,7 @@ func bucket(s []int64, o op) ([]int64, answer) {
 		}
 	}
 	if !a.over {
-		// What this call may still wait for.
+		// The maximum delay of this call.
 		hold = min(hold, int64(o.budget))
 		a.remaining = uint64(max(0, (now+tau+hold-after)/interval))
 	}
@@ -272,9 +269,9 @@ func bucket(s []int64, o op) ([]int64, answer) {
 	return []int64{after}, a
 }
 
-// places is a limit of requests at once. Its state is the leases that are held and when they end.
-func places(s []int64, o op) ([]int64, answer) {
-	const ms = time.Millisecond // to which ends are rounded up
+// permits models a concurrency limit. Its state is the held leases and their expiry times.
+func permits(s []int64, o op) ([]int64, answer) {
+	const ms = time.Millisecond // expiries are rounded up to it
 	var held []int64
 	for i := 0; i < len(s); i += 2 {
 		if s[i+1] > int64(o.now) && !tooFar(s[i+1]-int64(o.policy.Window+ms), int64(o.now)) {
@@ -299,7 +296,7 @@ func places(s []int64, o op) ([]int64, answer) {
 		}
 	case o.hits > 0 && used < limit:
 		if a.charged = 1; o.lease < limiter.FirstLease || o.lease > limiter.LastLease || at(o.lease) >= 0 {
-			a.before = math.MaxUint64 // no lease, or that of another
+			a.before = math.MaxUint64 // not a valid lease of this counter
 		}
 		held = append(held, int64(o.lease), -floor(-o.now-limiter.Time(o.policy.Window), ms)*int64(ms))
 	case o.hits > 0 || used > limit:
@@ -314,15 +311,15 @@ func places(s []int64, o op) ([]int64, answer) {
 	return held, a
 }
 
-// A game is an algorithm with what its histories are made of.
+// A game is an algorithm and the parameters of its histories.
 type game struct {
 	name     string
 	model    model
 	policies []*limiter.Policy
 	budgets  []time.Duration
-	mixed    bool          // every request draws a policy, rather than every history
+	mixed    bool          // a policy is drawn for every request instead of every history
 	span     time.Duration // of a history
-	tick     time.Duration // a unit at whose multiples something happens
+	tick     time.Duration // events happen at multiples of this
 }
 
 func games() []game {
@@ -355,7 +352,7 @@ func games() []game {
 			name: "sliding window of one", model: slidingWindow, span: 6 * second, tick: second,
 			policies: counted(limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 6, Window: second, SubWindows: 1}),
 		},
-		{ // whose days begin where the models' do
+		{ // days begin as in the models
 			name: "fixed window of the calendar", model: fixedWindow, span: 6 * day, tick: day / 4,
 			policies: counted(limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: day, Calendar: limiter.NewCalendar(time.UTC, 1)}),
 		},
@@ -395,11 +392,11 @@ func games() []game {
 			}),
 		},
 		{
-			name: "concurrency", model: places, span: 3 * second, tick: second / 4,
+			name: "concurrency", model: permits, span: 3 * second, tick: second / 4,
 			policies: each(limiter.Policy{Algorithm: limiter.Concurrency, Limit: 5, Window: second}),
 		},
 		{
-			name: "concurrency of changing size", model: places, mixed: true, span: 3 * second, tick: second / 4,
+			name: "concurrency of changing size", model: permits, mixed: true, span: 3 * second, tick: second / 4,
 			policies: each(
 				limiter.Policy{Algorithm: limiter.Concurrency, Limit: 2, Window: second},
 				limiter.Policy{Algorithm: limiter.Concurrency, Limit: 6, Window: second},

@@ -2,8 +2,7 @@
 
 package limiter
 
-// OnPause makes every goroutine call f at the points where another may do most
-// harm, and says whether it holds a lock there. nil ends it.
+// OnPause makes every goroutine call f at its points, with whether it holds a lock there. nil removes f.
 func OnPause(f func(locked bool)) {
 	if f == nil {
 		onPause.Store(nil)

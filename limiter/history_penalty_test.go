@@ -12,13 +12,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Histories of limits that penalise are of one instant each: of clients that are early and late by turns one may be
-// denied in a window that is over by the time its penalty begins, which no order of whole calls explains. They have no
-// refunds: a request that was there before a penalty may use what one gives back after it.
+// Histories with penalties take place at one instant: if clients were early and late, one could be denied
+// in a window that is over when its penalty starts, which no order of complete calls explains. They have no
+// refunds: a request that read the penalty before it started may use hits refunded afterwards.
 
 var historySteps = []time.Duration{2 * time.Second, 3 * time.Second}
 
-// penalised is a model of limits that penalise. Its state has the level and the end of the penalty before the counter's.
+// penalised adds penalties to a model. Its state has the level and the end of the penalty before the
+// counter's.
 func penalised(counter model) model {
 	return func(s []int64, o op) ([]int64, answer) {
 		level, end, rest := int64(0), int64(0), []int64(nil)
@@ -50,7 +51,7 @@ func penalised(counter model) model {
 	}
 }
 
-// penaltyChecker compares verdicts and how long they hold: the steps are longer than any window.
+// penaltyChecker compares verdicts and their durations: steps are longer than any window.
 func penaltyChecker(counter model) porcupine.Model {
 	m := checker(penalised(counter), false)
 	m.Step = func(s, in, out any) (bool, any) {
@@ -61,7 +62,7 @@ func penaltyChecker(counter model) porcupine.Model {
 	return m
 }
 
-// penaltyPlan draws what each client asks, and what was asked before.
+// penaltyPlan generates earlier calls and the calls of each client.
 func penaltyPlan(r *rand.Rand, p *limiter.Policy) (before []op, plan [][]op) {
 	draw := func(at time.Duration) op {
 		return op{now: epoch + limiter.Time(at), hits: []uint64{0, 1, 1, 2, 3, uint64(p.Limit) + 1}[r.IntN(6)], policy: p}
@@ -82,7 +83,7 @@ func penaltyPlan(r *rand.Rand, p *limiter.Policy) (before []op, plan [][]op) {
 	return before, plan
 }
 
-// racePenalties plays a plan, and says whether it could have happened one call after another.
+// racePenalties plays a plan, and reports whether the history is linearizable.
 func racePenalties(t *turn, r *rand.Rand, d decider, p *limiter.Policy, m porcupine.Model) (*recorder, bool) {
 	rec := &recorder{}
 	before, plan := penaltyPlan(r, p)
@@ -93,9 +94,9 @@ func racePenalties(t *turn, r *rand.Rand, d decider, p *limiter.Policy, m porcup
 
 func TestHistoriesPenalty(t *testing.T) {
 	for _, g := range games() {
-		for _, p := range g.policies[:2] { // prepared, and not
+		for _, p := range g.policies[:2] { // prepared and unprepared
 			if p.Penalty = limiter.NewPenalty(historySteps...); p.Window != time.Second || p.Validate() != nil || p.CountRefused || g.mixed {
-				continue // what counts when it is denied does so before its penalty begins
+				continue // denied hits that count do so before the penalty starts
 			}
 			t.Run(fmt.Sprintf("%s of %d", g.name, p.Limit), func(t *testing.T) {
 				r, m := newRand(t), penaltyChecker(g.model)
@@ -115,13 +116,13 @@ type penaltyMutant struct {
 
 	turn             *turn
 	window, used     atomic.Int64
-	level, sentenced atomic.Int64 // a step and the time at which it began
+	level, sentenced atomic.Int64 // a step and its start
 }
 
 type penaltyMistakes struct {
-	eachBegins  bool // all who are denied at once begin one
-	forgets     bool // the level when the penalty ends
-	prolongs    bool // by what is denied meanwhile
+	eachBegins  bool // each of several concurrent denials starts one
+	forgets     bool // resets the level at the end of the penalty
+	prolongs    bool // denied hits prolong the penalty
 	peeksOffend bool
 }
 

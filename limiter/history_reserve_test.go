@@ -14,21 +14,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A budget is one counter that hits are reserved on, by one client.
+// A budget is one client's view of a counter with reservations.
 type budget interface {
-	// reserve returns the lease of so many hits, 0 if they have no room.
+	// reserve returns the lease of a reservation, 0 if it is denied.
 	reserve(hits uint64) (lease uint64)
-	// end brings a lease back, with a cost unless that is negative, and returns what it held.
+	// end returns a lease, with a cost unless that is negative, and returns the hits that it held.
 	end(lease uint64, cost int64) (held uint64)
-	// used returns what is used and held when nobody else asks.
+	// used returns the used and reserved hits while no other client is active.
 	used() uint64
 }
 
-// A reservation is what a client asks of a budget, and what it is told.
+// A reservation is a call of a client on a budget, and its result.
 type reservation struct {
 	hits  uint64 // to reserve, or 0
-	lease uint64 // told or brought back
-	cost  int64  // beside the lease that is brought back; negative if there is none
+	lease uint64 // granted or returned
+	cost  int64  // of the returned lease; negative if there is none
 }
 
 func (o reservation) String() string {
@@ -40,11 +40,11 @@ func (o reservation) String() string {
 
 const budgetLimit = 10
 
-// budgetChecker is the sequential model: its state is what is used, and the leases with what they hold. Whoever
-// reserves may be denied though there is room for a moment, since others hold what they are about to give back.
+// budgetChecker is the sequential model: its state is the usage, and the leases with their hits. A
+// reservation may be denied below the limit while other clients hold hits that they are about to release.
 func budgetChecker(release bool) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return [clients*opsAClient + 1][2]uint64{} }, // the first is what is used
+		Init: func() any { return [clients*opsAClient + 1][2]uint64{} }, // the first is the usage
 		Step: func(s, in, out any) (bool, any) {
 			all, o, told := as[[clients*opsAClient + 1][2]uint64](s), as[reservation](in), as[uint64](out)
 			if o.hits > 0 && o.lease == 0 {
@@ -80,18 +80,18 @@ func budgetChecker(release bool) porcupine.Model {
 	}
 }
 
-// A budgetHistory is what clients of one budget asked, and what is used after that.
+// A budgetHistory contains the calls of the clients of one budget, and the usage afterwards.
 type budgetHistory struct {
-	release bool // what ends without a cost costs nothing, else all that was held
+	release bool // a lease without a cost costs nothing, else all of its hits
 	ops     []porcupine.Operation
 	used    uint64
 }
 
-// race has clients reserve and end at once.
+// race runs clients that reserve and settle concurrently.
 func (h *budgetHistory) race(t *turn, r *rand.Rand, client func() budget) {
 	var clock atomic.Int64
 	var mu sync.Mutex
-	var leases []uint64 // that anyone may end, and more than once
+	var leases []uint64 // any client may return them, more than once
 	var bodies []func()
 	for c := range clients {
 		r := rand.New(rand.NewPCG(r.Uint64(), 1))
@@ -137,8 +137,8 @@ func (h *budgetHistory) race(t *turn, r *rand.Rand, client func() budget) {
 	h.used = client().used()
 }
 
-// wrong says what is wrong with a history, "" if nothing: what is admitted fits beside all that is used and held,
-// one of those who end a reservation ends it, and nothing is used or held but what was told.
+// wrong describes what is wrong with a history, or returns "": an admitted reservation fits together with
+// all used and reserved hits, a lease is settled once, and nothing else is used or reserved.
 func (h *budgetHistory) wrong() string {
 	if !porcupine.CheckOperations(budgetChecker(h.release), h.ops) {
 		return "could not have happened one call after another"
@@ -147,7 +147,7 @@ func (h *budgetHistory) wrong() string {
 	for _, op := range h.ops {
 		if o := as[reservation](op.Input); o.hits > 0 && o.lease > 0 {
 			if held[o.lease] > 0 {
-				return "" // one of 65,536 leases of a place has the number of the one before, and what follows goes by numbers
+				return "" // 1 of 65,536 leases equals the previous one of its permit, and the check identifies leases by number
 			}
 			held[o.lease] = o.hits
 			used += o.hits
@@ -168,8 +168,8 @@ func (h *budgetHistory) wrong() string {
 	return ""
 }
 
-// explained reports whether there may have been no room for what was denied: with all that may have been held or
-// charged beside it, and both of it.
+// explained reports whether a denial can be explained by the hits that may have been held or charged
+// concurrently, counting both.
 func (h *budgetHistory) explained(denied porcupine.Operation, held map[uint64]uint64) bool {
 	sum, ended := as[reservation](denied.Input).hits, map[uint64]bool{}
 	for _, op := range h.ops {
@@ -201,7 +201,7 @@ func (h *budgetHistory) String() string {
 	return s.String()
 }
 
-// tableBudget is a client of a counter in a table.
+// A tableBudget is a client of a counter in a table.
 type tableBudget struct {
 	tab *limiter.Table
 	p   *limiter.Policy
@@ -234,7 +234,8 @@ func (t *tableBudget) used() uint64 {
 	return t.decide(limiter.Charge{Reserve: true}).Decisions[0].Before
 }
 
-// Reservations of several clients fit the limit at each moment, whatever the algorithm of the counter.
+// TestHistoriesReserve checks that reservations of several clients fit the limit at each moment, for all
+// algorithms.
 func TestHistoriesReserve(t *testing.T) {
 	for _, p := range []limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Window: time.Minute},
@@ -266,15 +267,15 @@ type budgetMutant struct {
 	reserveMistakes
 
 	turn       *turn
-	spent, all atomic.Uint64 // charged, and held
+	spent, all atomic.Uint64 // charged and reserved hits
 	leases     map[uint64]uint64
 }
 
 type reserveMistakes struct {
-	looksFirst bool // at what is used, and holds then
-	checksOnly bool // what is used and held, and holds then
-	dropsFirst bool // what was held, and charges then
-	keepsBoth  bool // of two who end one reservation both charge
+	looksFirst bool // reads the usage before it reserves
+	checksOnly bool // reads usage and reservations before it reserves
+	dropsFirst bool // releases the hold before it charges
+	keepsBoth  bool // both of two settlements of a lease charge
 }
 
 func (m *budgetMutant) used() uint64 { return m.spent.Load() + m.all.Load() }

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// resetHits marks the op that resets its counter.
+// resetHits marks an op that resets its counter.
 const resetHits = math.MaxUint64
 
-// A resetter is a table that resets counters in histories.
+// A resetter is a table that supports resets in histories.
 type resetter struct{ *limiter.Table }
 
 func (r resetter) Decide(now limiter.Time, b *limiter.Batch) {
@@ -25,7 +25,7 @@ func (r resetter) Decide(now limiter.Time, b *limiter.Batch) {
 	r.Table.Decide(now, b)
 }
 
-// withReset is a model with resets. What was used is what a peek sees.
+// withReset adds resets to a model. A reset returns what a peek returns as usage.
 func withReset(m model) model {
 	return func(s []int64, o op) ([]int64, answer) {
 		if o.hits != resetHits {
@@ -45,7 +45,7 @@ func withReset(m model) model {
 			sub := p.Window / time.Duration(p.SubWindows)
 			return []int64{max(floor(o.now, sub), s[len(s)-2]), 0}, a
 		case limiter.SlidingLog:
-			return []int64{max(now, s[0])}, a // late hits count when it was reset
+			return []int64{max(now, s[0])}, a // late hits count at the time of the reset
 		case limiter.Concurrency:
 			return nil, a
 		default:
@@ -54,7 +54,7 @@ func withReset(m model) model {
 	}
 }
 
-// sprinkle makes some ops resets.
+// sprinkle replaces some ops by resets.
 func sprinkle(r *rand.Rand, plan [][]op) [][]op {
 	for _, part := range plan {
 		for i := range part {
@@ -66,7 +66,7 @@ func sprinkle(r *rand.Rand, plan [][]op) [][]op {
 	return plan
 }
 
-// Resets happen at one moment among the calls of several clients, at any times.
+// TestHistoriesReset checks that resets are atomic among concurrent calls with any times.
 func TestHistoriesReset(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {
@@ -87,9 +87,9 @@ func TestHistoriesReset(t *testing.T) {
 	}
 }
 
-// They also do while the slots of counters change hands. One reset a phase: with
-// several at one instant a slot could change hands twice and hold the very same
-// word again, while one client stands before its swap; see Table.insert.
+// TestHistoriesResetReclaim is TestHistoriesReset while slots change their owner. There is one reset per
+// phase: with several at one instant a slot could change its owner twice and get the very same word, while
+// a client is suspended before its swap; see Table.insert.
 func TestHistoriesResetReclaim(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// phases draws a plan in phases of one instant each, in which the clients ask at
-// once. Between two phases every counter expires. In each only few of many
-// counters are asked for, so that the others' slots change hands.
+// phases generates a plan in phases of one instant each, in which the clients call concurrently. Between
+// two phases every counter expires. A phase uses only a few of many counters, so that the slots of the
+// others are reclaimed.
 func (g game) phases(r *rand.Rand, counters, live, ops int) [][][]op {
 	policy := g.policies[r.IntN(len(g.policies))]
 	now := epoch
@@ -33,7 +33,7 @@ func (g game) phases(r *rand.Rand, counters, live, ops int) [][][]op {
 	return all
 }
 
-// lifetime is at least how long a counter lives after its last hit.
+// lifetime returns an upper bound of the life of a counter after its last hit.
 func (g game) lifetime(p *limiter.Policy) time.Duration {
 	return 2*p.Window + p.MaxWait + time.Duration(p.Burst+p.Slack+p.Limit)*p.Window/time.Duration(p.Limit)
 }
@@ -52,8 +52,8 @@ func sizedTable(t *testing.T, bytes int64) *limiter.Table {
 	return tab
 }
 
-// Counters of one pair of buckets whose slots change hands all the time are
-// exact: one that has expired equals one that never was.
+// TestHistoriesReclaim checks that counters of one pair of blocks are exact while their slots are reclaimed
+// all the time: an expired counter equals an absent one.
 func TestHistoriesReclaim(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestHistoriesReclaim(t *testing.T) {
 	}
 }
 
-// Counters that have used more than strangers stay exact while strangers overrun
-// their pair of buckets.
+// TestHistoriesGiveUp checks that counters that have used more than others stay exact while a flood fills
+// their pair of blocks.
 func TestHistoriesGiveUp(t *testing.T) {
 	const established, strangers = 4, 100
 	tries := histories() / 4
@@ -94,7 +94,7 @@ func TestHistoriesGiveUp(t *testing.T) {
 				var first []op
 				for c := range established {
 					take := op{counter: c, now: now, hits: 2, policy: policy}
-					if first = append(first, take); policy.UsesLeases() { // which takes one place each time
+					if first = append(first, take); policy.UsesLeases() { // acquires one permit each time
 						first = append(first, take)
 					}
 				}

@@ -20,12 +20,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A history is what several clients asked of the same counters at once, and what
-// they were told. It is right if all calls could have happened one after another,
-// each at some moment between its start and its end, under the exact sequential
-// model of the algorithm.
+// A history contains the calls of several concurrent clients on the same counters, and their results. It is
+// correct if it is linearizable under the exact sequential model of the algorithm.
 
-// A decider decides like a [limiter.Table]; the mutants are deciders too.
+// A decider decides like a [limiter.Table]. Mutants are deciders, too.
 type decider interface {
 	Decide(now limiter.Time, b *limiter.Batch)
 }
@@ -38,7 +36,7 @@ type op struct {
 	refund  bool
 	budget  time.Duration
 	policy  *limiter.Policy
-	lease   uint64 // of a take that was answered: what it is held under
+	lease   uint64 // granted to this op
 }
 
 func (o op) String() string {
@@ -67,17 +65,15 @@ func (a answer) String() string {
 		a.over, a.before, a.charged, a.remaining, a.reset, a.retry, a.wait)
 }
 
-// epoch is the time at which histories begin: the edge of a window of any length
-// that they use.
+// epoch is the start of histories: a boundary of all windows in use.
 const epoch = limiter.Time(1_700_000_040 * time.Second)
 
-// counterID returns the identity of counter n. All of them have the same pair of
-// buckets.
+// counterID returns the ID of counter n. All counters share one pair of blocks.
 func counterID(n int) identity.ID {
 	return identity.ID{Hi: uint64(n+1) << 40, Lo: 0x1234_5678_9abc_def0}
 }
 
-// call asks d what o asks.
+// call decides o with d.
 func call(d decider, b *limiter.Batch, o op) answer {
 	b.Reset()
 	b.Budget = o.budget
@@ -92,7 +88,7 @@ func call(d decider, b *limiter.Batch, o op) answer {
 	}
 }
 
-// leaseOf returns the lease that d has told in a batch.
+// leaseOf returns the lease that d granted in a batch.
 func leaseOf(d decider, b *limiter.Batch) uint64 {
 	if mutant, ok := d.(interface{ lease(b *limiter.Batch) uint64 }); ok {
 		return mutant.lease(b)
@@ -100,16 +96,15 @@ func leaseOf(d decider, b *limiter.Batch) uint64 {
 	return b.Lease(0)
 }
 
-// A recorder notes the operations of one history. Time is the order of calls and
-// returns.
+// A recorder records the operations of one history. Time is the order of calls and returns.
 type recorder struct {
 	clock  atomic.Int64
 	mu     sync.Mutex
 	ops    []porcupine.Operation
-	leases map[int][]uint64 // of each counter, that any client has been told
+	leases map[int][]uint64 // granted to any client, by counter
 }
 
-// told notes a lease.
+// told records a lease.
 func (rec *recorder) told(counter int, lease uint64) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -119,7 +114,8 @@ func (rec *recorder) told(counter int, lease uint64) {
 	rec.leases[counter] = append(rec.leases[counter], lease)
 }
 
-// some returns a lease of a counter that was told not long ago, maybe to another client, and maybe given back since.
+// some returns a lease of a counter that was granted recently, perhaps to another client, and perhaps
+// returned since.
 func (rec *recorder) some(counter int, ago uint64) uint64 {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -130,7 +126,7 @@ func (rec *recorder) some(counter int, ago uint64) uint64 {
 	return limiter.FirstLease
 }
 
-// play lets a client do its part of a plan.
+// play runs one client's part of a plan.
 func (rec *recorder) play(d decider, client int, plan []op, between func()) {
 	b := &limiter.Batch{}
 	ops := make([]porcupine.Operation, 0, len(plan))
@@ -154,7 +150,7 @@ func (rec *recorder) play(d decider, client int, plan []op, between func()) {
 	rec.mu.Unlock()
 }
 
-// parallel runs the bodies at once, each in a goroutine.
+// parallel runs the bodies concurrently, each in a goroutine.
 func parallel(bodies []func()) {
 	var wg sync.WaitGroup
 	var ready atomic.Int32
@@ -169,8 +165,8 @@ func parallel(bodies []func()) {
 	wg.Wait()
 }
 
-// A turn runs goroutines one at a time in an order drawn from a seed, so that a
-// race happens for certain rather than by luck: at each step another may go on.
+// A turn runs goroutines one at a time in an order drawn from a seed, so that races are reproducible: at
+// each step another goroutine may continue.
 type turn struct{ yield func() }
 
 // step is a point at which another goroutine may run.
@@ -180,8 +176,7 @@ func (t *turn) step() {
 	}
 }
 
-// run runs the bodies. Some stay behind for long while others go far, as
-// goroutines do whose thread has lost its processor.
+// run runs the bodies. Some stay behind for long, like goroutines whose thread was descheduled.
 func (t *turn) run(r *rand.Rand, bodies []func()) {
 	type routine struct {
 		next  func() (struct{}, bool)
@@ -212,7 +207,7 @@ func (t *turn) run(r *rand.Rand, bodies []func()) {
 	t.yield = nil
 }
 
-// race runs the bodies: in parallel, or in turns if the code under test has steps.
+// race runs the bodies in parallel, or in turns if the code under test has steps.
 func race(t *turn, r *rand.Rand, bodies []func()) {
 	if t == nil {
 		parallel(bodies)
@@ -221,7 +216,7 @@ func race(t *turn, r *rand.Rand, bodies []func()) {
 	t.run(r, bodies)
 }
 
-// race lets all clients do their parts of a plan at once.
+// race runs all clients of a plan concurrently.
 func (rec *recorder) race(t *turn, r *rand.Rand, d decider, plan [][]op) {
 	var bodies []func()
 	for c, part := range plan {
@@ -238,7 +233,7 @@ func (rec *recorder) race(t *turn, r *rand.Rand, d decider, plan [][]op) {
 	race(t, r, bodies)
 }
 
-// same reports whether the answer to o is the model's.
+// same reports whether the answer to o equals the model's.
 func (a answer) same(model answer, o op, exact bool) bool {
 	if !exact {
 		return a.over == model.over && (!o.refund || a.charged == model.charged)
@@ -250,7 +245,7 @@ func (a answer) same(model answer, o op, exact bool) bool {
 	return a == model
 }
 
-// as returns what porcupine holds as any.
+// as converts a value from porcupine.
 func as[T any](v any) T {
 	t, ok := v.(T)
 	if !ok {
@@ -259,8 +254,8 @@ func as[T any](v any) T {
 	return t
 }
 
-// checker returns porcupine's form of a model. Counters do not know each other,
-// so each is checked alone. An inexact check looks at verdicts only.
+// checker returns the porcupine model of a model. Counters are independent and checked separately. An
+// inexact check compares verdicts only.
 func checker(step model, exact bool) porcupine.Model {
 	return porcupine.Model{
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
@@ -284,7 +279,7 @@ func checker(step model, exact bool) porcupine.Model {
 	}
 }
 
-// describe writes a history down in the order of its calls.
+// describe formats a history in the order of its calls.
 func describe(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var s strings.Builder
@@ -294,7 +289,7 @@ func describe(ops []porcupine.Operation) string {
 	return s.String()
 }
 
-// newRand returns random numbers from SLUICE_SEED, or from a seed that it logs.
+// newRand returns random numbers seeded by SLUICE_SEED, or by a seed that it logs.
 func newRand(tb testing.TB) *rand.Rand {
 	tb.Helper()
 	seed := rand.Uint64()
@@ -314,8 +309,8 @@ const (
 	opsAClient = 12
 )
 
-// plan draws what each client asks of two counters. Times rise in the long run,
-// but clients are early and late by turns.
+// plan generates the calls of each client on two counters. Times generally increase, but clients are early
+// and late.
 func (g game) plan(r *rand.Rand) [][]op {
 	plan := make([][]op, clients)
 	policy := g.policies[r.IntN(len(g.policies))]
@@ -335,7 +330,7 @@ func (g game) plan(r *rand.Rand) [][]op {
 			switch r.IntN(4) {
 			case 0: // any time, to the nanosecond
 				o.now += limiter.Time(r.Int64N(int64(g.span/4))) - limiter.Time(g.span/8)
-			case 1: // exactly where something ends
+			case 1: // exactly at a boundary
 				o.now -= o.now % limiter.Time(g.tick)
 			}
 			switch r.IntN(8) {
@@ -358,19 +353,18 @@ func (g game) plan(r *rand.Rand) [][]op {
 	return plan
 }
 
-// histories is how many are tried for each algorithm.
+// histories returns the number of histories for each algorithm.
 func histories() int {
 	if n, err := strconv.Atoi(os.Getenv("SLUICE_HISTORIES")); err == nil {
 		return n
 	}
-	if testing.Short() { // under the race detector, which takes ten times as long; no mutant survives 32
+	if testing.Short() { // the race detector is ten times slower; no mutant survives 32
 		return 100
 	}
 	return 300
 }
 
-// Every algorithm answers several clients at once as it could have answered them
-// one after another.
+// TestHistories checks that concurrent calls are linearizable with every algorithm.
 func TestHistories(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {

@@ -1,21 +1,21 @@
 package limiter
 
-// A point is a place where another goroutine may do most harm; see pause.
+// A point is a place in the code where a concurrent goroutine is most likely to interfere; see pause.
 type point uint8
 
 const (
-	beforeWordLoad    point = iota // of a counter whose slot has been found
-	afterWordLoad                  // and before its tag is checked again
-	beforeCellLoad                 // of a counter whose word has been loaded
-	beforeWordSwap                 // the compare-and-swap of a counter
-	beforeSlotDead                 // a slot is about to change hands
-	afterSlotDead                  // a slot is changing hands
-	beforeRelease                  // a group is about to give back what it took
+	beforeWordLoad    point = iota // the slot of the counter has been found
+	afterWordLoad                  // before the tag is checked again
+	beforeCellLoad                 // the word of the counter has been loaded
+	beforeWordSwap                 // before the compare-and-swap of a counter
+	beforeSlotDead                 // a slot is about to change its owner
+	afterSlotDead                  // a slot is changing its owner
+	beforeUndo                     // a group is about to undo its charges
 	whileCellsHeld                 // a counter's cells are being written
-	whileAwaiting                  // another goroutine holds the cells
-	betweenCharges                 // of a group, while some counters are reserved
-	beforeSearch                   // of a size class whose layout has been loaded
-	whileCountersMove              // from one block to another
-	beforeElsewhere                // a log has not been found in the size class of its limit
+	whileAwaiting                  // another goroutine has locked the cells
+	betweenCharges                 // of a group, while some counters are charged
+	beforeSearch                   // the layout of the size class has been loaded
+	whileCountersMove              // counters move to another block
+	beforeElsewhere                // a counter has not been found in its size class
 	whileSaved                     // a counter is about to be copied by Save
 )

@@ -2,14 +2,13 @@
 
 package limiter
 
-// pause is where tests that are built with the tag limiterhooks stop goroutines;
-// see hooks_on.go. Else it is nothing, and costs nothing.
+// pause does nothing, unless built with the tag limiterhooks: tests then suspend goroutines here; see
+// hooks_on.go.
 func pause(point) {}
 
-// These make memory that is used again garbage in tests that are built with the tag
-// limiterhooks; see poison_on.go.
+// With the tag limiterhooks these overwrite reused memory with garbage; see poison_on.go.
 
-func (*view) poison()      {}
-func (*Batch) poison()     {}
-func (*Batch) poisonKept() {}
-func (*aside) poison()     {}
+func (*view) poison()        {}
+func (*Batch) poison()       {}
+func (*Batch) poisonStored() {}
+func (*companion) poison()   {}

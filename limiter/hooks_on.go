@@ -4,7 +4,7 @@ package limiter
 
 import "sync/atomic"
 
-// onPause is called, unless nil, at each point that a goroutine passes.
+// onPause is called, unless nil, at each point that a goroutine reaches.
 var onPause atomic.Pointer[func(point)]
 
 func pause(p point) {

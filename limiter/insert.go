@@ -5,48 +5,42 @@ import (
 	"runtime"
 )
 
-// insert gives the counter that v found absent a slot and stores the state after
-// in it. It returns false, and has done nothing, if the counter has a slot by now
-// or its state, absent, must be another one.
+// insert gives the counter of view v, which is absent or misplaced, a slot in its size class and stores the
+// state after in it. It returns false without effect if the view is stale.
 //
-// A slot changes hands by three writes: its word becomes dead, its tag that of
-// the new owner, its word that of the new owner. Charges that find a slot read
-// tag, word and tag again, and then compare-and-swap the word. So one that was
-// stalled before its compare-and-swap fails, for the word is another one, unless
-// the new owner's word happens to equal the one that was seen. Words of expired
-// counters cannot come back: the new one ends after the horizon, the old one
-// did not. Those of counters that were evicted could, a window with one hit
-// being like another. Hence the generation in the word, which every change of hands
-// flips. A charge can still reach a stranger if the slot changes hands twice
-// while one goroutine stands between two instructions and the second window ends
-// in the same second with the same count. The stranger, in a table that is
-// overrun, is then charged too much, never too little. If its own counter has moved
-// instead of being evicted, that lacks the hit: one of some 10^13, where slots change
-// hands all the time.
+// A slot changes its owner by three writes: the word becomes dead, then the tag and then the word become
+// those of the new owner. Charges read tag, word and tag again and then compare-and-swap the word. A charge
+// that stalled before its compare-and-swap therefore fails, unless the new owner's word equals the one it
+// read. Words of expired counters cannot recur: the new window ends after the horizon, the old one did not.
+// Words of evicted counters could recur, since windows with one hit look alike. This is why each change of
+// owner flips the generation bit. A charge can still reach the wrong counter if the slot changes its owner
+// twice between two of its instructions and the second window ends in the same second with the same count.
+// The wrong counter, in an overloaded table, is then charged too much, never too little. If the right
+// counter has moved instead of being evicted, it lacks the hit; this affects about one hit in 10^13 while
+// slots change owners all the time.
 //
-// A counter that moves, to another block or another size class, is first frozen: its
-// word becomes dead, so nobody charges it until it is in its new slot.
+// A counter that moves to another block or size class is frozen first: its word becomes dead, so it cannot
+// be charged until it is in its new slot. A charge that succeeds just before its counter is evicted is lost
+// with it.
 //
-// A charge that succeeds just before its counter is evicted is forgotten with it.
-//
-// A log that v found in another size class moves to its own, and a counter that v found
-// in another partition to b's.
+// A resizing counter that v found in another size class moves to its own, and a counter found in another
+// partition moves to that of b.
 func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool {
 	p, id, partition := c.Policy, c.ID, t.partition(b)
 	a, tag := p.algorithm(), c.tag()
-	if partition.strays(a) {
+	if partition.mayBeElsewhere(a) {
 		m := &t.moving[id.Lo%stripes]
 		m.Lock()
 		defer m.Unlock()
 		if v.slot == nil {
-			if v.elsewhere(partition, p, tag, id); v.slot != nil {
+			if v.findElsewhere(partition, p, tag, id); v.slot != nil {
 				return false
 			}
 		}
 	}
 	sc := partition.class(p)
 	if v.slot == nil && sc.size > 0 {
-		sc.touch(id)
+		sc.prefetchSlot(id)
 	}
 	for tries := 0; ; tries++ {
 		evict := tries == maxRoomTries || tries > 0 && !t.makeRoom(at, partition, sc, id, tries)
@@ -56,7 +50,7 @@ func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool 
 		}
 		switch did := try(at, sc, c, v, after, evict); did {
 		case full:
-		case crowded:
+		case insertedSecond:
 			t.growAhead(at, partition, sc)
 			return true
 		default:
@@ -65,32 +59,31 @@ func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool 
 	}
 }
 
-// maxRoomTries bounds how often an insert makes room that others take at once.
+// maxRoomTries bounds how often an insert makes room that other inserts take first.
 const maxRoomTries = 16
 
-// A result is that of one try to insert a counter.
+// A result is the outcome of one attempt to insert a counter.
 type result uint8
 
 const (
-	inserted result = iota
-	crowded         // as inserted, into the second block
-	stale           // the view is no longer true; nothing has happened
-	full            // a live counter would have to be evicted; nothing has happened
+	inserted       result = iota
+	insertedSecond        // inserted into the second block
+	stale                 // the view has changed; no effect
+	full                  // would have to evict a live counter; no effect
 )
 
-// insertAbsent is insert for a counter that has no slot.
+// insertAbsent is insert for a counter without a slot.
 func (t *Table) insertAbsent(at Time, sc *sizeClass, c *Charge, v *view, after state, evict bool) result {
 	p, id, tag := c.Policy, c.ID, c.tag()
 	first, second, held := sc.lockPair(id)
 	defer held.unlock()
-	if s, _ := sc.search(tag, first, second); s != nil || p.algorithm().fresh(at, t.notLate(at), p) != v.state {
+	if s, _ := sc.search(tag, first, second); s != nil || p.algorithm().fresh(at, t.notBeforeHorizon(at), p) != v.state {
 		return stale
 	}
 	return t.placeLocked(at, sc, tag, p, v, after, target{first, second, way(id)}, evict)
 }
 
-// moveLocked is insert for a counter that goes from v's size class to sc. The lock of its moves
-// is held.
+// moveLocked is insert for a counter that moves from v's size class to sc. The caller holds its moveLock.
 func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after state, evict bool) result {
 	id, tag := c.ID, c.tag()
 	lower, upper := v.class, sc
@@ -101,12 +94,12 @@ func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after sta
 	defer heldLower.unlock()
 	_, _, heldUpper := upper.lockPair(id)
 	defer heldUpper.unlock()
-	first, second := sc.pair(id)
+	first, second := sc.blockPair(id)
 	if s, _ := sc.search(tag, first, second); s != nil {
 		return stale
 	}
 	to := target{first, second, way(id)}
-	if _, _, live, ok := sc.choose(tag, to, at); !evict && (live || !ok) {
+	if _, _, live, ok := sc.chooseSlot(tag, to, at); !evict && (live || !ok) {
 		return full
 	}
 	pause(beforeSlotDead)
@@ -115,24 +108,24 @@ func (t *Table) moveLocked(at Time, sc *sizeClass, c *Charge, v *view, after sta
 	}
 	did := t.placeLocked(at, sc, tag, c.Policy, v, after, to, true)
 	block := first
-	if did == crowded {
+	if did == insertedSecond {
 		block = second
 	}
-	v.class.movesLocked(v.index, v.word, sc, block, id)
+	v.class.noteMoveLocked(v.index, v.word, sc, block, id)
 	t.moving[id.Lo%stripes].moves.Add(1)
-	v.class.empty(v.index, v.word)
+	v.class.clearSlot(v.index, v.word)
 	return did
 }
 
-// A target is where a new counter may go: two blocks, and its way in them.
+// A target is the location for a new counter: two blocks, and the preferred way in them.
 type target struct{ first, second, way uint64 }
 
-// placeLocked puts a counter into a slot of the two blocks of the size class, whose locks are
-// held. If a live counter would have to be evicted and may not be, it does nothing.
+// placeLocked puts a counter into a slot of the two blocks, whose locks are held. If that would evict a
+// live counter and evict is false, it returns full without effect.
 func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, after state, to target, evict bool) result {
 	for {
-		index, word, live, ok := sc.choose(tag, to, at)
-		if !ok { // all are being written
+		index, word, live, ok := sc.chooseSlot(tag, to, at)
+		if !ok { // all slots are being written
 			runtime.Gosched()
 			continue
 		}
@@ -140,38 +133,38 @@ func (t *Table) placeLocked(at Time, sc *sizeClass, tag uint64, p *Policy, v *vi
 			return full
 		}
 		if !t.takeSlotLocked(sc, index, word, at) {
-			continue // it was hit meanwhile; choose another
+			continue // the slot was hit meanwhile; choose another
 		}
 		did := inserted
 		if index/ways == to.second {
-			tag, did = tag|secondBit, crowded
+			tag, did = tag|secondBit, insertedSecond
 		}
-		sc.fill(index, word, tag, p.algorithm().store(v, sc, index, p, after))
+		sc.fillSlot(index, word, tag, p.algorithm().store(v, sc, index, p, after))
 		return did
 	}
 }
 
-// takeSlotLocked takes a slot that has word from its owner, if it has one. It reports false
-// if the slot has another word by now. The lock of the slot's block is held.
+// takeSlotLocked takes a slot with the given word from its owner, if any. It returns false if the word has
+// changed. The lock of the slot's block is held.
 func (t *Table) takeSlotLocked(sc *sizeClass, index, word uint64, at Time) bool {
-	s := sc.at(index)
+	s := sc.slotAt(index)
 	old := s.tag.Load()
 	if old == 0 {
 		return true
 	}
-	lost := t.loses(sc, old, index, word, at)
+	lost := t.recordLoss(sc, old, index, word, at)
 	pause(beforeSlotDead)
 	if !s.word.CompareAndSwap(word, dead) {
 		return false
 	}
 	pause(afterSlotDead)
-	sc.gone(lost)
+	sc.countRemoval(lost)
 	return true
 }
 
-// loses reports whether something is lost with the counter that a slot with tag and word
-// has. If it has expired, the horizon is at least its end from now on.
-func (t *Table) loses(sc *sizeClass, tag, index, word uint64, at Time) bool {
+// recordLoss reports whether a live counter is lost with the slot of the given tag and word. If the counter
+// has expired, it raises the horizon to its end.
+func (t *Table) recordLoss(sc *sizeClass, tag, index, word uint64, at Time) bool {
 	owner := algorithmOf(tag)
 	end, live := owner.expiry(sc, index, word, at)
 	if !live {
@@ -180,8 +173,8 @@ func (t *Table) loses(sc *sizeClass, tag, index, word uint64, at Time) bool {
 	return live && owner.weight(sc, index, word) > 0
 }
 
-// gone counts a counter that has lost its slot.
-func (sc *sizeClass) gone(lost bool) {
+// countRemoval counts a counter that has lost its slot.
+func (sc *sizeClass) countRemoval(lost bool) {
 	if lost {
 		sc.evicted.Add(1)
 	} else {
@@ -189,10 +182,10 @@ func (sc *sizeClass) gone(lost bool) {
 	}
 }
 
-// fill gives a slot that takeSlot took, and that had word, to a counter whose note and
-// cells are written already. The tag comes last: who finds it finds the word.
-func (sc *sizeClass) fill(index, word, tag, payload uint64) {
-	s := sc.at(index)
+// fillSlot gives a slot, taken by takeSlotLocked when it had the given word, to a counter whose note and
+// cells are already written. The tag is stored last, so whoever finds the tag also finds the word.
+func (sc *sizeClass) fillSlot(index, word, tag, payload uint64) {
+	s := sc.slotAt(index)
 	if s.tag.Load() != 0 {
 		s.tag.Store(tag)
 	}
@@ -200,11 +193,11 @@ func (sc *sizeClass) fill(index, word, tag, payload uint64) {
 	s.tag.Store(tag)
 }
 
-// empty makes a slot, whose word is dead and was word, one that was never used. The
-// generation stays, since the next owner flips it: flipped twice, the owner's word could be
-// the one that a stalled charge has seen of the counter that moved away.
-func (sc *sizeClass) empty(index, word uint64) {
-	s, left := sc.at(index), withGeneration(0, word)
+// clearSlot marks a dead slot, which had the given word, as never used. It keeps the generation, because
+// the next owner flips it: flipped twice, the new word could equal the one that a stalled charge has read
+// of the counter that moved away.
+func (sc *sizeClass) clearSlot(index, word uint64) {
+	s, left := sc.slotAt(index), withGeneration(0, word)
 	if sc.size > 0 {
 		left = nextVersion(word, 0)
 	}
@@ -212,7 +205,7 @@ func (sc *sizeClass) empty(index, word uint64) {
 	s.word.Store(left)
 }
 
-// nextWord returns the word of a slot that changes hands.
+// nextWord returns the word of a slot that changes its owner.
 func (sc *sizeClass) nextWord(word, payload uint64) uint64 {
 	if sc.size > 0 {
 		return nextVersion(word, payload)
@@ -222,14 +215,14 @@ func (sc *sizeClass) nextWord(word, payload uint64) uint64 {
 
 // A victim is a live counter that may be evicted.
 type victim struct {
-	some   bool
+	valid  bool
 	index  uint64
 	word   uint64
 	weight uint64
 	end    Time
 }
 
-// before reports whether v is worth less than w, which is of the same kind.
+// before reports whether v is evicted before w, which is of the same kind.
 func (v *victim) before(w *victim) bool {
 	if v.weight != w.weight {
 		return v.weight < w.weight
@@ -237,50 +230,47 @@ func (v *victim) before(w *victim) bool {
 	return v.end < w.end
 }
 
-// leastOf returns which of two victims is evicted: one of windows, one of
-// buckets, of which there are so many. Hits of windows and levels of buckets do not
-// compare. The kind that has most slots loses one, since a flood is what fills
-// a table. Otherwise established counters of the other kind would all be lost to it,
-// each being the only one of its kind among its neighbours. If both have as many, the
-// newcomer's kind loses one.
-func leastOf(least *[2]victim, live [2]int, newcomer int) *victim {
+// chooseVictim returns which of the two candidates is evicted: least[0] of windows or least[1] of buckets,
+// given the number of live counters of each kind. Hits of windows and levels of buckets cannot be compared.
+// The more frequent kind loses one, since a full table is mostly due to a flood; otherwise the flood would
+// evict all established counters of the other kind, each being the only one of its kind in its blocks. On a
+// tie the kind of the newcomer loses one.
+func chooseVictim(least *[2]victim, live [2]int, newcomer int) *victim {
 	if other := 1 - newcomer; live[other] > live[newcomer] {
 		return &least[other]
 	}
 	return &least[newcomer]
 }
 
-// kindOf returns 1 for the tag of a counter that does not weigh its hits, else 0.
-func kindOf(tag uint64) int {
-	if algorithmOf(tag).weighs() {
+// victimKind returns 1 for the tag of a counter without a weight, else 0.
+func victimKind(tag uint64) int {
+	if algorithmOf(tag).hasWeight() {
 		return 0
 	}
 	return 1
 }
 
-// choose returns the number of the slot of the two blocks that a new counter
-// should take, and its word: a free one, best one never used, since a late
-// caller may still ask for an expired counter; else the live one that is worth
-// least, and whether that is worth anything. It reports false if the cells of all are
-// being written.
-func (sc *sizeClass) choose(newcomer uint64, to target, at Time) (index, word uint64, live, ok bool) {
-	if index, ok = sc.unused(to); ok {
-		return index, sc.at(index).word.Load(), false, true
+// chooseSlot returns the number and the word of the slot of the two blocks that a new counter should take:
+// a free one, preferably never used, since a late caller may still need an expired counter; otherwise the
+// victim, and whether evicting it loses hits. ok is false if all slots are being written.
+func (sc *sizeClass) chooseSlot(newcomer uint64, to target, at Time) (index, word uint64, live, ok bool) {
+	if index, ok = sc.unusedSlot(to); ok {
+		return index, sc.slotAt(index).word.Load(), false, true
 	}
 	var (
 		free     [2]uint64
 		freeWord [2]uint64
 		unused   [2]bool
 		count    [2]int
-		least    [2]victim // of windows and of buckets
+		least    [2]victim // windows, buckets
 		alive    [2]int
 	)
 	for n, i := range [2]uint64{to.first, to.second} {
 		b := &sc.blocks[i]
 		for j := range uint64(ways) {
-			j = (j ^ to.way) % ways // the way's line first
+			j = (j ^ to.way) % ways // the cache line of the way first
 			tag, word, index := b[j].tag.Load(), b[j].word.Load(), i*ways+j
-			if sc.busy(word) {
+			if sc.isBusy(word) {
 				continue
 			}
 			end, live := Time(0), false
@@ -294,21 +284,21 @@ func (sc *sizeClass) choose(newcomer uint64, to target, at Time) (index, word ui
 				}
 				continue
 			}
-			kind := kindOf(tag)
+			kind := victimKind(tag)
 			alive[kind]++
-			v := victim{index: index, word: word, end: end, some: true, weight: algorithmOf(tag).weight(sc, index, word)}
-			if !least[kind].some || v.before(&least[kind]) {
+			v := victim{index: index, word: word, end: end, valid: true, weight: algorithmOf(tag).weight(sc, index, word)}
+			if !least[kind].valid || v.before(&least[kind]) {
 				least[kind] = v
 			}
 		}
-		if n == 0 && count[0] >= sc.roomy {
+		if n == 0 && count[0] >= sc.minFree {
 			return free[0], freeWord[0], false, true
 		}
 	}
 	switch {
 	case count[0] == 0 && count[1] == 0:
-		v := leastOf(&least, alive, kindOf(newcomer))
-		return v.index, v.word, v.weight > 0, v.some
+		v := chooseVictim(&least, alive, victimKind(newcomer))
+		return v.index, v.word, v.weight > 0, v.valid
 	case count[0] >= count[1]:
 		return free[0], freeWord[0], false, true
 	default:
@@ -316,30 +306,30 @@ func (sc *sizeClass) choose(newcomer uint64, to target, at Time) (index, word ui
 	}
 }
 
-// busy reports whether a slot with the word is changing hands or its cells are being
-// written.
-func (sc *sizeClass) busy(word uint64) bool { return word == dead || sc.size > 0 && word&lockBit != 0 }
+// isBusy reports whether a slot with the word is changing its owner or its cells are being written.
+func (sc *sizeClass) isBusy(word uint64) bool {
+	return word == dead || sc.size > 0 && word&lockBit != 0
+}
 
-// unused returns a slot that was never used, if that is what choose would find: of
-// the first block if it is roomy, or of the block that has more of them, for counters with cells:
-// whether those live, their notes tell, which are a line of memory more. It counts
-// without branches, since which slots are taken is anybody's guess.
-func (sc *sizeClass) unused(to target) (index uint64, ok bool) {
-	i, m := to.first, sc.blocks[to.first].unused()
-	if bits.OnesCount8(m) >= sc.roomy {
-		return i*ways + nearest(m, to.way), true
+// unusedSlot returns a never used slot if chooseSlot would choose one: in the first block if that has
+// minFree of them, or, for counters with cells, in the block that has more, because reading their expiry
+// would fetch another cache line. It counts without branches, which the processor could not predict.
+func (sc *sizeClass) unusedSlot(to target) (index uint64, ok bool) {
+	i, m := to.first, sc.blocks[to.first].unusedMask()
+	if bits.OnesCount8(m) >= sc.minFree {
+		return i*ways + nearestSlot(m, to.way), true
 	}
 	if sc.size == 0 {
 		return 0, false
 	}
-	if n := sc.blocks[to.second].unused(); bits.OnesCount8(n) > bits.OnesCount8(m) {
+	if n := sc.blocks[to.second].unusedMask(); bits.OnesCount8(n) > bits.OnesCount8(m) {
 		i, m = to.second, n
 	}
-	return i*ways + nearest(m, to.way), m != 0
+	return i*ways + nearestSlot(m, to.way), m != 0
 }
 
-// unused returns a bit for each slot that was never used.
-func (b *block) unused() uint8 {
+// unusedMask returns a bit for each slot that was never used.
+func (b *block) unusedMask() uint8 {
 	m := uint8(0)
 	for i := range b {
 		free := uint8(0)
@@ -351,9 +341,8 @@ func (b *block) unused() uint8 {
 	return m
 }
 
-// nearest returns the first set bit of m from the given one on, and round; one of the
-// same line of memory if there is any.
-func nearest(m uint8, from uint64) uint64 {
+// nearestSlot returns the first set bit of m at or after from, cyclically, preferring the same cache line.
+func nearestSlot(m uint8, from uint64) uint64 {
 	if line := m & ((1<<lineWays - 1) << (from &^ (lineWays - 1))); line != 0 {
 		m = line
 	}
@@ -361,10 +350,10 @@ func nearest(m uint8, from uint64) uint64 {
 	return (from + uint64(bits.TrailingZeros8(m))) % ways //nolint:gosec // not negative
 }
 
-// notLate returns at, or the horizon if that is later: a late caller must
-// not find an empty counter in a window whose counter has been reclaimed. A counter
-// that began at a horizon of a clock that was set back would begin again at its next hit.
-func (t *Table) notLate(at Time) Time {
+// notBeforeHorizon returns at, or the horizon if that is later: a late caller must not find an empty
+// counter in a window whose counter was reclaimed. It ignores a horizon from before the clock was set back,
+// because a counter that began there would start again at its next hit.
+func (t *Table) notBeforeHorizon(at Time) Time {
 	h := Time(t.horizon.Load())
 	if h > at && !begunAhead(int64(h), int64(at)) {
 		return h
@@ -372,7 +361,8 @@ func (t *Table) notLate(at Time) Time {
 	return at
 }
 
-// raiseHorizon makes the horizon at least end, at the time at. One that is of a clock that was set back is forgotten.
+// raiseHorizon raises the horizon to end, at the time at. It replaces a horizon from before the clock was
+// set back.
 func (t *Table) raiseHorizon(end, at Time) {
 	for {
 		h := t.horizon.Load()

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestAFloodOfOneKindSparesTheOther fills a small table with counters of one kind
-// and then of the other. Established counters of both kinds stay, though each is
-// the only one of its kind among its neighbours when its own kind's flood comes.
+// TestAFloodOfOneKindSparesTheOther fills a small table with counters of one kind and then of the other.
+// Established counters of both kinds stay, though each is the only one of its kind in its blocks when the
+// flood of its own kind comes.
 func TestAFloodOfOneKindSparesTheOther(t *testing.T) {
 	t.Parallel()
 	window := &Policy{Algorithm: FixedWindow, Limit: 100, Window: 24 * time.Hour}
@@ -21,7 +21,7 @@ func TestAFloodOfOneKindSparesTheOther(t *testing.T) {
 			const established, used, flood = 50, 57, 60_000
 			table := newTable(t, 256<<10)
 			hit := func(p *Policy, number, hits uint64) *Decision {
-				h := counterKey
+				h := testHasher
 				h.AddWord(number)
 				h.AddWord(uint64(p.Algorithm))
 				return &decide(table, 0, Charge{ID: h.Sum(), Policy: p, Hits: hits}).Decisions[0]

@@ -2,9 +2,9 @@ package limiter
 
 import "time"
 
-// Clone returns a copy of p that is not prepared, for a holder that outlives the request. The copy refers to no memory
-// that the owner of p may use for another request: its Reserve is a copy too, in the given memory, which is allocated if
-// it is nil. A Calendar and a Penalty are shared, since they never change.
+// Clone returns an unprepared copy of p that may outlive the request. The copy refers to no memory that the
+// owner of p may reuse: its Reserve is copied to the given memory, which is allocated if nil. Calendar and
+// Penalty are immutable and shared.
 func (p *Policy) Clone(reserve *Reserve) Policy {
 	bare := *p
 	bare.self, bare.ready = nil, prepared{}
@@ -20,7 +20,7 @@ func (p *Policy) Clone(reserve *Reserve) Policy {
 	return bare
 }
 
-// LeaseLife returns for how long a lease of p holds something at most.
+// LeaseLife returns the maximum life of a lease of p.
 func (p *Policy) LeaseLife() time.Duration {
 	if p.Reserve != nil {
 		return p.Reserve.Life()

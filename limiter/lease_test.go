@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestBareOutlivesItsPolicy uses the memory of a policy again after it was copied, as plans do.
-func TestBareOutlivesItsPolicy(t *testing.T) {
+// TestCloneOutlivesItsPolicy reuses the memory of a policy after it was cloned.
+func TestCloneOutlivesItsPolicy(t *testing.T) {
 	for _, memory := range []*Reserve{nil, NewReserve(7, time.Second, false)} {
 		r := NewReserve(5, time.Minute, true)
 		p := Policy{Algorithm: FixedWindow, Limit: 100, Window: time.Hour, Reserve: r}

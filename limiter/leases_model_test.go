@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A leaseModel is the counters of all tenants, written as plainly as possible: each has a counter that never forgets
-// and a list of what is held on it.
+// A leaseModel is a simple model of all tenants' counters: each has a counter that never forgets and a list
+// of its leases.
 type leaseModel map[identity.ID]*leasedCounter
 
 type leasedCounter struct {
@@ -19,7 +19,7 @@ type leasedCounter struct {
 	holds   []modelHold
 }
 
-// A modelHold is hits that a request holds until it ends, or until the time end.
+// A modelHold is the hits that a request holds until it ends, or until the time end.
 type modelHold struct {
 	lease, hits uint64
 	end         Time
@@ -32,8 +32,8 @@ func (m leaseModel) of(c *Charge) *leasedCounter {
 	return m[c.ID]
 }
 
-// held returns the hits that are held at the time now, and the number of their requests.
-func (l *leasedCounter) held(now Time) (hits uint64, requests int) {
+// heldHits returns the held hits at the time now, and the number of requests.
+func (l *leasedCounter) heldHits(now Time) (hits uint64, requests int) {
 	l.holds = slices.DeleteFunc(l.holds, func(h modelHold) bool { return h.end <= now })
 	for _, h := range l.holds {
 		hits += h.hits
@@ -41,17 +41,17 @@ func (l *leasedCounter) held(now Time) (hits uint64, requests int) {
 	return hits, len(l.holds)
 }
 
-// charge charges the counter itself. With force it charges whatever room there is.
+// charge charges the counter. With force it ignores the limit.
 func (l *leasedCounter) charge(now Time, c Charge, hits uint64, force bool) Decision {
 	p := *c.Policy
 	p.Reserve, p.CountRefused = nil, force
 	return l.counter.decide(now, Charge{ID: c.ID, Policy: &p, Hits: hits}, 0)
 }
 
-// start decides a charge of a request that begins, without its effects. It is over if its hits have no room, and full
-// if as many requests hold some as may.
+// start decides a charge of a new request, without effects. over means that its hits exceed the limit, full
+// that the maximum number of requests hold hits.
 func (l *leasedCounter) start(now Time, c Charge) (over, full bool, before uint64) {
-	held, requests := l.held(now)
+	held, requests := l.heldHits(now)
 	if c.Policy.Reserve == nil {
 		return requests >= int(c.Policy.Limit), false, held
 	}
@@ -60,10 +60,10 @@ func (l *leasedCounter) start(now Time, c Charge) (over, full bool, before uint6
 	return d.Over, c.Hits > 0 && requests >= int(c.Policy.Reserve.MaxReservations()), d.Before + held
 }
 
-// end brings a lease back. It returns the hits that were held, 0 if the lease is not known any more. A cost below 0 is
-// not known.
+// end returns a lease. It returns the held hits, 0 if the lease is not valid any more. A negative cost is
+// unknown.
 func (l *leasedCounter) end(now Time, c Charge, cost int64) (held uint64) {
-	l.held(now)
+	l.heldHits(now)
 	at := slices.IndexFunc(l.holds, func(h modelHold) bool { return h.lease == c.Hits })
 	if at < 0 {
 		if cost >= 0 {
@@ -82,8 +82,8 @@ func (l *leasedCounter) end(now Time, c Charge, cost int64) (held uint64) {
 	return held
 }
 
-// modelBudgets are the limits of one request: those of a team, which several tenants share, and those of a tenant. Each
-// has variants, as overrides and edited rules make them of one counter.
+// modelBudgets returns the limits of one request: those of a team, which several tenants share, and those
+// of a tenant. Each has variants on the same counter, as overrides and edited rules create.
 func modelBudgets() [][]*Policy {
 	budgets := [][]Policy{
 		{{Algorithm: TokenBucket, Limit: 1_000_000, Burst: 1_000_000, Window: 1000 * time.Second}},
@@ -108,10 +108,10 @@ func modelBudgets() [][]*Policy {
 	return all
 }
 
-// A modelRequest is one that has begun: its leases, of which each is the charge that brings it back.
+// A modelRequest is a running request: each charge returns one of its leases.
 type modelRequest []Charge
 
-// A leaseTrial plays requests to a table, in one batch that is used again and again, and to a model.
+// A leaseTrial plays requests to a table, with one reused batch, and to a model.
 type leaseTrial struct {
 	r       *rand.Rand
 	table   *Table
@@ -152,7 +152,7 @@ func (t *leaseTrial) begin() error {
 		d := &t.b.Decisions[i]
 		over, full, before := t.model.of(&c).start(t.now, c)
 		denied = denied || over || full
-		// A group that is denied anyway does not count the requests.
+		// A group that is denied in any case does not count the requests.
 		if d.Over != (over || full) && (!full || !d.Denied) || d.Before != before {
 			return fmt.Errorf("a start of %d: over %v with %d before, want %v or %v with %d", c.Hits, d.Over, d.Before, over, full, before)
 		}
@@ -183,7 +183,7 @@ func (t *leaseTrial) begin() error {
 	return nil
 }
 
-// end ends a request, or brings leases of one that has ended already.
+// end ends a request, or returns leases of one that has already ended.
 func (t *leaseTrial) end() error {
 	if len(t.running) == 0 {
 		return nil
@@ -226,8 +226,8 @@ func (t *leaseTrial) end() error {
 	return nil
 }
 
-// TestLeasesOfManyTenants plays requests that start, end at some cost, end twice or never end, under several budgets of
-// many tenants, to a table and to a model.
+// TestLeasesOfManyTenants plays requests that start, end at some cost, end twice or never end, under
+// several budgets of many tenants, to a table and to a model.
 func TestLeasesOfManyTenants(t *testing.T) {
 	for seed := range uint64(50) {
 		trial := leaseTrial{

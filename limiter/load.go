@@ -12,40 +12,38 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Load returns a table with the counters of a snapshot, made by [Table.Save] of a table with
-// the same [Options.Bytes]. If opt.Key is zero, the table has that of the snapshot. It
-// reads to the end of r, and does not trust what it reads: any error means that nothing of it
-// is to be used, and wraps one of the errors above or one of r's.
+// Load returns a table with the counters of a snapshot that [Table.Save] wrote from a table with the same
+// [Options.Bytes]. If opt.Key is zero, the table gets the key of the snapshot. Load reads r to its end and
+// validates the input. On error it returns no table; the error wraps one of the errors above or an error of
+// r.
 //
-// A lease of the earlier process is good if [Options.RestoreLeases] is set and the lease is in the snapshot. Any other gives
-// nothing back, as one that is stale.
+// Leases of the snapshot are valid if [Options.RestoreLeases] is set; all others are stale.
 //
-// It is as if the time between had passed in memory: a counter that has expired meanwhile equals an
-// absent one, and [Table.Partitions] treats what was reserved under other rules as it
-// does at any change of rules.
+// Counters that expired since the snapshot are absent, and [Table.Partitions] treats partitions that were
+// reserved under other rules like after any change of rules.
 func Load(r io.Reader, opt Options) (*Table, SnapshotInfo, error) {
 	l := &loader{source: source{r: r}, leases: opt.RestoreLeases}
-	if err := l.header(&opt); err != nil {
+	if err := l.readHeader(&opt); err != nil {
 		return nil, SnapshotInfo{}, err
 	}
-	if err := l.classes(); err != nil {
+	if err := l.readClasses(); err != nil {
 		return nil, SnapshotInfo{}, err
 	}
-	l.saved.Bytes = l.read
-	return l.table, l.saved, nil
+	l.info.Bytes = l.read
+	return l.table, l.info, nil
 }
 
-// A loader puts the counters of a snapshot into a table that nobody else has yet.
+// A loader reads a snapshot into a table that no other goroutine uses yet.
 type loader struct {
 	source
 
 	table  *Table
-	saved  SnapshotInfo
+	info   SnapshotInfo
 	leases bool // see Options
 }
 
-// header reads the header, and makes the table.
-func (l *loader) header(opt *Options) error {
+// readHeader reads the header and creates the table.
+func (l *loader) readHeader(opt *Options) error {
 	b, err := l.next(headerBytes)
 	if len(b) > 0 && string(b[:min(len(b), len(snapshotMagic))]) != snapshotMagic[:min(len(b), len(snapshotMagic))] {
 		return ErrNotSnapshot
@@ -59,9 +57,9 @@ func (l *loader) header(opt *Options) error {
 		return fmt.Errorf("%w: %d, this version reads %d", ErrFormat, format, snapshotFormat)
 	}
 	if crc32.Checksum(body, castagnoli) != sum {
-		return fmt.Errorf("%w: the header's checksum is wrong", ErrDamaged)
+		return fmt.Errorf("%w: header checksum mismatch", ErrDamaged)
 	}
-	l.saved.At = Time(binary.LittleEndian.Uint64(b[4:])) //nolint:gosec // bits
+	l.info.At = Time(binary.LittleEndian.Uint64(b[4:])) //nolint:gosec // bits
 	key := identity.Key(b[12:])
 	size := binary.LittleEndian.Uint64(b[12+identity.KeyBytes:])
 	if opt.Key == (identity.Key{}) {
@@ -74,63 +72,63 @@ func (l *loader) header(opt *Options) error {
 	case opt.Key != key:
 		return ErrKeyMismatch
 	case size != uint64(l.table.bytes): //nolint:gosec // positive
-		return fmt.Errorf("%w: it was made with %d bytes, not %d", ErrBytesMismatch, size, l.table.bytes)
+		return fmt.Errorf("%w: saved with %d bytes, not %d", ErrBytesMismatch, size, l.table.bytes)
 	}
 	return nil
 }
 
-// classes reads what follows the header.
-func (l *loader) classes() error {
+// readClasses reads everything after the header.
+func (l *loader) readClasses() error {
 	for {
-		more, err := l.number(1)
+		more, err := l.readUvarint(1)
 		switch {
 		case err != nil:
 			return err
 		case more == 0:
-			return l.end()
+			return l.readTrailer()
 		}
-		if err := l.class(); err != nil {
+		if err := l.readClass(); err != nil {
 			return err
 		}
 	}
 }
 
-// end reads what follows the size classes.
-func (l *loader) end() error {
+// readTrailer reads what follows the size classes.
+func (l *loader) readTrailer() error {
 	b, err := l.next(8)
 	if err != nil {
 		return err
 	}
 	horizon := Time(binary.LittleEndian.Uint64(b)) //nolint:gosec // bits
-	sum := l.sum()
+	sum := l.checksum()
 	if b, err = l.next(crcBytes); err != nil {
 		return err
 	}
 	if binary.LittleEndian.Uint32(b) != sum {
-		return fmt.Errorf("%w: the checksum is wrong", ErrDamaged)
+		return fmt.Errorf("%w: checksum mismatch", ErrDamaged)
 	}
-	switch more, err := l.more(); {
+	switch more, err := l.hasMore(); {
 	case err != nil:
 		return err
 	case more:
-		return fmt.Errorf("%w: something follows its end", ErrDamaged)
+		return fmt.Errorf("%w: trailing data", ErrDamaged)
 	}
 	l.table.raiseHorizon(horizon, horizon)
-	l.table.growth.Lock()
-	defer l.table.growth.Unlock()
-	l.table.retireLocked(l.saved.At)
+	l.table.growthMu.Lock()
+	defer l.table.growthMu.Unlock()
+	l.table.retireLocked(l.info.At)
 	return nil
 }
 
-// class reads a size class.
-func (l *loader) class() error {
-	partition, err := l.partition()
+// readClass reads a size class.
+func (l *loader) readClass() error {
+	partition, err := l.readPartition()
 	if err != nil {
 		return err
 	}
-	size, err1 := l.number(MaxLog)
-	start, err2 := l.number(layoutCount)
-	count, err3 := l.number(layoutCount)
+	size, err1 := l.readUvarint(MaxLog)
+	start, err2 := l.readUvarint(layoutCount)
+	count, err3 := l.readUvarint(layoutCount)
 	if err := cmp.Or(err1, err2, err3); err != nil {
 		return err
 	}
@@ -138,40 +136,40 @@ func (l *loader) class() error {
 	c := slices.Index(sizes[:], int(size)) //nolint:gosec // at most MaxLog
 	switch {
 	case c < 0 || partition.classes[c].Load() != nil:
-		return fmt.Errorf("%w: a size class of counters with %d cells", ErrDamaged, size)
-	case !partition.mayBegin(c, start):
-		return fmt.Errorf("%w: a size class of %d blocks at least", ErrDamaged, start)
+		return fmt.Errorf("%w: invalid size class with %d cells", ErrDamaged, size)
+	case !partition.validStart(c, start):
+		return fmt.Errorf("%w: invalid minimum of %d blocks", ErrDamaged, start)
 	}
-	t.growth.Lock()
-	s := partition.makeLocked(c, start)
-	t.growth.Unlock()
-	count = min(count, partition.most(), uint64(len(s.blocks)))
-	for n := start; n < count && t.take(s.blockSize()); n++ {
+	t.growthMu.Lock()
+	s := partition.newClassLocked(c, start)
+	t.growthMu.Unlock()
+	count = min(count, partition.maxBlocks(), uint64(len(s.blocks)))
+	for n := start; n < count && t.takeMemory(s.blockSize()); n++ {
 		s.layout.Add(1)
 	}
 	for n := uint64(hugeStep); n <= s.inUse(); n += hugeStep {
-		s.advise(n) // they are about to be filled
+		s.adviseFilled(n) // the blocks are about to be filled
 	}
-	return l.blocks(partition, s)
+	return l.readBlocks(partition, s)
 }
 
-// mayBegin reports whether a size class of p can have so many blocks at least.
-func (p *Partition) mayBegin(c int, start uint64) bool {
-	each := uint64(slotBytes(sizes[c])) * ways                                                                                               //nolint:gosec // positive
-	return start == 2 || p == &p.table.common && bits.OnesCount64(start) == 1 && start > 2 && start*each <= uint64(p.table.bytes)/startShare //nolint:gosec // positive
+// validStart reports whether a size class of p can have the given minimum number of blocks.
+func (p *Partition) validStart(c int, start uint64) bool {
+	each := uint64(slotBytes(sizes[c])) * ways                                                                                                   //nolint:gosec // positive
+	return start == 2 || p == &p.table.common && bits.OnesCount64(start) == 1 && start > 2 && start*each <= uint64(p.table.bytes)/minBlocksShare //nolint:gosec // positive
 }
 
-// partition reads the partition of a size class.
-func (l *loader) partition() (*Partition, error) {
-	length, err := l.number(1 << 30)
+// readPartition reads the partition of a size class.
+func (l *loader) readPartition() (*Partition, error) {
+	length, err := l.readUvarint(1 << 30)
 	var name []byte
 	for err == nil && length > 0 {
 		var b []byte
 		b, err = l.next(int(min(length, sourceBytes)))
 		name, length = append(name, b...), length-uint64(len(b))
 	}
-	bound, err1 := l.number(1<<63 - 1)
-	others, err2 := l.number(1)
+	bound, err1 := l.readUvarint(1<<63 - 1)
+	others, err2 := l.readUvarint(1)
 	if err := cmp.Or(err, err1, err2); err != nil {
 		return nil, err
 	}
@@ -191,14 +189,14 @@ func (l *loader) partition() (*Partition, error) {
 	return p, nil
 }
 
-// blocks reads the counters of a size class.
-func (l *loader) blocks(p *Partition, s *sizeClass) error {
+// readBlocks reads the counters of a size class.
+func (l *loader) readBlocks(p *Partition, s *sizeClass) error {
 	each := 16
 	if s.size > 0 {
 		each += noteBytes + 8*s.size
 	}
 	for {
-		number, err := l.number(layoutMove)
+		number, err := l.readUvarint(layoutMove)
 		if err != nil || number == 0 {
 			return err
 		}
@@ -213,38 +211,38 @@ func (l *loader) blocks(p *Partition, s *sizeClass) error {
 		layout := s.layout.Load()
 		for at := 0; at < len(b); at += each {
 			tag := binary.LittleEndian.Uint64(b[at:])
-			if !s.fits(tag) {
-				return fmt.Errorf("%w: a counter with the tag %#x", ErrDamaged, tag)
+			if !s.fitsTag(tag) {
+				return fmt.Errorf("%w: counter with invalid tag %#x", ErrDamaged, tag)
 			}
-			// Where it may stand too is anywhere in memory: all eight are asked for at once.
-			other := &s.blocks[s.other(layout, address(s.hash(number-1, tag), layout&layoutCount), tag)]
+			// The other blocks are anywhere in memory: those of all eight slots are prefetched in parallel.
+			other := &s.blocks[s.otherBlock(layout, address(s.hash(number-1, tag), layout&layoutCount), tag)]
 			prefetch(&other[0].tag)
 			prefetch(&other[lineWays].tag)
 		}
 		for ; mask != 0; mask &= mask - 1 {
-			l.put(p, s, number-1, uint64(bits.TrailingZeros8(mask)), b[:each]) //nolint:gosec // not negative
+			l.putCounter(p, s, number-1, uint64(bits.TrailingZeros8(mask)), b[:each]) //nolint:gosec // not negative
 			b = b[each:]
 		}
 	}
 }
 
-// put puts a counter into the size class. It was in a slot of a block, and gets that if it can.
-func (l *loader) put(p *Partition, s *sizeClass, block, way uint64, b []byte) {
+// putCounter stores a counter that was in the given slot of a block, if possible in the same slot.
+func (l *loader) putCounter(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 	tag, word := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])&^generationBit
 	places := Algorithm(tag>>1&(1<<algorithmBits-1)) == Concurrency
 	if places && !l.leases {
 		return
 	}
-	id := s.known(block, tag)
+	id := s.partialID(block, tag)
 	id.Lo |= way
-	first, second := s.pair(id)
+	first, second := s.blockPair(id)
 	slot, index := s.search(tag&^secondBit, first, second)
 	if slot == nil {
-		index = l.slot(p, s, id, tag)
-		l.saved.Counters++
+		index = l.freeSlot(p, s, id, tag)
+		l.info.Counters++
 	}
 	tag &^= secondBit
-	if first, _ = s.pair(id); index/ways != first {
+	if first, _ = s.blockPair(id); index/ways != first {
 		tag |= secondBit
 	}
 	if s.size > 0 {
@@ -257,36 +255,36 @@ func (l *loader) put(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 		}
 		word &= payloadMask
 	}
-	if level, forgotten := offence(word, l.saved.At); level > 0 && tag>>1&(1<<algorithmBits-1) == penaltyKind {
+	if level, forgotten := decodePenalty(word, l.info.At); level > 0 && tag>>1&(1<<algorithmBits-1) == penaltyKind {
 		l.table.raisePenalties(tag, forgotten)
 	}
-	s.fill(index, s.at(index).word.Load(), tag, word)
+	s.fillSlot(index, s.slotAt(index).word.Load(), tag, word)
 }
 
-// fits reports whether a counter with the tag can be in the size class.
-func (s *sizeClass) fits(tag uint64) bool {
+// fitsTag reports whether a counter with the tag can be in the size class.
+func (s *sizeClass) fitsTag(tag uint64) bool {
 	a := int(tag >> 1 & (1<<algorithmBits - 1))
 	known := a > 0 && (a < Algorithms || a == penaltyKind)
-	return known && (algorithms[a].cells(&Policy{}) > 0) == (s.size > 0)
+	return known && (algorithmsByTag[a].cells(&Policy{}) > 0) == (s.size > 0)
 }
 
-// slot returns the number of a slot for the counter id, that of its tag if it is free. If there is no room,
-// the counter that has used least is evicted.
-func (l *loader) slot(p *Partition, s *sizeClass, id identity.ID, tag uint64) uint64 {
+// freeSlot returns the number of a slot for the counter id, preferably that of its tag. If there is no
+// room, it evicts the least used counter.
+func (l *loader) freeSlot(p *Partition, s *sizeClass, id identity.ID, tag uint64) uint64 {
 	t := l.table
 	for tries := 1; ; tries++ {
-		first, second := s.pair(id)
+		first, second := s.blockPair(id)
 		if tag&secondBit != 0 {
 			first, second = second, first
 		}
-		if index := first*ways + way(id); s.at(index).tag.Load() == 0 {
+		if index := first*ways + way(id); s.slotAt(index).tag.Load() == 0 {
 			return index
 		}
-		index, word, live, ok := s.choose(tag, target{first, second, way(id)}, l.saved.At)
-		if ok && live && tries < maxRoomTries && t.makeRoom(l.saved.At, p, s, id, tries) {
+		index, word, live, ok := s.chooseSlot(tag, target{first, second, way(id)}, l.info.At)
+		if ok && live && tries < maxRoomTries && t.makeRoom(l.info.At, p, s, id, tries) {
 			continue
 		}
-		if t.takeSlotLocked(s, index, word, l.saved.At) {
+		if t.takeSlotLocked(s, index, word, l.info.At) {
 			return index
 		}
 	}

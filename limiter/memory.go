@@ -13,29 +13,27 @@ import (
 const (
 	MinBytes     = 4 << 10
 	defaultBytes = 64 << 20
-	// MaxBytes keeps a block's number below 2^32, and lets an int count bytes, which
-	// 32-bit systems have fewer of.
+	// MaxBytes keeps block numbers below 2^32, and byte counts within an int on 32-bit systems.
 	MaxBytes int64 = min(256<<30, math.MaxInt)
 )
 
 const (
-	// mapFrom is the least memory that is mapped beside Go's heap.
+	// mapFrom is the smallest memory that is mapped outside of Go's heap.
 	mapFrom = 1 << 20
-	// returnStep is how many blocks at a time are given back to the system: what they
-	// take is whole pages of memory, at least 64 KiB.
+	// returnStep is the number of blocks that are returned to the system together: whole pages, at least 64
+	// KiB.
 	returnStep = 512
-	// hugeStep is how many blocks at a time may become huge pages: each array of a size
-	// class then has at least one.
+	// hugeStep is the number of blocks that may become huge pages together, so that each array of a size
+	// class has at least one.
 	hugeStep = hugePage / blockBytes
 	hugePage = 2 << 20
 )
 
-// newSizeClass returns an empty size class whose counters have so many cells, with
-// start blocks, a power of two from 2 on, and room for most. Memory without pointers is
-// reserved for all of them. The system gives it, zeroed, as it is used. A system that has
-// no room for as many gets a size class that grows less.
+// newSizeClass returns an empty size class with the given number of cells per counter, with minBlocks
+// blocks, a power of two from 2, and address space for most blocks. The system provides zeroed memory as it
+// is used. If the system has no address space for most blocks, the class gets fewer.
 func newSizeClass(size int, start, most uint64) *sizeClass {
-	s := &sizeClass{size: size, start: start, roomy: 3, locks: new([stripes]sync.Mutex)}
+	s := &sizeClass{size: size, minBlocks: start, minFree: 3, locks: new([stripes]sync.Mutex)}
 	s.shift = uint8(bits.TrailingZeros64(start)) //nolint:gosec // at most 64
 	s.layout.Store(start)
 	each := uint64(s.blockSize()) //nolint:gosec // positive
@@ -51,41 +49,40 @@ func newSizeClass(size int, start, most uint64) *sizeClass {
 	p := unsafe.Pointer(unsafe.SliceData(region))
 	s.blocks = unsafe.Slice((*block)(p), most)
 	if size > 0 {
-		// They are larger, so a size class has to be filled further before a pair of blocks
-		// overflows. From 5 on pairs fill as evenly as if the emptier were always taken
-		// (up to seven tenths; with 3 one in 19,000 counters has no room by then), and
-		// a third to a half fewer are in their second block, which takes a second search.
-		s.roomy = 5
+		// Larger counters need a higher fill before a pair of blocks overflows. From 5 on, pairs fill as
+		// evenly as if the emptier block were always taken (up to a load of 0.7; with 3 one in 19,000
+		// counters then finds no slot), and a third to a half fewer counters are in their second block,
+		// which takes a second search.
+		s.minFree = 5
 		p = unsafe.Add(p, most*blockBytes)
 		s.notes = unsafe.Slice((*note)(p), most*ways)
 		p = unsafe.Add(p, most*ways*noteBytes)
 		s.cells = unsafe.Slice((*atomic.Uint64)(p), most*ways*s.stride())
 	}
-	if s.memory != nil && start >= hugeStep { // a small part of a table that is larger by far
-		s.each(0, start&^(hugeStep-1), adviseHuge)
+	if s.memory != nil && start >= hugeStep { // a small part of a much larger table
+		s.forEachArray(0, start&^(hugeStep-1), adviseHuge)
 	}
 	return s
 }
 
-// advise asks for huge pages in place of those that have been filled when the class has
-// so many blocks, so that a counter costs no miss of the address cache. Before they are
-// filled a huge page would be memory that no counter has.
-func (s *sizeClass) advise(count uint64) {
+// adviseFilled requests huge pages for the last hugeStep blocks when count is a multiple of it, to save TLB
+// misses. Earlier, a huge page would use memory for blocks that are not in use.
+func (s *sizeClass) adviseFilled(count uint64) {
 	if s.memory != nil && count%hugeStep == 0 {
-		s.each(count-hugeStep, count, adviseHuge)
+		s.forEachArray(count-hugeStep, count, adviseHuge)
 	}
 }
 
-// giveBack gives memory back to the system when the class has so many blocks left.
-// Whoever still reads it finds zeros.
-func (s *sizeClass) giveBack(count uint64) {
+// returnMemory returns memory to the system when count blocks are left. Late readers of that memory find
+// zeros.
+func (s *sizeClass) returnMemory(count uint64) {
 	if s.memory != nil && count%returnStep == 0 {
-		s.each(count, min(count+returnStep, uint64(len(s.blocks))), discardMemory)
+		s.forEachArray(count, min(count+returnStep, uint64(len(s.blocks))), discardMemory)
 	}
 }
 
-// each calls f for the memory of blocks and of what is beside them.
-func (s *sizeClass) each(from, to uint64, f func([]byte)) {
+// forEachArray calls f with the memory of the given blocks in each array.
+func (s *sizeClass) forEachArray(from, to uint64, f func([]byte)) {
 	part := func(offset, each uint64) uint64 {
 		f(s.memory[offset+from*each : offset+to*each])
 		return offset + uint64(len(s.blocks))*each
@@ -97,9 +94,9 @@ func (s *sizeClass) each(from, to uint64, f func([]byte)) {
 	}
 }
 
-// aligned returns memory of Go's heap that begins on a block's border.
+// aligned returns memory of Go's heap that is aligned to a block.
 func aligned(n uint64) []byte {
-	words := make([]uint64, (n+blockBytes)/8) // of words, so that it is aligned to these
+	words := make([]uint64, (n+blockBytes)/8) // of words, for their alignment
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % blockBytes
 	return b[skip:][:n]

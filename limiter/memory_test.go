@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// TestShelvesAreAligned holds that blocks begin on a border of cache lines, and
-// words where 32-bit systems, too, can swap all 64 bits at once.
-func TestShelvesAreAligned(t *testing.T) {
+// TestBlocksAreAligned checks that blocks are aligned to cache lines, and words to 64 bits on 32-bit
+// systems, too.
+func TestBlocksAreAligned(t *testing.T) {
 	for _, size := range []int{0, 1, 3, 62, 4096} {
 		for _, least := range []uint64{1, mapFrom} {
 			blocks := max(2, least/(ways*uint64(slotBytes(size))))

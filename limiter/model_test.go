@@ -17,8 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// model is what a Table promises, written as slowly and plainly as possible: one
-// goroutine, maps, no bound on memory.
+// model is the specification of a Table, as simple as possible: single-threaded, maps, unbounded memory.
 type model map[modelKey]modelCounter
 
 type modelKey struct {
@@ -52,7 +51,7 @@ func (m model) at(now Time, c Charge) modelCounter {
 	return modelCounter{end: (quotient(sec, length) + 1) * length}
 }
 
-// begins returns when the fixed window of p begins that ends at a Unix second.
+// begins returns the start of the fixed window of p that ends at a Unix second.
 func begins(p *Policy, end int64) Time {
 	if c := p.Calendar; c != nil && c.zone != time.UTC {
 		return Time(plain(c).starts[plain(c).window(end-1)]) * sec
@@ -60,24 +59,24 @@ func begins(p *Policy, end int64) Time {
 	return Time(end)*sec - Time(p.Window)
 }
 
-// tooFar reports whether a counter that began at a time begins again.
+// tooFar reports whether a counter that began at a time starts again.
 func tooFar(began, now Time) bool { return began > now+3600*sec }
 
 func (m model) put(c Charge, n modelCounter) { m[modelKey{c.ID, c.Policy.Algorithm}] = n }
 
-// decide is Table.Decide.
+// decide implements Table.Decide.
 func (m model) decide(now Time, b *Batch) {
 	n := len(b.Charges)
 	b.Decisions, b.Denied = make([]Decision, n), false
 
-	// Refunds are set off first.
+	// Refunds are offset first.
 	left := make([]uint64, n)
 	same := func(i, j int) bool {
 		return b.Charges[i].ID == b.Charges[j].ID && b.Charges[i].Policy.Algorithm == b.Charges[j].Policy.Algorithm
 	}
 	refunds := false
 	offs := map[[2]int]uint64{} // by refund and charge
-	given := make([]uint64, n)  // that refunds took off their counters
+	given := make([]uint64, n)  // hits that refunds took off their counters
 	for i, c := range b.Charges {
 		left[i], refunds = c.Hits, refunds || c.Refund
 	}
@@ -90,7 +89,7 @@ func (m model) decide(now Time, b *Batch) {
 		}
 	}
 
-	// A quota that is steadily exhausted denies at once.
+	// A quota that is already over its limit denies at once.
 	hasRoom := func(used uint64, i int) bool {
 		c := b.Charges[i]
 		return c.Refund || left[i] <= uint64(c.Policy.Limit) && used <= uint64(c.Policy.Limit)-left[i]
@@ -132,7 +131,7 @@ func (m model) decide(now Time, b *Batch) {
 					d.RetryAfter = Never
 				}
 				if c.Policy.CountRefused {
-					after.used += min(left[i], windowMost-after.used)
+					after.used += min(left[i], maxWindowCount-after.used)
 					d.Charged = after.used - now0.used
 				}
 				deny = deny || c.Mode == Enforce
@@ -177,7 +176,7 @@ func (m model) decide(now Time, b *Batch) {
 		}
 	}
 
-	// A refund gives back by itself what was set off against hits that were denied and do not count.
+	// A refund gives back separately the hits that were offset against denied hits that do not count.
 	for i, r := range b.Charges {
 		for j, c := range b.Charges {
 			off, d := offs[[2]int{i, j}], &b.Decisions[i]
@@ -195,7 +194,7 @@ func (m model) decide(now Time, b *Batch) {
 	}
 }
 
-// deny marks a group denied and, if its charges had been made, undoes them.
+// deny marks a group denied and, if its charges were made, undoes them.
 func (m model) deny(now Time, b *Batch, lo, hi int, undo bool) {
 	b.Denied = true
 	for i := lo; i < hi; i++ {
@@ -213,7 +212,7 @@ func (m model) deny(now Time, b *Batch, lo, hi int, undo bool) {
 	}
 }
 
-// A tape turns bytes into choices; past its end all choices are 0.
+// A tape turns bytes into choices; beyond its end all choices are 0.
 type tape []byte
 
 func (t *tape) pick(n int) int {
@@ -237,8 +236,8 @@ var (
 	}
 )
 
-// nextBatch reads a batch. Six counters, each with a window and a count_refused
-// of its own and two limits.
+// nextBatch reads a batch. There are six counters, each with its own window and count_refused and two
+// limits.
 func (t *tape) nextBatch(b *Batch) {
 	b.Reset()
 	b.QuotaPass = t.pick(8) == 1
@@ -272,7 +271,7 @@ func compare(tb testing.TB, data []byte) {
 	now, in := start, tape(data)
 	var got, want Batch
 	for step := 0; len(in) > 0; step++ {
-		// Times stay within what a word can tell apart.
+		// Times stay within the range of a word.
 		next := now + Time(modelSteps[in.pick(len(modelSteps))])
 		if next > start-Time(300*24*time.Hour) && next < start+Time(MaxWindow) {
 			now = next

@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// groupMutant reserves the counters of a group one after another and rolls back
-// if one lacks room.
+// groupMutant charges the counters of a group one after another and rolls back if one is over its limit.
 type groupMutant struct {
 	mistakes
 
@@ -21,9 +20,9 @@ type groupMutant struct {
 }
 
 type mistakes struct {
-	unsorted    bool // reserves in the order of the request
-	restores    bool // rolls back to what it saw before, others' hits included
-	keeps       bool // leaves what was reserved
+	unsorted    bool // charges in the order of the request
+	restores    bool // restores the state it read before, and so drops hits of others
+	keeps       bool // does not roll back
 	doesNotLook bool // checks all, then adds without checking again
 }
 
@@ -90,8 +89,7 @@ func (m *groupMutant) rollBack(b *limiter.Batch, reserved []int, seen []uint64) 
 	}
 }
 
-// hold reports whether a mutant with these mistakes looks right in one history of pairs and one of
-// mixed groups.
+// hold reports whether a mutant with these mistakes passes one history of pairs and one of mixed groups.
 func (m mistakes) hold(r *rand.Rand) bool {
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 3}
 	t := &turn{}
@@ -138,9 +136,8 @@ func TestGroupMutants(t *testing.T) {
 	}
 }
 
-// Of a table mutant and the same table without its mistake only the former is
-// found out.
-func TestMendedMutants(t *testing.T) {
+// TestFixedMutants checks that a table mutant is detected, and the same table without its mistake is not.
+func TestFixedMutants(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		mended func(*turn) mutant

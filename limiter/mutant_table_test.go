@@ -6,8 +6,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// count takes one hit of a fixed window from a word of window and 8 bits of
-// count, in one swap.
+// count charges one hit to a fixed window in a word with its number and an 8-bit count, by one swap.
 func count(word *atomic.Uint64, w uint64, p *limiter.Policy, stillOurs func() bool, t *turn) (over, ok bool) {
 	for {
 		old := word.Load()
@@ -25,17 +24,17 @@ func count(word *atomic.Uint64, w uint64, p *limiter.Policy, stillOurs func() bo
 	}
 }
 
-// carelessTable finds a counter's slot by its tag and does not look at the tag
-// again once it has read the word, which may be that of the slot's next owner.
+// carelessTable finds a counter's slot by its tag and does not check the tag again after it has read the
+// word, which may belong to the slot's next owner.
 func carelessTable(t *turn) mutant { return slotTable(t, false) }
 
-// carefulTable is the same without the mistake.
+// carefulTable is carelessTable without the mistake.
 func carefulTable(t *turn) mutant { return slotTable(t, true) }
 
 func slotTable(t *turn, careful bool) mutant {
 	type slot struct{ tag, word atomic.Uint64 }
 	var slots [4]slot
-	// No step, so nobody runs meanwhile: as if under a lock.
+	// No step, so no other goroutine runs, as if under a lock.
 	insert := func(tag, w uint64) bool {
 		for i := range slots {
 			if slots[i].tag.Load() == tag {
@@ -75,11 +74,10 @@ func slotTable(t *turn, careful bool) mutant {
 	}
 }
 
-// deletingMap sweeps expired counters out of a map while a caller may hold one of
-// them: its hit is lost.
+// deletingMap removes expired counters from a map while a caller may use one of them: its hit is lost.
 func deletingMap(t *turn) mutant { return sweptMap(t, true) }
 
-// keepingMap is the same without the mistake.
+// keepingMap is deletingMap without the mistake.
 func keepingMap(t *turn) mutant { return sweptMap(t, false) }
 
 func sweptMap(t *turn, sweep bool) mutant {

@@ -13,16 +13,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Mutants are limiters with the mistakes that lock-free ones are made with. They
-// show that the histories find such mistakes: each is right as long as its
-// callers come one after another, and must be found out when they do not. They
-// run in turns drawn from fixed seeds, so that finding them is not luck.
+// Mutants are limiters with typical mistakes of lock-free code. They show that the histories detect such
+// mistakes: each mutant is correct as long as calls are sequential, and must be detected when they are
+// concurrent. They run in turns drawn from fixed seeds, so detection does not depend on luck.
 
-// mutantHistories bounds how many histories a mutant gets to be found out in.
+// mutantHistories is the maximum number of histories to detect a mutant.
 const mutantHistories = 500
 
-// A mutant decides single hits one by one. Where another goroutine may run in
-// between, it steps.
+// A mutant decides single hits one by one. It steps where another goroutine may run.
 type mutant func(now limiter.Time, n int, p *limiter.Policy) (over bool)
 
 func (m mutant) Decide(now limiter.Time, b *limiter.Batch) {
@@ -69,10 +67,10 @@ type mutantTest struct {
 	model    model
 	policy   limiter.Policy
 	make     func(t *turn) mutant
-	counters int // above 0: phases of one instant each, with these counters
+	counters int // if above 0, phases of one instant each with this many counters
 }
 
-// plan draws phases.
+// plan generates phases.
 func (m *mutantTest) plan(r *rand.Rand) [][][]op {
 	if m.counters > 0 {
 		g := game{policies: []*limiter.Policy{&m.policy}}
@@ -88,7 +86,7 @@ func (m *mutantTest) plan(r *rand.Rand) [][][]op {
 	return [][][]op{plan}
 }
 
-// oneByOne makes a plan that of a single client.
+// oneByOne turns a plan into that of a single client.
 func oneByOne(phases [][][]op) [][][]op {
 	var all []op
 	for _, plan := range phases {
@@ -98,7 +96,7 @@ func oneByOne(phases [][][]op) [][][]op {
 	return [][][]op{{all}}
 }
 
-// survives reports whether the mutant looks right in a history, and returns it.
+// survives reports whether the mutant passes a history, and returns the history.
 func (m *mutantTest) survives(r *rand.Rand, phases [][][]op) (bool, *recorder) {
 	t, rec := &turn{}, &recorder{}
 	d := m.make(t)
@@ -147,8 +145,7 @@ func checkThenAct(t *turn) mutant {
 	}
 }
 
-// twoWordWindow counts correctly within a window, but begins a new one in two
-// moves.
+// twoWordWindow counts correctly within a window, but starts a new one in two steps.
 func twoWordWindow(t *turn) mutant {
 	var window, count atomic.Uint64
 	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
@@ -172,8 +169,8 @@ func twoWordWindow(t *turn) mutant {
 	}
 }
 
-// naiveRing admits on the word of its own sub-window, beside the sum of the
-// others, which may grow meanwhile.
+// naiveRing admits by the word of the current sub-window plus the sum of the others, which may grow
+// meanwhile.
 func naiveRing(t *turn) mutant {
 	var slots [5]atomic.Uint64 // sub-window, and 8 bits of count
 	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
@@ -201,11 +198,10 @@ func naiveRing(t *turn) mutant {
 	}
 }
 
-// sameWordBucket keeps its tokens and the time of the last refill apart. When the
-// refill makes up for the grant, the swap of the tokens changes nothing and
-// another caller's swap succeeds too.
+// sameWordBucket stores its tokens and the time of the last refill separately. When the refill equals the
+// grant, the swap of the tokens changes nothing, and the swap of another caller succeeds as well.
 func sameWordBucket(t *turn) mutant {
-	var tokens, last atomic.Int64 // tokens are those lacking
+	var tokens, last atomic.Int64 // tokens counts missing tokens
 	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
 		interval := int64(p.Window) / int64(p.Limit)
 		for {

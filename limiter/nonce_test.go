@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A guesser knows leases of its own, in the order in which it got them, and guesses those of others.
+// A guesser knows its own leases, in the order in which it got them, and guesses those of others.
 type guesser struct{ own []uint64 }
 
-// guesses returns the nonces that follow from the last own leases by their differences: the nonces near them, those that
-// continue a row of two or three, and those of the leases before.
+// guesses returns candidates derived from the last own leases: nearby nonces, continuations of sequences of
+// two or three, and earlier nonces.
 func (g *guesser) guesses(most int) (nonces []uint64) {
 	n := len(g.own)
 	last, before, first := g.own[n-1]&nonceMask, g.own[n-2]&nonceMask, g.own[n-3]&nonceMask
@@ -18,16 +18,17 @@ func (g *guesser) guesses(most int) (nonces []uint64) {
 		nonces = append(nonces,
 			(last+k)&nonceMask, (last-k)&nonceMask, // a sequence
 			(last+k*step)&nonceMask, (before-k*step)&nonceMask, // with a step
-			(last+k*(step+step-(before-first)))&nonceMask, // whose steps grow
-			g.own[uint64(n-1)-k%uint64(n)]&nonceMask,      // used once more
+			(last+k*(step+step-(before-first)))&nonceMask, // with growing steps
+			g.own[uint64(n-1)-k%uint64(n)]&nonceMask,      // repeated
 		)
 	}
 	return nonces[:most]
 }
 
-// TestOwnLeasesTellNothingOfOthers has a client that took 1,000 places guess the leases of others on the same counter, who
-// came before, between and after its own. It may find as many as chance has it: of 15 times 384 guesses one in 65,536 each.
-func TestOwnLeasesTellNothingOfOthers(t *testing.T) {
+// TestLeasesAreUnpredictable lets a client with 1,000 leases guess the leases of others on the same
+// counter, granted before, between and after its own. It must not find more than expected by chance: 15
+// times 384 guesses of one in 65,536 each.
+func TestLeasesAreUnpredictable(t *testing.T) {
 	const others, guesses = 15, 384
 	for name, policy := range map[string]*Policy{
 		"places":       atOnce(40),
@@ -40,7 +41,7 @@ func TestOwnLeasesTellNothingOfOthers(t *testing.T) {
 					now += pace
 					return decide(tab, now, Charge{ID: id, Policy: policy, Hits: 1, Reserve: policy.Reserve != nil}).Lease(0)
 				}
-				end := func(lease uint64) uint64 { return givePlace(tab, now, id, policy, lease) }
+				end := func(lease uint64) uint64 { return returnLease(tab, now, id, policy, lease) }
 				var theirs []uint64
 				var g guesser
 				for n := range 1000 {
@@ -73,9 +74,9 @@ func TestOwnLeasesTellNothingOfOthers(t *testing.T) {
 	}
 }
 
-// TestNoncesAreEven holds that nonces of one time, of following times and of like counters have each bit as often as not,
-// and follow nothing of the ones before.
-func TestNoncesAreEven(t *testing.T) {
+// TestNoncesAreEvenlyDistributed checks that nonces of one time, of consecutive times and of similar
+// counters have evenly distributed bits and do not depend on earlier ones.
+func TestNoncesAreEvenlyDistributed(t *testing.T) {
 	k := newTable(t, MinBytes).nonces
 	const n = 1 << 16
 	for name, nonce := range map[string]func(i uint64) uint64{
@@ -107,7 +108,7 @@ func TestNoncesAreEven(t *testing.T) {
 		}
 		for what, counts := range map[string]map[uint64]int{"steps": steps, "nonces": seen} {
 			for value, times := range counts {
-				if times > 14 { // chance has it one time as a rule
+				if times > 14 { // once is expected by chance
 					t.Errorf("nonces %s: of %d %s %d are %d", name, n, what, times, value)
 				}
 			}
@@ -115,22 +116,22 @@ func TestNoncesAreEven(t *testing.T) {
 	}
 }
 
-// TestAnEndedNonceIsNoNewerOne brings back ended leases of a place that others have taken since, at the same time and
-// later. One in 65,536 is the same number again.
-func TestAnEndedNonceIsNoNewerOne(t *testing.T) {
+// TestEndedLeaseIsStale returns ended leases of a permit that others have acquired since, at the same time
+// and later. One in 65,536 equals the newer lease.
+func TestEndedLeaseIsStale(t *testing.T) {
 	p, id := atOnce(1), counterID(1)
 	for _, pace := range []Time{0, sec} {
 		tab, now := newTable(t, 1<<20), benchNow
 		ended, freed, tries := []uint64{}, 0, 0
 		for range 1000 {
-			lease := takePlace(tab, now, id, p)
+			lease := acquirePermit(tab, now, id, p)
 			for _, old := range ended {
-				if tries++; givePlace(tab, now, id, p, old) != 0 {
+				if tries++; returnLease(tab, now, id, p, old) != 0 {
 					freed++
 					break
 				}
 			}
-			givePlace(tab, now, id, p, lease)
+			returnLease(tab, now, id, p, lease)
 			ended, now = append(ended, lease), now+pace
 		}
 		if most := 2 * tries >> nonceBits; freed > most {
@@ -144,8 +145,8 @@ func TestAnEndedNonceIsNoNewerOne(t *testing.T) {
 	}
 }
 
-// TestTablesHaveSecretsOfTheirOwn holds that the same request has another lease in another process.
-func TestTablesHaveSecretsOfTheirOwn(t *testing.T) {
+// TestTablesHaveDifferentNonces checks that the same request gets another lease in another process.
+func TestTablesHaveDifferentNonces(t *testing.T) {
 	seen := map[nonceKey]bool{}
 	for range 100 {
 		k := newNonceKey()

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// An oracle is one counter, written as slowly and plainly as possible: it takes a
-// charge at a time and answers all of the decision but Denied.
+// An oracle is a simple model of one counter: it decides a charge at a time, except for Denied.
 type oracle interface {
 	decide(now Time, c Charge, budget time.Duration) Decision
 }
@@ -24,7 +23,7 @@ func newOracle(a Algorithm) oracle {
 	case SlidingLog:
 		return &logOracle{changed: math.MinInt64}
 	case Concurrency:
-		return &placesOracle{}
+		return &permitsOracle{}
 	default:
 		return &bucketOracle{}
 	}
@@ -43,8 +42,7 @@ func (o *windowOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	return b.Decisions[0]
 }
 
-// resets sets what both sliding algorithms say of Reset, if the newest hit that
-// counts leaves at the time end.
+// resets sets Reset for both sliding algorithms, if the newest hit that counts leaves at the time end.
 func resets(d *Decision, p *Policy, now, end Time, some bool) {
 	switch {
 	case d.Over && d.RetryAfter == Never:
@@ -58,7 +56,7 @@ func resets(d *Decision, p *Policy, now, end Time, some bool) {
 	}
 }
 
-// ringOracle has the hits of every sub-window there ever was.
+// ringOracle has the hits of all sub-windows.
 type ringOracle struct {
 	hits   map[int64]uint64
 	newest int64
@@ -78,7 +76,7 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 	at := max(number, o.newest)
 	if at > number && tooFar(begins(at), now) {
 		at = number
-		o = &ringOracle{hits: map[int64]uint64{}} // forgotten, but for decisions that change nothing
+		o = &ringOracle{hits: map[int64]uint64{}} // forgotten, except in decisions that change nothing
 		defer func() {
 			if d.Charged > 0 {
 				*was = *o
@@ -130,7 +128,7 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 	return d
 }
 
-// logOracle has the times of all hits, and that of the last change, when late ones count.
+// logOracle has the times of all hits, and the time of the last change, at which late hits count.
 type logOracle struct {
 	times   []Time
 	changed Time
@@ -190,10 +188,10 @@ func (o *logOracle) decide(now Time, c Charge, _ time.Duration) (d Decision) {
 	return d
 }
 
-// placesOracle has the times at which places that nobody gives back are free again. Hits of a refund are no lease.
-type placesOracle struct{ ends []Time }
+// permitsOracle has the expiry times of permits that are never released. Hits of a refund are not a lease.
+type permitsOracle struct{ ends []Time }
 
-func (o *placesOracle) decide(now Time, c Charge, _ time.Duration) Decision {
+func (o *permitsOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	p, limit := c.Policy, uint64(c.Policy.Limit)
 	live := slices.DeleteFunc(slices.Clone(o.ends), func(end Time) bool {
 		return end <= now || tooFar(end-Time(p.Window)-Time(time.Millisecond), now)
@@ -253,7 +251,7 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 		}
 		return d
 	}
-	// A hit's interval, in whole nanoseconds where it is over a microsecond or so.
+	// The emission interval, in whole nanoseconds from about a microsecond.
 	unit := n(16)
 	if int64(p.Window)/int64(p.Limit) < 1024 {
 		unit = n(1)
@@ -317,8 +315,7 @@ func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision
 	return d
 }
 
-// oraclePolicies are what tapes choose from: for each algorithm several that share
-// their counter.
+// oraclePolicies are selected by tapes: several policies with a common counter for each algorithm.
 var oraclePolicies = [][]Policy{
 	{
 		{Algorithm: FixedWindow, Limit: 3, Window: time.Minute},
@@ -368,7 +365,7 @@ var oracleSteps = []time.Duration{
 	time.Hour, -time.Hour, 25 * time.Hour, 29 * 24 * time.Hour,
 }
 
-// against plays the tape to a counter and to an oracle, under several policies by turns.
+// against plays the tape to a counter and to an oracle, with alternating policies.
 func against(tb testing.TB, data []byte) {
 	tb.Helper()
 	in := tape(data)
@@ -404,15 +401,14 @@ func against(tb testing.TB, data []byte) {
 	}
 }
 
-// retry checks what a decision says by looking at a copy of what is to come: hits
-// that were denied pass after RetryAfter and not a nanosecond before. It asks
-// only, so the counter must be one whose hits do not count when denied.
+// retry verifies RetryAfter on a copy of the counter: denied hits are admitted after it, and not a
+// nanosecond earlier. It only peeks, so denied hits must not count.
 func retry(tb testing.TB, tab *Table, now Time, c Charge, budget time.Duration, d Decision) {
 	tb.Helper()
 	if !d.Over || d.RetryAfter == Never || c.Policy.CountRefused || c.Policy.UsesLeases() || c.Hits == 0 {
 		return
 	}
-	// The would-be charge is taken back by a group member that always denies.
+	// The charge is undone, because a group member always denies.
 	never := Charge{ID: counterID(2), Policy: perMinute(0), Hits: 1}
 	would := func(at Time) bool {
 		t := &Batch{Charges: []Charge{c, never}, Budget: budget}

@@ -10,39 +10,38 @@ import (
 	"sync/atomic"
 )
 
-// Partition is a part of a [Table] that is reserved for some counters: others cannot
-// evict them, nor can they evict others. It has a size class for each size of counter.
+// A Partition is memory of a [Table] that is reserved for some counters: other counters cannot evict them,
+// and they cannot evict others. It has a size class for each counter size.
 type Partition struct {
 	table *Table
 	name  string
-	// slots is how many counters of a size fit at most; 0 in the common partition.
+	// slots is the maximum number of counters of each size; 0 in the common partition.
 	slots   atomic.Int64
 	classes [len(sizes)]atomic.Pointer[sizeClass]
-	// others are the partitions that may still have counters that belong here, or nil.
-	// A counter moves when it is charged.
+	// others are the partitions that may still contain counters of this one, or nil. Such a counter moves
+	// when it is charged.
 	others atomic.Pointer[[]*Partition]
 }
 
-// Partitions reserves memory for the counters of each name in bounds: at most so many of
-// one size, rounded up to eights and at least 16. The memory is taken as it is used,
-// if need be from the common partition, as long as that keeps a quarter of the table.
-// A bound below 1 means the common partition, and so does a name that is not in bounds.
+// Partitions reserves memory for the counters of each name in bounds: up to the given number of counters of
+// each size, rounded up to a multiple of eight and at least 16. Memory is taken as it is used, if necessary
+// from the common partition, which keeps at least a quarter of the table. A bound below 1 and a name
+// without a bound mean the common partition.
 //
-// Counters stay when a bound changes, but for those that a lower one has no room for.
-// They also stay when a name gets its first bound or loses it: they move when they
-// are charged. A request that still uses a partition that lost its bound is decided there.
+// Counters are kept when a bound changes, except those for which a lower bound has no room. They are also
+// kept when a name gets its first bound or loses it, and move when they are charged. A request that still
+// uses a partition without a bound is decided there.
 //
-// Partitions returns the partition of each name, nil for the common one. It returns an
-// error, and changes nothing, if the bounds need more than half of the table for counters
-// of one word.
+// Partitions returns the partition of each name, nil for the common one. It returns an error and changes
+// nothing if the bounds need more than half of the table for one-word counters.
 func (t *Table) Partitions(now Time, bounds map[string]int64) (map[string]*Partition, error) {
-	t.growth.Lock()
-	defer t.growth.Unlock()
+	t.growthMu.Lock()
+	defer t.growthMu.Unlock()
 	half := t.bytes / 2 / int64(slotBytes(0))
 	for _, name := range slices.Sorted(maps.Keys(bounds)) {
 		n := bounds[name]
 		if half -= max(0, min(n, t.bytes)); half < 0 {
-			return nil, fmt.Errorf("partition %q of %d counters: all partitions together may have %d, which take half of the memory", name, n, t.bytes/2/int64(slotBytes(0)))
+			return nil, fmt.Errorf("partition %q of %d counters: all partitions together must not exceed %d, half of the memory", name, n, t.bytes/2/int64(slotBytes(0)))
 		}
 	}
 	for name, old := range t.partitions {
@@ -61,19 +60,19 @@ func (t *Table) Partitions(now Time, bounds map[string]int64) (map[string]*Parti
 			p = &Partition{table: t, name: name}
 			t.partitions[name] = p
 		}
-		if p.slots.Load() == 0 && t.common.used() {
+		if p.slots.Load() == 0 && t.common.hasClasses() {
 			p.others.Store(&[]*Partition{&t.common})
 		}
 		p.slots.Store(n)
-		p.cut(now)
+		p.shrinkToBound(now)
 		partitions[name] = p
 	}
 	t.retireLocked(now)
 	return partitions, nil
 }
 
-// retireLocked forgets the partitions without a bound that have no live counter, and
-// lets the common partition search the others of them. The growth lock is held.
+// retireLocked removes the partitions without a bound that have no live counter, and lets the common
+// partition search the others without a bound. The caller holds growthMu.
 func (t *Table) retireLocked(now Time) {
 	var retired []*Partition
 	for name, p := range t.partitions {
@@ -81,8 +80,8 @@ func (t *Table) retireLocked(now Time) {
 		case p.slots.Load() > 0:
 		case p.live(now) == 0:
 			delete(t.partitions, name)
-			for s := range p.all() {
-				t.spare.Add(s.bytes())
+			for s := range p.sizeClasses() {
+				t.freeBytes.Add(s.bytes())
 				t.reclaimed.Add(s.reclaimed.Load())
 				t.evicted.Add(s.evicted.Load())
 			}
@@ -98,19 +97,19 @@ func (t *Table) retireLocked(now Time) {
 	t.listDonorsLocked()
 }
 
-// listDonorsLocked lists the size classes that others may take memory from. The growth lock
-// is held.
+// listDonorsLocked updates the list of size classes that others may take memory from. The caller holds
+// growthMu.
 func (t *Table) listDonorsLocked() {
-	donors := slices.Collect(t.common.all())
+	donors := slices.Collect(t.common.sizeClasses())
 	for _, p := range t.partitions {
 		if p.slots.Load() == 0 {
-			donors = slices.AppendSeq(donors, p.all())
+			donors = slices.AppendSeq(donors, p.sizeClasses())
 		}
 	}
 	t.donors.Store(&donors)
 }
 
-// partition returns where b's counters are.
+// partition returns the partition of b's counters.
 func (t *Table) partition(b *Batch) *Partition {
 	if b.Partition != nil {
 		return b.Partition
@@ -118,85 +117,83 @@ func (t *Table) partition(b *Batch) *Partition {
 	return &t.common
 }
 
-// class returns the size class of a policy's counters, which is made if there is none.
+// class returns the size class of a policy's counters and creates it if necessary.
 func (p *Partition) class(policy *Policy) *sizeClass {
 	c := policy.class()
 	if have := p.classes[c].Load(); have != nil {
 		return have
 	}
 	t := p.table
-	t.growth.Lock()
-	defer t.growth.Unlock()
+	t.growthMu.Lock()
+	defer t.growthMu.Unlock()
 	if have := p.classes[c].Load(); have != nil {
 		return have
 	}
 	start := uint64(2)
 	if p == &t.common {
-		// The more blocks there are at least, the more bits tell counters apart.
+		// More minimum blocks mean more bits to identify counters.
 		each := int64(slotBytes(sizes[c])) * ways
-		start = 1 << (bits.Len64(uint64(max(2, min(t.bytes/startShare, mostStart, t.spare.Load()/2)/each))) - 1)
+		start = 1 << (bits.Len64(uint64(max(2, min(t.bytes/minBlocksShare, maxMinBytes, t.freeBytes.Load()/2)/each))) - 1)
 	}
-	return p.makeLocked(c, start)
+	return p.newClassLocked(c, start)
 }
 
-// makeLocked makes a size class that begins with so many blocks. The table's growth lock
-// is held.
-func (p *Partition) makeLocked(c int, start uint64) *sizeClass {
+// newClassLocked creates a size class with the given minimum number of blocks. The caller holds growthMu.
+func (p *Partition) newClassLocked(c int, start uint64) *sizeClass {
 	t, each := p.table, int64(slotBytes(sizes[c]))*ways
 	s := newSizeClass(sizes[c], start, max(start, uint64(t.bytes/each))) //nolint:gosec // positive
 	t.classes++
 	s.order, s.nonces = t.classes, &t.nonces
-	t.spare.Add(-s.bytes())
+	t.freeBytes.Add(-s.bytes())
 	p.classes[c].Store(s)
 	t.listDonorsLocked()
 	return s
 }
 
 const (
-	// startShare is the part of the table that a size class has at least: one in so many.
-	startShare = 128
-	// mostStart bounds it, in bytes. A few counters touch all of it, and the system takes
+	// minBlocksShare is the minimum share of the table of a size class: 1/128.
+	minBlocksShare = 128
+	// maxMinBytes limits that share, in bytes. A few counters already touch all of it, and the system takes
 	// 0.5 to 2 ns to clear a byte.
-	mostStart = 4 << 20
+	maxMinBytes = 4 << 20
 )
 
-// most returns how many blocks a size class of p may have.
-func (p *Partition) most() uint64 {
+// maxBlocks returns the maximum number of blocks of a size class of p.
+func (p *Partition) maxBlocks() uint64 {
 	if n := p.slots.Load(); n > 0 {
 		return max(2, (uint64(n)+ways-1)/ways)
 	}
 	return layoutCount
 }
 
-// cut removes what p's size classes have beyond its bound.
-func (p *Partition) cut(now Time) {
-	for s := range p.all() {
-		s.resizing.Lock()
-		for s.inUse() > max(p.most(), s.start) {
+// shrinkToBound removes the blocks beyond p's bound.
+func (p *Partition) shrinkToBound(now Time) {
+	for s := range p.sizeClasses() {
+		s.resizeMu.Lock()
+		for s.inUse() > max(p.maxBlocks(), s.minBlocks) {
 			if !s.mergeLocked(p.table, now, true) {
-				runtime.Gosched() // to who writes one of the counters
+				runtime.Gosched() // to the writer of a counter
 				continue
 			}
-			p.table.spare.Add(s.blockSize())
+			p.table.freeBytes.Add(s.blockSize())
 		}
-		s.resizing.Unlock()
+		s.resizeMu.Unlock()
 	}
 }
 
-// strays reports whether a counter that belongs to p may be in another size class than
-// its own.
-func (p *Partition) strays(a algorithm) bool { return a.resizes() || p.others.Load() != nil }
+// mayBeElsewhere reports whether a counter of p may be outside of its size class.
+func (p *Partition) mayBeElsewhere(a algorithm) bool { return a.resizes() || p.others.Load() != nil }
 
-// used reports whether p has a size class.
-func (p *Partition) used() bool {
-	for range p.all() {
+// hasClasses reports whether p has a size class.
+func (p *Partition) hasClasses() bool {
+	for range p.sizeClasses() {
 		return true
 	}
 	return false
 }
 
-// all returns p's size classes.
-func (p *Partition) all() iter.Seq[*sizeClass] {
+// sizeClasses returns p's size classes.
+func (p *Partition) sizeClasses() iter.Seq[*sizeClass] {
 	return func(yield func(*sizeClass) bool) {
 		for c := range p.classes {
 			if s := p.classes[c].Load(); s != nil && !yield(s) {

@@ -37,8 +37,8 @@ func TestCounterBytes(t *testing.T) {
 	}
 }
 
-// A ring of ten takes at most 150 bytes, and a counter of one word 36, if none of
-// the live ones is to be evicted.
+// TestBytesPerLiveCounter checks that a sliding window of ten needs at most 150 bytes, and a one-word
+// counter 36, without evictions of live counters.
 func TestBytesPerLiveCounter(t *testing.T) {
 	const n = 200_000
 	for _, tt := range []struct {
@@ -78,14 +78,14 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	bad := map[string]Policy{
-		"algorithm 0":   {Limit: 1, Window: time.Second},
-		"window of 0s":  {Algorithm: FixedWindow},
-		"window of 1.5": {Algorithm: FixedWindow, Window: 1500 * time.Millisecond},
-		"window of 876": {Algorithm: FixedWindow, Window: MaxWindow + time.Second},
-		"0 sub-windows": {Algorithm: SlidingWindow, Window: time.Second},
-		"61 sub-window": {Algorithm: SlidingWindow, Window: time.Second, SubWindows: 61},
-		"log of 4097":   *logOf(4097),
-		"burst of 0":    {Algorithm: TokenBucket, Limit: 1, Window: time.Second},
+		"unknown algorithm 0": {Limit: 1, Window: time.Second},
+		"window of 0s":        {Algorithm: FixedWindow},
+		"window of 1.5":       {Algorithm: FixedWindow, Window: 1500 * time.Millisecond},
+		"window of 876":       {Algorithm: FixedWindow, Window: MaxWindow + time.Second},
+		"0 sub-windows":       {Algorithm: SlidingWindow, Window: time.Second},
+		"61 sub-window":       {Algorithm: SlidingWindow, Window: time.Second, SubWindows: 61},
+		"log of 4097":         *logOf(4097),
+		"burst of 0":          {Algorithm: TokenBucket, Limit: 1, Window: time.Second},
 		"must be at most 1152921504": {
 			Algorithm: TokenBucket, Limit: 1, Window: time.Second, Burst: 1152921505,
 		},
@@ -120,7 +120,7 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// reserve returns the partition of a table with that name, and no other one.
+// reserve returns the partition with the given name, the only one of the table.
 func reserve(tb testing.TB, tab *Table, name string, n int64) *Partition {
 	tb.Helper()
 	partitions, err := tab.Partitions(min1, map[string]int64{name: n})
@@ -137,7 +137,7 @@ func inPartition(tab *Table, p *Partition, n int, policy *Policy, hits uint64) D
 	return b.Decisions[0]
 }
 
-// Counters of partitions are apart, and a flood stays in its own.
+// TestPartitions checks that counters of partitions are separate, and a flood stays in its own.
 func TestPartitions(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	partitions, err := tab.Partitions(min1, map[string]int64{"a": 104, "b": 104, "c": 0})
@@ -163,7 +163,7 @@ func TestPartitions(t *testing.T) {
 			t.Errorf("algorithm %d: the flood reached another partition: %+v", p.Algorithm, d)
 		}
 	}
-	if _, err := tab.Partitions(min1, map[string]int64{"a": 1 << 14, "b": 1<<14 + 1}); err == nil || !strings.Contains(err.Error(), "may have 32768") {
+	if _, err := tab.Partitions(min1, map[string]int64{"a": 1 << 14, "b": 1<<14 + 1}); err == nil || !strings.Contains(err.Error(), "must not exceed 32768") {
 		t.Errorf("more than half of the table gives error %v", err)
 	}
 	if inPartition(tab, a, 1, perMinute(5), 0); a.slots.Load() != 104 {
@@ -171,7 +171,8 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// A counter stays what it is when its name gets a bound, gets another, or loses it.
+// TestCountersStayWhenABoundChanges checks that counters are kept when a name gets a bound, another bound,
+// or loses it.
 func TestCountersStayWhenABoundChanges(t *testing.T) {
 	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50)} {
 		tab := newTable(t, 1<<20)
@@ -191,7 +192,8 @@ func TestCountersStayWhenABoundChanges(t *testing.T) {
 	}
 }
 
-// It does so as time passes, and if its name had its bound before there were other counters.
+// TestCountersMoveWithAllTheirHits checks the same as time passes, and if the name had its bound before
+// there were other counters.
 func TestCountersMoveWithAllTheirHits(t *testing.T) {
 	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50), {Algorithm: TokenBucket, Limit: 1, Window: time.Minute, Burst: 50}} {
 		tab, alone := newTable(t, 1<<20), newTable(t, 1<<20)
@@ -206,7 +208,7 @@ func TestCountersMoveWithAllTheirHits(t *testing.T) {
 	}
 }
 
-// A lower bound evicts what it has no room for, and the memory is free again.
+// TestALowerBoundHolds checks that a lower bound evicts counters and frees their memory.
 func TestALowerBoundHolds(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p := perMinute(5)
@@ -218,8 +220,8 @@ func TestALowerBoundHolds(t *testing.T) {
 	if live := tab.Live(min1); live > 80 || live < 60 {
 		t.Errorf("%d counters are live, want nearly 80", live)
 	}
-	if used := tab.Stats().Used; used != 80*16 || tab.spare.Load() != 1<<20-used {
-		t.Errorf("%d bytes are used, %d spare", used, tab.spare.Load())
+	if used := tab.Stats().Used; used != 80*16 || tab.freeBytes.Load() != 1<<20-used {
+		t.Errorf("%d bytes are used, %d spare", used, tab.freeBytes.Load())
 	}
 	kept := 0
 	for n := range 9_000 {
@@ -232,7 +234,7 @@ func TestALowerBoundHolds(t *testing.T) {
 	}
 }
 
-// A lower bound holds also if a counter beyond it is being written meanwhile.
+// TestALowerBoundWaitsForWriters checks a lower bound while a counter beyond it is being written.
 func TestALowerBoundWaitsForWriters(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	partition := reserve(t, tab, "d", 800)
@@ -242,7 +244,7 @@ func TestALowerBoundWaitsForWriters(t *testing.T) {
 	class := partition.class(ringOfTen(5))
 	var held *slot
 	for index := (class.inUse() - 1) * ways; held == nil; index++ {
-		if s := class.at(index); s.tag.Load() != 0 {
+		if s := class.slotAt(index); s.tag.Load() != 0 {
 			held = s
 		}
 	}
@@ -263,8 +265,8 @@ func TestALowerBoundWaitsForWriters(t *testing.T) {
 	}
 }
 
-// What is reserved can be had when all memory is in use, and a partition that lost its bound
-// gives its memory back when its counters have expired.
+// TestReservedMemory checks that reserved memory is available when all memory is in use, and that a
+// partition without a bound returns its memory when its counters have expired.
 func TestReservedMemory(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	for n := range 100_000 {
@@ -290,7 +292,7 @@ func TestReservedMemory(t *testing.T) {
 	if _, err := tab.Partitions(3*min1, nil); err != nil || len(tab.partitions) != 0 || tab.common.others.Load() != nil {
 		t.Errorf("error %v, %d partitions, want the empty one to be gone", err, len(tab.partitions))
 	}
-	if s := tab.Stats(); s.Used+tab.spare.Load() != s.Bytes {
-		t.Errorf("%+v and %d spare", s, tab.spare.Load())
+	if s := tab.Stats(); s.Used+tab.freeBytes.Load() != s.Bytes {
+		t.Errorf("%+v and %d spare", s, tab.freeBytes.Load())
 	}
 }

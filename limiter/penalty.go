@@ -8,75 +8,75 @@ import (
 	"time"
 )
 
-// Penalty is how long who is denied by a limit is denied at least: for the first step, for the next if the limit
-// denies it again within a window after that, and for the last from then on.
+// Penalty lists the minimum durations for which a client stays denied. The first denial uses the first
+// step; each further denial within one window of a penalty's end uses the next step. The last step repeats.
 //
-// What a penalty is to be remembered by is beside the counter, not in it: a counter of one word under the same ID,
-// which is there from the first denial until a window after the last penalty's end. So a counter that denies nobody
-// takes no more memory, and the windows of the limit go on as they are: no more is admitted than without a penalty.
+// Penalty state is stored in a companion counter of one word with the same ID. It exists from the first
+// denial until one window after the end of the last penalty. Counters without denials therefore take no
+// more memory, and a penalty never admits more than the limit alone would.
 //
-// A limit penalises where its [Mode] is [Enforce], for hits that it has itself no room for; a request that another
-// limit denies is no offence against it. While a penalty lasts the limit denies every hit and every peek, and counts
-// none of them: they neither prolong the penalty nor fill the counter. Refunds are applied as always.
+// A limit applies penalties only in mode [Enforce], and only when its own limit is exceeded, not when
+// another limit denies the request. During a penalty the limit denies every hit and every peek and counts
+// none of them: they neither prolong the penalty nor fill the counter. Refunds are applied as usual.
 type Penalty struct{ steps []time.Duration }
 
 const (
-	// MaxPenalties is how many steps a [Penalty] has at most.
+	// MaxPenalties is the maximum number of steps of a [Penalty].
 	MaxPenalties = 15
-	// MaxPenalty is the longest of them.
+	// MaxPenalty is the longest step.
 	MaxPenalty = 365 * 24 * time.Hour
 )
 
-// NewPenalty returns a penalty of such steps, 1 to [MaxPenalties] of them, each longer than the one before, of whole
-// seconds up to [MaxPenalty].
+// NewPenalty returns a penalty with the given 1 to [MaxPenalties] steps. Steps must be whole seconds,
+// ascending, up to [MaxPenalty].
 func NewPenalty(steps ...time.Duration) *Penalty { return &Penalty{slices.Clone(steps)} }
 
-// Steps returns the steps, which must not be changed.
+// Steps returns the steps. The caller must not change them.
 func (y *Penalty) Steps() []time.Duration { return y.steps }
 
 func (y *Penalty) validate(p *Policy) error {
 	switch p.Algorithm {
 	case FixedWindow, SlidingWindow, SlidingLog, TokenBucket:
 	case LeakyBucket, Concurrency:
-		return errors.New("penalty: this algorithm has none")
+		return errors.New("penalty: not supported by this algorithm")
 	}
 	switch {
 	case p.Reserve != nil:
-		return errors.New("penalty: not together with a reserve")
+		return errors.New("penalty: cannot be combined with a reserve")
 	case len(y.steps) == 0 || len(y.steps) > MaxPenalties:
 		return fmt.Errorf("penalty of %d steps: must be 1 to %d", len(y.steps), MaxPenalties)
 	}
 	last := time.Duration(0)
 	for _, step := range y.steps {
 		if step <= last || step > MaxPenalty || step%time.Second != 0 {
-			return fmt.Errorf("penalty of %v after %v: must be whole seconds, rising, up to %v", step, last, MaxPenalty)
+			return fmt.Errorf("penalty step of %v after %v: must be ascending whole seconds up to %v", step, last, MaxPenalty)
 		}
 		last = step
 	}
 	return nil
 }
 
-// penalty is the algorithm of the counters that penalties are remembered by. It is none of [Algorithms]: no rule names
-// it, and no charge of a caller has it. Its word, from the high bits to the low:
+// penalty is the algorithm of penalty counters. It is not one of [Algorithms]: neither rules nor charges of
+// callers can select it. Its word, from the high bits to the low:
 //
-//	 1 bit   generation: flips when the slot changes hands
-//	 4 bits  level: how many steps have been taken, the last of which holds
-//	59 bits  when it is forgotten, in milliseconds since the Unix epoch
+//	 1 bit   generation: flips when the slot changes its owner
+//	 4 bits  level: the number of the current step, from 1
+//	59 bits  time at which the penalty is forgotten, in milliseconds since the Unix epoch
 //
-// A penalty ends a window before it is forgotten. Both are of one counter, whose window never changes.
+// A penalty ends one window before it is forgotten. All charges of a counter have the same window.
 type penalty struct{ counting }
 
 const (
-	penaltyKind   = 1<<algorithmBits - 1 // of [Algorithm]
+	penaltyKind   = 1<<algorithmBits - 1 // an [Algorithm]
 	levelShift    = 59
 	forgottenMask = 1<<levelShift - 1
 
-	// longestMemory is for how long the longest penalty of all is remembered.
-	longestMemory = int64(MaxPenalty + MaxWindow)
+	// maxPenaltyMemory is the longest time until a penalty is forgotten.
+	maxPenaltyMemory = int64(MaxPenalty + MaxWindow)
 )
 
-// besidePolicy is that of all counters of penalties.
-var besidePolicy = func() *Policy {
+// penaltyPolicy is the policy of all penalty counters.
+var penaltyPolicy = func() *Policy {
 	p := &Policy{Algorithm: penaltyKind, Window: time.Second}
 	p.Prepare()
 	return p
@@ -86,12 +86,13 @@ func (penalty) cells(*Policy) int { return 0 }
 
 func (penalty) fresh(_, _ Time, _ *Policy) state { return state{} }
 
-func (penalty) empty(Time, *Policy, state) state { return state{} }
+func (penalty) resetState(Time, *Policy, state) state { return state{} }
 
-// offence returns what a word means at a time: its level and, in milliseconds, when it is forgotten; neither if it is.
-func offence(word uint64, at Time) (level uint64, forgotten int64) {
+// decodePenalty returns the level in a word and when it is forgotten, in milliseconds. The level is 0 if it
+// is forgotten at the given time.
+func decodePenalty(word uint64, at Time) (level uint64, forgotten int64) {
 	forgotten = int64(word<<(64-levelShift)) >> (64 - levelShift) //nolint:gosec // bits
-	if until := forgotten * int64(time.Millisecond); until <= at.stamp() || begunAhead(until-longestMemory, at.stamp()) {
+	if until := forgotten * int64(time.Millisecond); until <= at.stamp() || begunAhead(until-maxPenaltyMemory, at.stamp()) {
 		return 0, forgotten
 	}
 	return word &^ generationBit >> levelShift, forgotten
@@ -99,13 +100,13 @@ func offence(word uint64, at Time) (level uint64, forgotten int64) {
 
 func (penalty) load(v *view, at Time, _ *Policy) bool {
 	v.state = state{}
-	if level, forgotten := offence(v.word, at); level > 0 {
+	if level, forgotten := decodePenalty(v.word, at); level > 0 {
 		v.state = state{used: level, num: forgotten}
 	}
 	return true
 }
 
-// decide is for nobody but those who peek: a table's reset of a counter, and tests.
+// decide supports only peeks, for Table.Reset and tests.
 func (penalty) decide(_ *view, _ Time, _ *Charge, _ uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
 	*d = Decision{Before: st.used}
 	return st, true
@@ -118,113 +119,117 @@ func (penalty) store(_ *view, _ *sizeClass, _ uint64, _ *Policy, after state) ui
 }
 
 func (penalty) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) {
-	level, forgotten := offence(word, at)
+	level, forgotten := decodePenalty(word, at)
 	return Time(forgotten * int64(time.Millisecond)), level > 0
 }
 
-// weight is the same for all: the one that is forgotten first is evicted.
+// weight is the same for all counters, so the penalty that is forgotten first is evicted.
 func (penalty) weight(*sizeClass, uint64, uint64) uint64 { return 1 }
 
-func (penalty) weighs() bool { return false }
+func (penalty) hasWeight() bool { return false }
 
-func (penalty) found(v *view, at Time, _ *Policy) {
+func (penalty) importState(v *view, at Time, _ *Policy) {
 	v.state = state{}
-	if v.found.PenaltyLevel > 0 && v.found.PenaltyExpiry > at {
-		v.state = state{used: min(uint64(v.found.PenaltyLevel), MaxPenalties), num: millis(v.found.PenaltyExpiry)}
+	if v.reported.PenaltyLevel > 0 && v.reported.PenaltyExpiry > at {
+		v.state = state{used: min(uint64(v.reported.PenaltyLevel), MaxPenalties), num: millis(v.reported.PenaltyExpiry)}
 	}
 }
 
-func (penalty) tell(_ *view, _ Time, _ *Policy, st state, s *State) {
+func (penalty) export(_ *view, _ Time, _ *Policy, st state, s *State) {
 	s.PenaltyLevel, s.PenaltyExpiry = uint8(st.used), Time(st.num*int64(time.Millisecond)) //nolint:gosec // at most MaxPenalties
 }
 
-// adopt goes by the store: a penalty that began here while it was away, or was reset there, is over.
-func (penalty) adopt(_, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
+// merge takes the store's state: a penalty that started locally during an outage, or that was reset in the
+// store, is over.
+func (penalty) merge(_, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
 	return there.state, true
 }
 
-// millis rounds a time down to milliseconds: who is told whole seconds, rounded up, is told those of the rules.
+// millis rounds a time down to milliseconds, so that a remaining time rounded up to seconds equals the step
+// of the rule.
 func millis(t Time) int64 { return floorDiv(t.stamp(), int64(time.Millisecond)) }
 
-// endOf returns when the penalty in the state st of p ends.
-func (p *Policy) endOf(st state) Time {
+// penaltyEnd returns the end of the penalty in the state st.
+func (p *Policy) penaltyEnd(st state) Time {
 	if st.used == 0 {
 		return Time(-maxStamp)
 	}
 	return Time(st.num*int64(time.Millisecond) - p.window())
 }
 
-// A sentence is what a batch knows of the penalty of a charge: its counter when it was looked at, 0 for none.
-type sentence struct {
+// An activePenalty is the penalty of a charge as read at the start of the decision. Level 0 means none.
+type activePenalty struct {
 	level uint64
 	end   Time
 }
 
-// Penalises reports whether c may be denied by a penalty, or begin one. A limit of 0 denies for ever anyway.
+// Penalises reports whether c may be denied by a penalty or start one. A limit of 0 denies everything
+// anyway.
 func (c *Charge) Penalises() bool {
 	return c.Policy.Penalty != nil && c.Mode == Enforce && !c.Refund && c.Policy.Limit > 0
 }
 
-// sentenced looks at the penalties of all charges, before their counters. Whoever is admitted was there before a penalty
-// that begins from now on.
-func (b *Batch) sentenced(at Time) {
+// readPenalties reads the penalties of all charges, before their counters are read. A request admitted
+// despite a penalty was thus decided before the penalty started.
+func (b *Batch) readPenalties(at Time) {
 	n := len(b.Charges)
-	b.sentences = slices.Grow(b.sentences[:0], n)[:n]
-	for i := range b.sentences {
-		b.sentences[i] = sentence{}
+	b.penalties = slices.Grow(b.penalties[:0], n)[:n]
+	for i := range b.penalties {
+		b.penalties[i] = activePenalty{}
 		if c := &b.Charges[i]; c.Penalises() && (b.table == nil || b.table.mayPenalise(at, c.ID.Hi)) {
-			_, st := b.offender(at, i)
-			b.sentences[i] = sentence{st.used, c.Policy.endOf(st)}
+			_, st := b.readPenalty(at, i)
+			b.penalties[i] = activePenalty{st.used, c.Policy.penaltyEnd(st)}
 		}
 	}
 }
 
-// serves reports whether charge i is under a penalty.
-func (b *Batch) serves(at Time, i int) bool {
-	return b.extra && b.penal && b.sentences[i].end > at && b.sentences[i].level > 0
+// underPenalty reports whether charge i is denied by a penalty.
+func (b *Batch) underPenalty(at Time, i int) bool {
+	return b.special && b.usesPenalties && b.penalties[i].end > at && b.penalties[i].level > 0
 }
 
-// offender reads what is remembered beside the counter of charge i.
-func (b *Batch) offender(at Time, i int) (*Batch, state) {
+// readPenalty reads the penalty counter of charge i. It returns the companion batch with the view, and the
+// state.
+func (b *Batch) readPenalty(at Time, i int) (*Batch, state) {
 	p := b.Charges[i].Policy
-	a := b.beside(Charge{ID: b.Charges[i].ID, Policy: besidePolicy})
+	a := b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: penaltyPolicy})
 	if b.table == nil {
-		a.view = view{class: &outside, found: b.told(i), at: at}
-		penalty{}.found(&a.view, at, besidePolicy)
+		a.view = view{class: &externalClass, reported: b.reported(i), at: at}
+		penalty{}.importState(&a.view, at, penaltyPolicy)
 	} else {
 		a.read(at, 0, &a.view)
 	}
-	if st := a.view.state; st.used > 0 && begunAhead(int64(p.endOf(st))-int64(p.Penalty.step(st.used)), int64(at)) {
+	if st := a.view.state; st.used > 0 && begunAhead(int64(p.penaltyEnd(st))-int64(p.Penalty.step(st.used)), int64(at)) {
 		a.view.state = state{}
 	}
 	return a, a.view.state
 }
 
-// step returns the step of a level, from 1 on.
+// step returns the duration of a level, from 1.
 func (y *Penalty) step(level uint64) time.Duration {
 	return y.steps[min(level, uint64(len(y.steps)))-1]
 }
 
-// serve decides charge i, which a penalty denies. Of its counter it only tells.
-func (b *Batch) serve(at Time, i int) {
+// decidePenalised decides charge i, which is under a penalty, without changing its counter.
+func (b *Batch) decidePenalised(at Time, i int) {
 	d, v, p := &b.Decisions[i], &b.view, b.Charges[i].Policy
 	for {
 		b.read(at, i, v)
-		if !b.deny(v, at, i, v.state) {
+		if !b.denyPenalised(v, at, i, v.state) {
 			continue
 		}
-		if p.algorithm().finish(v, at, p, 0, v.state, d); v.same() {
+		if p.algorithm().finish(v, at, p, 0, v.state, d); v.unchanged() {
 			return
 		}
 	}
 }
 
-// deny makes the decision on charge i that of a penalty. When it is over the hits may still have to wait for room, as
-// if they came now and did not count. It reports false if v is no longer true.
-func (b *Batch) deny(v *view, at Time, i int, st state) bool {
-	c, d := &b.aside.denied, &b.Decisions[i]
+// denyPenalised sets the decision of charge i, which is under a penalty. RetryAfter is that of the same
+// hits without the penalty and without CountRefused. It returns false if v has changed.
+func (b *Batch) denyPenalised(v *view, at Time, i int, st state) bool {
+	c, d := &b.companion.deniedCharge, &b.Decisions[i]
 	if *c = b.Charges[i]; c.Policy.CountRefused {
-		uncounted := &b.aside.forced
+		uncounted := &b.companion.forcedPolicy
 		*uncounted = *c.Policy
 		uncounted.CountRefused = false
 		c.Policy = uncounted
@@ -234,22 +239,22 @@ func (b *Batch) deny(v *view, at Time, i int, st state) bool {
 	return ok
 }
 
-// sentence begins the penalties of the charges that were denied, and says of all that are under one how long it
-// lasts. It comes last: until then a group may turn out to be decided once more.
-func (b *Batch) sentence(at Time) {
+// applyPenalties starts the penalties of denied charges and extends RetryAfter and Reset of all charges
+// under a penalty. It comes last, since a group may be decided again until then.
+func (b *Batch) applyPenalties(at Time) {
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if !d.Over || !c.Penalises() {
 			continue
 		}
-		if !b.serves(at, i) {
+		if !b.underPenalty(at, i) {
 			if b.hits(i) == 0 {
 				continue
 			}
-			b.sentences[i], d.PenaltyStarted = b.convict(at, i)
+			b.penalties[i], d.PenaltyStarted = b.startPenalty(at, i)
 		}
-		d.Penalty = uint8(b.sentences[i].level) //nolint:gosec // at most MaxPenalties
-		if left := time.Duration(b.sentences[i].end - at); d.RetryAfter == Never {
+		d.Penalty = uint8(b.penalties[i].level) //nolint:gosec // at most MaxPenalties
+		if left := time.Duration(b.penalties[i].end - at); d.RetryAfter == Never {
 			d.Reset = max(d.Reset, left)
 		} else {
 			d.RetryAfter = max(d.RetryAfter, left)
@@ -258,43 +263,44 @@ func (b *Batch) sentence(at Time) {
 	}
 }
 
-// convict begins a penalty for charge i, unless another request has begun one meanwhile. It returns the penalty that
-// holds.
-func (b *Batch) convict(at Time, i int) (s sentence, began bool) {
+// startPenalty starts a penalty for charge i unless another request has started one. It returns the active
+// penalty.
+func (b *Batch) startPenalty(at Time, i int) (s activePenalty, began bool) {
 	p := b.Charges[i].Policy
 	for {
-		a, st := b.offender(at, i)
-		if end := p.endOf(st); end > at {
-			return sentence{st.used, end}, false
+		a, st := b.readPenalty(at, i)
+		if end := p.penaltyEnd(st); end > at {
+			return activePenalty{st.used, end}, false
 		}
 		level := min(st.used+1, uint64(len(p.Penalty.steps)), MaxPenalties)
 		after := state{used: level, num: millis(at+Time(p.Penalty.step(level))) + p.window()/int64(time.Millisecond)}
 		if b.table == nil {
-			penalty{}.tell(nil, at, nil, after, b.told(i))
+			penalty{}.export(nil, at, nil, after, b.reported(i))
 		} else {
 			b.table.raisePenalties(b.Charges[i].ID.Hi, after.num)
 			if !a.write(at, 0, &a.view, after) {
 				continue
 			}
 		}
-		return sentence{after.used, p.endOf(after)}, true
+		return activePenalty{after.used, p.penaltyEnd(after)}, true
 	}
 }
 
-// remembered has, by some bits of their counters' IDs, when the last penalty is forgotten, or later. So who is under none
-// need hardly ever be searched for.
-type remembered [1 << 12]atomic.Int64
+// A penaltyFilter is indexed by some bits of counter IDs and stores the latest time, or a later one, at
+// which a penalty of these counters is forgotten. It saves the search for penalties of most counters
+// without one.
+type penaltyFilter [1 << 12]atomic.Int64
 
-// of returns the place of the penalties of counters with a tag, or with the high half of an ID.
-func (r *remembered) of(tag uint64) *atomic.Int64 { return &r[tag>>kindBits%uint64(len(r))] }
+// entry returns the entry of a tag, or of the high half of an ID.
+func (r *penaltyFilter) entry(tag uint64) *atomic.Int64 { return &r[tag>>kindBits%uint64(len(r))] }
 
-// mayPenalise reports whether a counter with the high half of an ID may be under a penalty.
-func (t *Table) mayPenalise(at Time, hi uint64) bool { return int64(at) < t.penalties.of(hi).Load() }
+// mayPenalise reports whether a counter may be under a penalty, given the high half of its ID.
+func (t *Table) mayPenalise(at Time, hi uint64) bool { return int64(at) < t.penalties.entry(hi).Load() }
 
-// raisePenalties notes when the penalty of a counter is forgotten, in milliseconds.
+// raisePenalties records when the penalty of a counter is forgotten, in milliseconds.
 func (t *Table) raisePenalties(hi uint64, until int64) {
 	until *= int64(time.Millisecond)
-	for at := t.penalties.of(hi); ; {
+	for at := t.penalties.entry(hi); ; {
 		have := at.Load()
 		if have >= until || at.CompareAndSwap(have, until) {
 			return

@@ -12,7 +12,7 @@ import (
 
 var someSteps = []time.Duration{2 * time.Minute, 5 * time.Minute, 10 * time.Minute}
 
-// penalising returns policies that penalise, of two hits a minute, one for each algorithm.
+// penalising returns policies with penalties, of two hits a minute, one for each algorithm.
 func penalising(steps ...time.Duration) map[string]*Policy {
 	policies := map[string]*Policy{
 		"fixed window":                  {Algorithm: FixedWindow},
@@ -30,7 +30,7 @@ func penalising(steps ...time.Duration) map[string]*Policy {
 	return policies
 }
 
-// offend denies a charge at a time, of a counter that may have been used, and returns the decision that denied it.
+// offend charges a counter, which may be in use, until it is denied, and returns that decision.
 func offend(tb testing.TB, tab *Table, now Time, p *Policy) Decision {
 	tb.Helper()
 	for range 4 {
@@ -42,7 +42,7 @@ func offend(tb testing.TB, tab *Table, now Time, p *Policy) Decision {
 	return Decision{}
 }
 
-// TestPenaltiesRise denies a client again and again.
+// TestPenaltiesRise denies a client repeatedly.
 func TestPenaltiesRise(t *testing.T) {
 	for name, p := range penalising(someSteps...) {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,8 @@ func TestPenaltiesRise(t *testing.T) {
 			hit := func(at Time, hits uint64) Decision {
 				return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: hits}).Decisions[0]
 			}
-			// Within a window after a penalty's end it rises, and the last step repeats; a window later it is forgotten.
+			// Within one window of a penalty's end the level increases, and the last step repeats; a window
+			// later the penalty is forgotten.
 			for n, want := range []uint8{1, 2, 3, 3, 1} {
 				step := someSteps[want-1]
 				d := offend(t, tab, now, p)
@@ -81,8 +82,8 @@ func TestPenaltiesRise(t *testing.T) {
 	}
 }
 
-// TestNoPenalty has what begins none.
-func TestNoPenalty(t *testing.T) {
+// TestChargesWithoutPenalty decides charges that start no penalty.
+func TestChargesWithoutPenalty(t *testing.T) {
 	p := penalising(someSteps...)["fixed window"]
 	none := penalising(someSteps...)["fixed window"]
 	none.Limit = 0
@@ -114,7 +115,8 @@ func TestNoPenalty(t *testing.T) {
 			if d := decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
 				t.Errorf("the next: %+v", d)
 			}
-			// What begins none is not held by one either, but for peeks and what a group denies anyway.
+			// These charges are not denied by a penalty either, except peeks and charges that a group
+			// denies anyway.
 			offend(t, tab, benchNow, p)
 			d := decide(tab, benchNow, charges...).Decisions[0]
 			if c := charges[0]; (c.Mode != Enforce || c.Refund || c.Policy == none) && d.Penalty != 0 {
@@ -124,7 +126,7 @@ func TestNoPenalty(t *testing.T) {
 	}
 }
 
-// TestPenaltiesInGroups has a penalty deny the other limits of a group, which charges none of them.
+// TestPenaltiesInGroups checks that a penalty denies its group, which charges no other limit.
 func TestPenaltiesInGroups(t *testing.T) {
 	for name, p := range penalising(someSteps...) {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +170,7 @@ func TestOnePenaltyForARequest(t *testing.T) {
 	}
 }
 
-// TestResetEndsPenalty forgets the level too.
+// TestResetEndsPenalty checks that a reset also clears the level.
 func TestResetEndsPenalty(t *testing.T) {
 	for name, p := range penalising(someSteps...) {
 		tab := newTable(t, 64<<10)
@@ -185,8 +187,8 @@ func TestResetEndsPenalty(t *testing.T) {
 	}
 }
 
-// TestPenaltyOutlives has penalties in a snapshot, and under rules that have changed.
-func TestPenaltyOutlives(t *testing.T) {
+// TestPenaltySurvivesSnapshot keeps penalties across a snapshot and changed rules.
+func TestPenaltySurvivesSnapshot(t *testing.T) {
 	now := benchNow
 	for name, p := range penalising(someSteps...) {
 		tab := newTable(t, 64<<10)
@@ -216,8 +218,8 @@ func TestPenaltyOutlives(t *testing.T) {
 	}
 }
 
-// TestPenaltiesTakeNoMemoryBefore holds what a counter takes that denies nobody.
-func TestPenaltiesTakeNoMemoryBefore(t *testing.T) {
+// TestPenaltyNeedsNoMemoryBeforeADenial checks the memory of a counter without denials.
+func TestPenaltyNeedsNoMemoryBeforeADenial(t *testing.T) {
 	p := penalising(someSteps...)["fixed window"]
 	tab := newTable(t, 64<<10)
 	decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 2})
@@ -246,7 +248,7 @@ func TestPenaltyOfAClockSetBack(t *testing.T) {
 	}
 }
 
-// TestPenaltyOfACalendar has a penalty reach over the end of a day.
+// TestPenaltyOfACalendar has a penalty that extends beyond the end of a day.
 func TestPenaltyOfACalendar(t *testing.T) {
 	p := &Policy{
 		Algorithm: FixedWindow, Limit: 2, Window: 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).WithUnit(Days),
@@ -280,7 +282,7 @@ func TestPenaltyIsValidated(t *testing.T) {
 		},
 		"0 steps":   func(p *Policy) { p.Penalty = NewPenalty() },
 		"16 steps":  func(p *Policy) { p.Penalty = NewPenalty(make([]time.Duration, 16)...) },
-		"rising":    func(p *Policy) { p.Penalty = NewPenalty(time.Minute, time.Minute) },
+		"ascending": func(p *Policy) { p.Penalty = NewPenalty(time.Minute, time.Minute) },
 		"whole":     func(p *Policy) { p.Penalty = NewPenalty(time.Second + 1) },
 		"up to 876": func(p *Policy) { p.Penalty = NewPenalty(MaxPenalty + time.Second) },
 	} {
@@ -292,7 +294,7 @@ func TestPenaltyIsValidated(t *testing.T) {
 	}
 }
 
-// penaltyOracle is a limit with a penalty, as plainly as it can be written.
+// penaltyOracle is a simple model of a limit with a penalty.
 type penaltyOracle struct {
 	counter oracle
 	level   int
@@ -326,7 +328,7 @@ func (o *penaltyOracle) decide(now Time, c Charge, budget time.Duration) Decisio
 	return d
 }
 
-// lasts says for how long a penalty denies.
+// lasts extends a decision by the penalty.
 func (o *penaltyOracle) lasts(now Time, d Decision) Decision {
 	left := time.Duration(o.end - now)
 	if d.RetryAfter == Never {
@@ -338,7 +340,7 @@ func (o *penaltyOracle) lasts(now Time, d Decision) Decision {
 	return d
 }
 
-// copyOf returns an oracle that knows what another does, to ask what would be.
+// copyOf returns a copy of an oracle.
 func copyOf(o oracle) oracle {
 	switch o := o.(type) {
 	case *windowOracle:
@@ -354,7 +356,7 @@ func copyOf(o oracle) oracle {
 	}
 }
 
-// TestPenaltyOracle plays random requests to a counter that penalises, and to the oracle.
+// TestPenaltyOracle plays random requests to a counter with penalties, and to the oracle.
 func TestPenaltyOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, uint64(time.Now().UnixNano())))
 	names := []string{}
@@ -395,7 +397,7 @@ func TestPenaltyOracle(t *testing.T) {
 	}
 }
 
-// TestPenaltiesBeginOnce denies many at once.
+// TestPenaltiesBeginOnce denies many requests concurrently.
 func TestPenaltiesBeginOnce(t *testing.T) {
 	for name, p := range penalising(someSteps...) {
 		for n := range 50 {

@@ -8,104 +8,100 @@ import (
 // MaxWindow is the longest window that a [Policy] may have: ten years of 365 days.
 const MaxWindow = 10 * 365 * 24 * time.Hour
 
-// Algorithm names how a [Policy] counts. The zero value is not an algorithm.
+// Algorithm selects how a [Policy] counts. The zero value is not an algorithm.
 type Algorithm uint8
 
 // The algorithms. Their values are part of a counter's identity and never change.
 const (
-	// FixedWindow admits Limit hits in each window aligned to the Unix epoch, so
-	// up to twice as many around a window's edge.
+	// FixedWindow admits Limit hits in each window aligned to the Unix epoch, so up to twice the limit
+	// around a window boundary.
 	FixedWindow Algorithm = 1
-	// SlidingWindow admits Limit hits in every interval of length Window, counted
-	// in SubWindows slots: hits return up to one slot late.
+	// SlidingWindow admits Limit hits in every interval of length Window. It counts in SubWindows
+	// sub-windows, so capacity returns up to one sub-window late.
 	SlidingWindow Algorithm = 2
-	// SlidingLog admits Limit hits in every interval of length Window, exactly: it
-	// keeps the time of each. Limit is at most [MaxLog].
+	// SlidingLog admits exactly Limit hits in every interval of length Window: it stores the time of each
+	// hit. Limit is at most [MaxLog].
 	SlidingLog Algorithm = 3
 	// TokenBucket admits Burst hits at once and Limit per Window in the long run.
 	TokenBucket Algorithm = 4
-	// LeakyBucket lets hits through Window/Limit apart, but for Slack that may
-	// catch up after idle times, and holds those that come too early for up to
-	// MaxWait.
+	// LeakyBucket spaces hits Window/Limit apart. After idle times up to Slack hits may pass early. Hits
+	// that come too early are delayed by up to MaxWait.
 	LeakyBucket Algorithm = 5
-	// Concurrency admits a hit while fewer than Limit are held. Each is held under a lease until that is
-	// given back, or for Window. Limit is at most [MaxLog].
+	// Concurrency admits a hit while fewer than Limit hits are in progress. Each admitted hit holds a
+	// permit under a lease until the lease is returned, at most for Window. Limit is at most [MaxLog].
 	Concurrency Algorithm = 6
 
-	// Algorithms is the length of a table with a row for each algorithm and an empty one for 0. A
-	// table that lacks the row of a new one does not compile.
+	// Algorithms is the length of an array that is indexed by algorithm. Index 0 is unused.
 	Algorithms = iota + 1
 )
 
-// MaxLog is the greatest limit of a [SlidingLog] and of [Concurrency].
+// MaxLog is the greatest limit of [SlidingLog] and [Concurrency].
 const MaxLog = 4096
 
-// MaxSubWindows is the greatest number of slots of a [SlidingWindow].
+// MaxSubWindows is the greatest number of sub-windows of a [SlidingWindow].
 const MaxSubWindows = 60
 
-// Policy says what one limit allows. It is immutable once a charge refers to it
-// and may be shared by any number of counters.
+// Policy configures one limit. It must not change once a charge refers to it. Any number of counters may
+// share it.
 type Policy struct {
 	// Algorithm must be set.
 	Algorithm Algorithm
-	// Limit is the number of hits per Window, 0..2^32-1. 0 denies every hit.
+	// Limit is the number of hits per Window. 0 denies every hit.
 	Limit uint32
 	// Window is a whole number of seconds, 1s..[MaxWindow].
 	Window time.Duration
-	// Calendar, if set, says where the windows of a FixedWindow or a SlidingWindow begin and end. Window is about
-	// as long as they are then.
+	// Calendar, if set, aligns the windows of a FixedWindow or SlidingWindow to calendar units. Window is
+	// then their approximate length.
 	Calendar *Calendar
-	// CountRefused makes hits count even if they are denied. For a bucket that
-	// is debt, capped at one window.
+	// CountRefused makes denied hits count, too. In a bucket they become debt, capped at one window.
 	CountRefused bool
 
-	wide    bool          // each place of a Concurrency has a number of hits: see reserve.go
-	longest time.Duration // for which a place may be held that an earlier policy gave, if that is more than Window
+	weighted    bool          // Concurrency only: each permit records a number of hits; see reserve.go
+	longestLife time.Duration // maximum life of a permit granted under an earlier policy, if longer than Window
 
-	// SubWindows is the number of slots of a SlidingWindow, 1..[MaxSubWindows].
+	// SubWindows is the number of sub-windows of a SlidingWindow, 1..[MaxSubWindows].
 	SubWindows uint32
-	// Burst is the size of a TokenBucket, at least 1.
+	// Burst is the capacity of a TokenBucket, at least 1.
 	Burst uint32
-	// Slack is how many hits of a LeakyBucket may be late and catch up.
+	// Slack is the number of hits of a LeakyBucket that may pass early after idle times.
 	Slack uint32
-	// MaxWait is how long a LeakyBucket holds a hit at most, 0..60s. 0 denies
-	// instead.
+	// MaxWait is the longest delay of a hit of a LeakyBucket, 0..60s. With 0 the hit is denied instead.
 	MaxWait time.Duration
-	// MaxWaiting is how many hits may wait on one counter.
+	// MaxWaiting is the maximum number of delayed hits per counter.
 	MaxWaiting uint32
 
-	// Reserve, if set, lets charges reserve hits that they settle later. Of windows that count and of
-	// token buckets only.
+	// Reserve, if set, allows charges to reserve hits and settle them later. FixedWindow, SlidingWindow and
+	// TokenBucket only.
 	Reserve *Reserve
-	// Penalty, if set, has who is denied denied for longer. Of windows, logs and token buckets only, without Reserve.
+	// Penalty, if set, extends denials. FixedWindow, SlidingWindow, SlidingLog and TokenBucket only, and
+	// not together with Reserve.
 	Penalty *Penalty
 
-	self  *Policy // where Prepare was called; a copy, which may be changed, is elsewhere
+	self  *Policy // the address at which Prepare was called; differs in a copy, which may have been changed
 	ready prepared
 }
 
-// What Prepare computes, so that a decision need not divide.
+// prepared contains the results of Prepare, which save divisions in decisions.
 type prepared struct {
-	bucket  bucket
-	ring    Ring
-	class   int
-	longest int64 // of places
+	bucket        bucket
+	ring          Ring
+	class         int
+	maxPermitLife int64 // in milliseconds
 }
 
-// Prepare computes what decisions under p need, so that each takes about half the
-// time. It must be called last, before p is shared, where p will stay: a copy works
-// too, but is not prepared. A policy that is used once is not worth it.
+// Prepare precomputes values for decisions under p, which about halves the time of a decision. Call it
+// after all fields are set and before p is shared. A copy of p works but is not prepared. Preparing a
+// policy that is used only once does not pay off.
 func (p *Policy) Prepare() {
 	p.self, p.ready = nil, prepared{}
-	p.ready = prepared{bucket: p.bucket(), ring: p.Ring(), class: p.class(), longest: longestOf(p)}
+	p.ready = prepared{bucket: p.bucket(), ring: p.Ring(), class: p.class(), maxPermitLife: maxPermitLife(p)}
 	p.self = p
 }
 
-// isPrepared reports whether p.ready is valid.
 func (p *Policy) isPrepared() bool { return p.self == p }
 
-// Capacity is how many hits a counter admits at most at one instant, those that
-// would wait included: what [Decision.Before] is to be compared with.
+// Capacity returns the maximum number of hits that a counter can admit at one instant, including delayed
+// hits. It is the scale of [Decision.Before].
 func (p *Policy) Capacity() uint64 { return p.algorithm().capacity(p) }
 
 // Validate returns an error if a field is out of its range.
@@ -114,7 +110,7 @@ func (p *Policy) Validate() error {
 		return fmt.Errorf("window of %v: must be whole seconds, %v to %v", p.Window, time.Second, MaxWindow)
 	}
 	if p.Algorithm == 0 || int(p.Algorithm) >= Algorithms {
-		return fmt.Errorf("algorithm %d: not known", p.Algorithm)
+		return fmt.Errorf("unknown algorithm %d", p.Algorithm)
 	}
 	if p.Calendar != nil {
 		if err := p.Calendar.validate(p); err != nil {
@@ -134,5 +130,5 @@ func (p *Policy) Validate() error {
 	return p.algorithm().validate(p)
 }
 
-// window returns p.Window, cut to its range.
+// window returns p.Window clamped to its range.
 func (p *Policy) window() int64 { return int64(min(max(p.Window, time.Second), MaxWindow)) }

@@ -4,5 +4,5 @@ package limiter
 
 import "sync/atomic"
 
-// prefetch does nothing: Go has no word for it but in assembly.
+// prefetch does nothing: prefetching needs assembly.
 func prefetch(*atomic.Uint64) {}

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A prefetch changes no decision, whatever the batch names: counters that are there,
-// that are not, sizes for which there is no memory, partitions, none.
+// TestPrefetchDecidesNothing checks that a prefetch changes no decision for any batch: present and absent
+// counters, sizes without memory, partitions, no charges.
 func TestPrefetchDecidesNothing(t *testing.T) {
 	with, without := newTable(t, 64<<10), newTable(t, 64<<10)
 	var charges []Charge
@@ -40,10 +40,10 @@ func TestPrefetchDecidesNothing(t *testing.T) {
 	}
 }
 
-// In a table that is half full nearly all counters are in the line of memory that a
-// prefetch asks for: most in the very slot, hardly any in the other block. That is so of
-// slots that were never used, and once all were used, of those whose counters have expired.
-func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
+// TestCountersAreInThePrefetchedLine checks that in a table that is half full nearly all counters are in
+// the cache line that is prefetched: most in the preferred slot, few in the other block. This applies both
+// to slots that were never used and to reclaimed slots.
+func TestCountersAreInThePrefetchedLine(t *testing.T) {
 	skipShort(t)
 	const keys = 100_000
 	p := &Policy{Algorithm: FixedWindow, Limit: 1000, Window: time.Minute}
@@ -68,7 +68,7 @@ func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
 			if slot == nil {
 				t.Fatalf("round %d: a counter is not there", round)
 			}
-			first, _ := sc.pair(id)
+			first, _ := sc.blockPair(id)
 			switch preferred := first*ways + way(id); {
 			case index == preferred:
 				slots++
@@ -80,15 +80,15 @@ func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
 		}
 		share := func(n int) float64 { return float64(n) / keys }
 		t.Logf("round %d: %.3f in the slot, %.3f in its line, %.3f in the other block", round, share(slots), share(lines), share(others))
-		// Until the size class has grown, slots never used are preferred wherever they are.
+		// Until the size class has grown, unused slots are preferred anywhere.
 		if round == 19 && (share(slots) < 0.7 || share(slots+lines) < 0.9 || share(others) > 0.06) {
 			t.Error("want at least 0.7, with them 0.9, and at most 0.06")
 		}
 	}
 }
 
-// BenchmarkPrefetch reads a clock between naming one of a million counters and
-// deciding, as who has no time yet must, and asks for its memory before or does not.
+// BenchmarkPrefetch sets one of a million counters, reads a clock and decides, with and without a prefetch
+// before.
 func BenchmarkPrefetch(b *testing.B) {
 	const keys = 1_000_000
 	p := perDay(1<<32 - 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// reserving returns policies of a budget of so many hits that can be reserved, one for each algorithm.
+// reserving returns policies with the given limit and reservations, one for each algorithm.
 func reserving(budget uint32, reservations uint32, release bool) map[string]*Policy {
 	policies := map[string]*Policy{
 		"fixed window":   {Algorithm: FixedWindow, Window: time.Hour},
@@ -24,7 +24,7 @@ func reserving(budget uint32, reservations uint32, release bool) map[string]*Pol
 	return policies
 }
 
-// A budget is a counter that hits are reserved on.
+// A budget is a counter with reservations.
 type budget struct {
 	table *Table
 	id    identity.ID
@@ -39,14 +39,14 @@ func newBudget(t *testing.T, p *Policy) *budget {
 	return &budget{newTable(t, 1<<20), identity.ID{Hi: 5 << 40, Lo: 77}, p}
 }
 
-// reserve returns the lease of so many hits, or 0.
+// reserve returns the lease of a reservation, or 0.
 func (g *budget) reserve(now Time, hits uint64) uint64 {
 	b := &Batch{Charges: []Charge{{ID: g.id, Policy: g.p, Hits: hits, Reserve: true}}}
 	g.table.Decide(now, b)
 	return b.Lease(0)
 }
 
-// end brings a lease back, with a cost if that is not negative, and returns what was held.
+// end returns a lease, with a cost if that is not negative, and returns the hits it held.
 func (g *budget) end(now Time, lease uint64, cost int64) uint64 {
 	b := &Batch{Charges: []Charge{{ID: g.id, Policy: g.p, Hits: lease, Refund: true}}}
 	if cost >= 0 {
@@ -56,7 +56,7 @@ func (g *budget) end(now Time, lease uint64, cost int64) uint64 {
 	return b.Decisions[0].Charged
 }
 
-// used returns what is used and held.
+// used returns the used and reserved hits.
 func (g *budget) used(now Time) uint64 {
 	b := &Batch{Charges: []Charge{{ID: g.id, Policy: g.p, Reserve: true}}}
 	g.table.Decide(now, b)
@@ -95,7 +95,7 @@ func TestReservationsAreSettled(t *testing.T) {
 	}
 }
 
-// TestOverdraftIsWhatCostsExceed ends reservations at more than they held.
+// TestOverdraftIsWhatCostsExceed settles reservations at more than their hits.
 func TestOverdraftIsWhatCostsExceed(t *testing.T) {
 	for name, p := range reserving(100, 10, false) {
 		t.Run(name, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestUnsettledReservations(t *testing.T) {
 	}
 }
 
-// TestReservationsRace reserves and settles from many goroutines, and holds that what is charged never exceeds the
-// budget by more than nothing: each costs what it reserved.
+// TestReservationsRace reserves and settles on many goroutines, at the reserved cost, and checks that the
+// limit is never exceeded.
 func TestReservationsRace(t *testing.T) {
 	for name, p := range reserving(1000, 100, true) {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestReservationsRace(t *testing.T) {
 	}
 }
 
-// TestReservationsOfGroups denies a reservation by another charge of its group or of another group.
+// TestReservationsOfGroups denies a reservation by another charge of its group or by another group.
 func TestReservationsOfGroups(t *testing.T) {
 	full := &Policy{Algorithm: FixedWindow, Window: time.Hour}
 	for name, p := range reserving(100, 10, false) {
@@ -197,7 +197,8 @@ func TestReservationsOfGroups(t *testing.T) {
 	}
 }
 
-// TestReservesBesideAHit reserves on a counter that its group charges too, under a policy that reserves nothing.
+// TestReservesBesideAHit reserves on a counter that its group also charges, under a policy without
+// reservations.
 func TestReservesBesideAHit(t *testing.T) {
 	for name, p := range reserving(10, 10, false) {
 		plain := *p
@@ -213,7 +214,7 @@ func TestReservesBesideAHit(t *testing.T) {
 	}
 }
 
-// TestHoldsOutliveWindows holds that a reservation counts in the window after that in which it was made.
+// TestHoldsOutliveWindows checks that a reservation counts in the window after its own.
 func TestHoldsOutliveWindows(t *testing.T) {
 	p := reserving(100, 10, false)["fixed window"]
 	p.Window = time.Second

@@ -17,8 +17,8 @@ var resetPolicies = map[string]*Policy{
 	"fine bucket":    {Algorithm: TokenBucket, Limit: 4_000_000_000, Window: time.Second, Burst: 5},
 }
 
-// TestResetEqualsNew holds a counter that was reset against one that never was,
-// over several sub-windows and beyond the limit.
+// TestResetEqualsNew compares a counter that was reset with a new one, over several sub-windows and beyond
+// the limit.
 func TestResetEqualsNew(t *testing.T) {
 	t.Parallel()
 	for name, p := range resetPolicies {
@@ -56,7 +56,7 @@ func TestResetEqualsNew(t *testing.T) {
 	}
 }
 
-// TestResetAndLookTakeNoSlot asks for counters that are absent.
+// TestResetAndLookTakeNoSlot resets and peeks at absent counters.
 func TestResetAndLookTakeNoSlot(t *testing.T) {
 	t.Parallel()
 	for name, p := range resetPolicies {
@@ -68,9 +68,9 @@ func TestResetAndLookTakeNoSlot(t *testing.T) {
 		if used := reset(table, 1, nil, counterID(1), p); used != 0 {
 			t.Errorf("%s: Reset = %d of an absent counter", name, used)
 		}
-		for sc := range table.common.all() {
+		for sc := range table.common.sizeClasses() {
 			for i := range sc.inUse() * ways {
-				if sc.at(i).tag.Load() != 0 {
+				if sc.slotAt(i).tag.Load() != 0 {
 					t.Errorf("%s: slot %d is taken", name, i)
 				}
 			}
@@ -78,8 +78,7 @@ func TestResetAndLookTakeNoSlot(t *testing.T) {
 	}
 }
 
-// TestResetLeavesNeighbours holds that only the counter that is named is reset,
-// one in a partition included.
+// TestResetLeavesNeighbours checks that only the given counter is reset, also in a partition.
 func TestResetLeavesNeighbours(t *testing.T) {
 	t.Parallel()
 	for name, p := range resetPolicies {
@@ -117,8 +116,8 @@ func TestResetLeavesNeighbours(t *testing.T) {
 	}
 }
 
-// TestResetWhileCallsWait resets a leaky bucket on which calls wait: those keep
-// their times, also if one of them goes away, and new ones do not wait behind them.
+// TestResetWhileCallsWait resets a leaky bucket with delayed calls: they keep their start times, also if
+// one is cancelled, and new calls do not wait behind them.
 func TestResetWhileCallsWait(t *testing.T) {
 	t.Parallel()
 	p := &Policy{Algorithm: LeakyBucket, Limit: 10, Window: time.Second, MaxWait: time.Second, MaxWaiting: 5}
@@ -140,13 +139,13 @@ func TestResetWhileCallsWait(t *testing.T) {
 	if w := call(now + 1).Wait; w != 0 {
 		t.Errorf("the first after the reset waits %v", w)
 	}
-	table.Cancel(now+2, third) // what it held is gone already
+	table.Cancel(now+2, third) // its hits are already gone
 	if w := call(now + 2).Wait; w != 100*time.Millisecond-1 {
 		t.Errorf("the second after the reset waits %v", w)
 	}
 }
 
-// TestResetFindsALogOfAnotherSize resets a log whose limit has changed.
+// TestResetFindsALogOfAnotherSize resets a log after its limit has changed.
 func TestResetFindsALogOfAnotherSize(t *testing.T) {
 	t.Parallel()
 	small := &Policy{Algorithm: SlidingLog, Limit: 4, Window: time.Minute}
@@ -161,7 +160,6 @@ func TestResetFindsALogOfAnotherSize(t *testing.T) {
 	}
 }
 
-// reset resets a counter in a partition.
 func reset(t *Table, now Time, in *Partition, id identity.ID, p *Policy) uint64 {
 	return t.Reset(now, &Batch{Charges: []Charge{{ID: id, Policy: p}}, Partition: in}, 0)
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// reusePolicies has policies of every algorithm, with reservations and penalties. Those of a row share their counters.
+// reusePolicies returns policies of every algorithm, with reservations and penalties. Those of a row share
+// their counters.
 func reusePolicies() [][]*Policy {
 	const window = 10 * time.Second
 	penalty := NewPenalty(2*time.Second, 5*time.Second, 30*time.Second)
@@ -44,7 +45,7 @@ func reusePolicies() [][]*Policy {
 	return all
 }
 
-// overriding returns a copy of p with other numbers, as overrides and rows of tables have.
+// overriding returns a copy of p with other numbers, like overrides and table rows.
 func overriding(p *Policy, r *rand.Rand) *Policy {
 	o := *p
 	o.Limit = r.Uint32N(2*min(p.Limit, 1000) + 2)
@@ -54,14 +55,14 @@ func overriding(p *Policy, r *rand.Rand) *Policy {
 	return &o
 }
 
-// A reuseTrial decides the same batches with a batch that is used again and again, and with new ones. They have tables of
-// their own, with the same in them.
+// A reuseTrial decides the same charges with a reused batch and with new ones, on separate tables with the
+// same contents.
 type reuseTrial struct {
 	t        *testing.T
 	r        *rand.Rand
 	now      Time
 	policies [][]*Policy
-	leases   []Charge // each brings one back
+	leases   []Charge // each returns one
 
 	reused, concluded     Batch
 	byReused, byFresh     *Table
@@ -102,7 +103,7 @@ func (u *reuseTrial) next() (charges []Charge) {
 	return charges
 }
 
-// fill makes b a batch of charges.
+// fill sets the inputs of b.
 func fill(b *Batch, charges []Charge, quotaPass bool, budget time.Duration, clock func() Time) *Batch {
 	b.Reset()
 	b.Charges, b.QuotaPass, b.Budget, b.Clock = append(b.Charges, charges...), quotaPass, budget, clock
@@ -165,8 +166,8 @@ func (u *reuseTrial) step() {
 	}
 }
 
-// conclude decides charges on what a store might tell of their counters, with a batch that is used again and a new one,
-// and has a table each adopt it.
+// conclude decides charges on simulated store replies, with a reused batch and a new one, and merges the
+// result into both tables.
 func (u *reuseTrial) conclude(charges []Charge, quotaPass bool, budget time.Duration) {
 	fresh := fill(&Batch{}, charges, quotaPass, budget, nil)
 	fill(&u.concluded, charges, quotaPass, budget, nil)
@@ -207,9 +208,9 @@ func (u *reuseTrial) conclude(charges []Charge, quotaPass bool, budget time.Dura
 	}
 }
 
-// TestBatchesAreUsedAgain decides random batches with one batch that is used again, and with new ones: nothing of an
-// earlier request may be left in a batch.
-func TestBatchesAreUsedAgain(t *testing.T) {
+// TestBatchesAreReused decides random batches with one reused batch and with new ones: nothing of an
+// earlier request may remain in a batch.
+func TestBatchesAreReused(t *testing.T) {
 	for seed := range uint64(60) {
 		u := &reuseTrial{t: t, r: rand.New(rand.NewPCG(seed, 40)), policies: reusePolicies(), now: 1_700_000_000 * sec}
 		for _, table := range []**Table{&u.byReused, &u.byFresh, &u.mirrored, &u.mirrorFresh} {
@@ -226,7 +227,7 @@ func TestBatchesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// newKeyed returns a table that evicts as others of its size do.
+// newKeyed returns a table that evicts the same counters as others of its size.
 func newKeyed(tb testing.TB, bytes int64) *Table {
 	tb.Helper()
 	t, err := New(Options{Bytes: bytes, Key: identity.Key{1}})
@@ -237,10 +238,10 @@ func newKeyed(tb testing.TB, bytes int64) *Table {
 	return t
 }
 
-// TestReadSetsAllOfAView reads counters into a view that was another counter's and into a new one.
+// TestReadSetsAllOfAView reads counters into a used view and into a new one.
 func TestReadSetsAllOfAView(t *testing.T) {
 	used := view{
-		class: &sizeClass{}, slot: &slot{}, index: 1, word: 2, head: 3, newer: 4, moves: true, mirrors: true, found: &State{}, at: 5, salt: 6,
+		class: &sizeClass{}, slot: &slot{}, index: 1, word: 2, head: 3, newer: 4, misplaced: true, mirror: true, reported: &State{}, at: 5, salt: 6,
 		state: state{6, 7, 8},
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(used)) {
@@ -267,8 +268,8 @@ func TestReadSetsAllOfAView(t *testing.T) {
 	}
 }
 
-// TestResizeLeavesNothing gives a batch that was decided empty decisions for other charges.
-func TestResizeLeavesNothing(t *testing.T) {
+// TestResetDecisionsClears resets the decisions of a decided batch for other charges.
+func TestResetDecisionsClears(t *testing.T) {
 	p := reserving(100, 10, false)["token bucket"]
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 5, Reserve: true}, {ID: counterID(2), Policy: p, Hits: 5, Group: 1}}}
 	tab := newTable(t, 1<<20)

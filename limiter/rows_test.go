@@ -11,19 +11,19 @@ import (
 	"testing"
 )
 
-// TestEachAlgorithmIsTold holds the counters that a store is compared on to all algorithms.
-func TestEachAlgorithmIsTold(t *testing.T) {
+// TestStoredDecideHasEachAlgorithm checks that the comparison with a store covers all algorithms.
+func TestStoredDecideHasEachAlgorithm(t *testing.T) {
 	told := map[Algorithm]bool{}
-	for i := range concludePolicies {
-		told[concludePolicies[i].Algorithm] = true
+	for i := range storedPolicies {
+		told[storedPolicies[i].Algorithm] = true
 	}
 	if len(told) != Algorithms-1 {
-		t.Errorf("TestConclude has %d algorithms of %d", len(told), Algorithms-1)
+		t.Errorf("TestStoredDecide has %d algorithms of %d", len(told), Algorithms-1)
 	}
 }
 
-// TestNoSwitchHidesAnAlgorithm finds switches over algorithms that have a default: a new algorithm would
-// take it in silence. Without one the linter asks for each algorithm.
+// TestNoSwitchHidesAnAlgorithm finds switches over algorithms with a default, which would silently accept a
+// new algorithm. Without a default the linter requires a case for each algorithm.
 func TestNoSwitchHidesAnAlgorithm(t *testing.T) {
 	names := []string{"FixedWindow", "SlidingWindow", "SlidingLog", "TokenBucket", "LeakyBucket", "Concurrency"}
 	if len(names) != Algorithms-1 {

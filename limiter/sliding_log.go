@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// A sliding log keeps the time of every hit that counts, its stamp, oldest first, in a
-// ring of cells. The payload of its word is where the next one goes and how many there
-// are; the note says when a hit at the time of the last write would cease to count. A hit
-// that comes late counts at that time: the stamps stay sorted, and hits that ceased to count
-// before the write, which forgot them, do not leave room for it.
+// A sliding log stores the time of every hit that counts, its stamp, in a ring of cells, oldest first. The
+// payload of the word has the next cell and the number of hits; the note has the time at which a hit at the
+// time of the last write ceases to count. A late hit is recorded with that time: stamps stay sorted, and
+// hits that had ceased to count before the last write, which dropped them, leave no room for it.
 const (
 	logCountBits = 13
 	logCountMask = 1<<logCountBits - 1
 )
 
-// slidingLog is the algorithm of [SlidingLog].
-type slidingLog struct{ celled }
+// slidingLog implements [SlidingLog].
+type slidingLog struct{ withCells }
 
 func (slidingLog) validate(p *Policy) error {
 	if p.Limit > MaxLog {
@@ -27,7 +26,7 @@ func (slidingLog) validate(p *Policy) error {
 	return nil
 }
 
-// cells is one at least, for a note.
+// cells returns at least 1, so that the counter has a note.
 func (slidingLog) cells(p *Policy) int { return int(max(1, logLimit(p))) } //nolint:gosec // at most MaxLog
 
 func (slidingLog) resizes() bool { return true }
@@ -42,16 +41,16 @@ func (slidingLog) load(v *view, at Time, p *Policy) bool {
 	written := v.class.note(v.index).end.Load() - window
 	if !begunAhead(written, now) {
 		v.num = max(now, written)
-		v.past = v.log().within(min(count, logLimit(p)), v.num-window)
+		v.past = v.log().countAfter(min(count, logLimit(p)), v.num-window)
 	}
 	return v.slot.word.Load() == v.word
 }
 
 func (a slidingLog) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
-	return count(a, logLimit(c.Policy), v, at, c, hits, st, d)
+	return decideCount(a, logLimit(c.Policy), v, at, c, hits, st, d)
 }
 
-// refund takes back the newest hits.
+// refund removes the newest hits.
 func (slidingLog) refund(st state, hits uint64) (after state, gave uint64) {
 	gave = min(hits, st.used+st.past)
 	own := min(gave, st.used)
@@ -59,7 +58,7 @@ func (slidingLog) refund(st state, hits uint64) (after state, gave uint64) {
 	return st, gave
 }
 
-// force keeps the newest hits in place of as many older ones.
+// force adds the hits in place of the same number of older ones if the log is full.
 func (slidingLog) force(limit uint64, st state, hits uint64) (after state, grown uint64) {
 	before := st.used + st.past
 	st.used = min(st.used+min(hits, limit), limit)
@@ -76,23 +75,23 @@ func (slidingLog) retryAfter(v *view, at Time, p *Policy, limit uint64, st state
 }
 
 func (slidingLog) finish(v *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
-	if d.over(p) {
+	if d.finishOver(p) {
 		return
 	}
-	d.Remaining, d.Reset = room(logLimit(p), st), 1
+	d.Remaining, d.Reset = remaining(logLimit(p), st), 1
 	stamp := st.num
 	if st.used == 0 {
 		if st.past == 0 {
 			return
 		}
-		stamp = v.stampAt(v.staying(1, st))
+		stamp = v.stampAt(v.nthRemaining(1, st))
 	}
 	d.Reset = time.Duration(max(1, stamp+p.window()-at.stamp()))
 }
 
-// undo takes out hits of that time, wherever they are.
+// undo removes hits with the stamp mark, wherever they are in the log.
 func (slidingLog) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (after state, lost bool) {
-	if v.class == &outside { // the batch's own hits are in no cells
+	if v.class == &externalClass { // hits of the batch are not in cells
 		after = v.state
 		after.used -= min(after.used, d.Charged)
 		return after, false
@@ -108,17 +107,17 @@ func (slidingLog) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (
 	return after, false
 }
 
-// store writes what counts to the slot. If it is not v's own, what still counts moves
-// there.
+// store writes the hits that count to the slot. If it is not v's own slot, earlier hits that still count
+// are copied.
 func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
-	s.fetch(index)
+	s.loadCells(index)
 	to := log{cells: s.cellsOf(index)}
 	switch {
 	case v.slot == nil:
 	case s != v.class:
 		from := v.log()
 		for i := range after.past {
-			to.next = to.push(from.held(v.staying(after.past-i, after)))
+			to.next = to.push(from.lockedStamp(v.nthRemaining(after.past-i, after)))
 		}
 	default:
 		to.next = v.log().next
@@ -126,7 +125,7 @@ func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after st
 			for i := v.newer; i > 0; i-- {
 				to.cell(i + gone).Store(to.cell(i).Load())
 			}
-			to.next = to.back(gone)
+			to.next = to.cellIndex(gone)
 		}
 	}
 	for range after.used {
@@ -138,15 +137,15 @@ func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after st
 
 func (slidingLog) weight(_ *sizeClass, _, word uint64) uint64 { return word & logCountMask }
 
-func (slidingLog) found(v *view, at Time, p *Policy) {
-	now, newest := at.stamp(), v.found.Time.stamp()
+func (slidingLog) importState(v *view, at Time, p *Policy) {
+	now, newest := at.stamp(), v.reported.Time.stamp()
 	v.state, v.head, v.newer = state{num: now}, math.MinInt64, 0
-	if v.found.Hits > 0 && !begunAhead(newest, now) {
-		v.num, v.past = max(now, newest), min(v.found.Hits, logLimit(p))
+	if v.reported.Hits > 0 && !begunAhead(newest, now) {
+		v.num, v.past = max(now, newest), min(v.reported.Hits, logLimit(p))
 	}
 }
 
-// stampAt is view.stampAt for what a store told.
+// stampAt is view.stampAt for a reported log.
 func (s *State) stampAt(nth uint64) int64 {
 	if nth == 1 {
 		return s.Time.stamp()
@@ -154,47 +153,45 @@ func (s *State) stampAt(nth uint64) int64 {
 	return s.Stamp.stamp()
 }
 
-func (slidingLog) tell(v *view, _ Time, _ *Policy, st state, s *State) {
+func (slidingLog) export(v *view, _ Time, _ *Policy, st state, s *State) {
 	if s.Hits = st.used + st.past; s.Hits == 0 {
 		return
 	}
 	if s.Time = Time(st.num); st.used == 0 {
-		s.Time = Time(v.stampAt(v.staying(1, st)))
+		s.Time = Time(v.stampAt(v.nthRemaining(1, st)))
 	}
 }
 
-// adopt adds what the charge put into the log: a store does not tell the time of each hit.
-func (a slidingLog) adopt(v, _ *view, _ Time, b *Batch, i int) (after state, ok bool) {
+// merge adds the hits of the charge: a store does not report the time of each hit.
+func (a slidingLog) merge(v, _ *view, _ Time, b *Batch, i int) (after state, ok bool) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	after, _ = a.force(logLimit(c.Policy), v.state, d.Charged)
 	return after, !c.Refund && d.Charged > 0
 }
 
-// logLimit is p.Limit, cut to what a log can hold.
+// logLimit returns p.Limit, capped at the capacity of a log.
 func logLimit(p *Policy) uint64 { return uint64(min(p.Limit, MaxLog)) }
 
-// logPayload returns the payload of a log with so many stamps up to next.
+// logPayload returns the payload of a log with count stamps before the cell next.
 func logPayload(next, count uint64) uint64 { return next<<logCountBits | count }
 
-// staying returns which of v's hits, counted from the newest, is the nth in the state
-// after, that lacks some below the newer ones or, but for these, the newest.
-func (v *view) staying(nth uint64, after state) uint64 {
+// nthRemaining returns the index in v, counted from the newest, of the nth hit that remains in the state
+// after, which lacks some hits after the v.newer newest ones.
+func (v *view) nthRemaining(nth uint64, after state) uint64 {
 	if nth > v.newer && after.used == 0 {
 		return nth + v.past - after.past
 	}
 	return nth
 }
 
-// A log is the cells of a counter as its word has them. The nth newest stamp is n
-// back from the cell where the next one goes.
+// A log is the decoded word of a sliding log and its cells. The nth newest stamp is n cells before next.
 type log struct {
 	cells []atomic.Uint64
 	next  uint64
 }
 
-// log returns what the word of a slot makes of its cells. A reader whose slot changes
-// hands, twice, may have a word that is no log's. It finds out afterwards, since the
-// word is no longer the same, but must not be led out of the cells.
+// log returns the log of a slot. The word may not belong to a log if the slot changed its owner meanwhile.
+// A reader detects that afterwards, but next must not be out of range.
 func (s *sizeClass) log(index, word uint64) log {
 	l := log{cells: s.cellsOf(index), next: word & payloadMask >> logCountBits}
 	if l.next >= uint64(len(l.cells)) {
@@ -205,36 +202,35 @@ func (s *sizeClass) log(index, word uint64) log {
 
 func (v *view) log() log { return v.class.log(v.index, v.word) }
 
-// stampAt returns the time of the nth newest of v's hits that are in cells, of which a store
-// told those that it was asked for.
+// stampAt returns the time of the nth newest hit in cells. A store reports only those that were requested.
 func (v *view) stampAt(nth uint64) int64 {
-	if v.class == &outside {
-		return v.found.stampAt(nth)
+	if v.class == &externalClass {
+		return v.reported.stampAt(nth)
 	}
 	return v.log().at(nth)
 }
 
-// back returns the number of a cell.
-func (l log) back(n uint64) uint64 {
+// cellIndex returns the index of the cell n before next.
+func (l log) cellIndex(n uint64) uint64 {
 	at, size := l.next-n, uint64(len(l.cells))
-	if at >= size { // below 0, by at most size
+	if at >= size { // negative, by at most size
 		at += size
 	}
 	return at
 }
 
-func (l log) cell(back uint64) *atomic.Uint64 { return &l.cells[l.back(back)] }
+func (l log) cell(back uint64) *atomic.Uint64 { return &l.cells[l.cellIndex(back)] }
 
-// at returns a stamp, for readers that check afterwards that the word is still the same.
+// at returns a stamp. The caller must check afterwards that the word is unchanged.
 func (l log) at(back uint64) int64 {
 	pause(beforeCellLoad)
-	return l.held(back)
+	return l.lockedStamp(back)
 }
 
-// held is at for a writer that holds the cells.
-func (l log) held(back uint64) int64 { return int64(l.cell(back).Load()) } //nolint:gosec // a time
+// lockedStamp is at for a caller that holds the lock of the cells.
+func (l log) lockedStamp(back uint64) int64 { return int64(l.cell(back).Load()) } //nolint:gosec // a time
 
-// push writes a stamp to cells that are held, and returns where the next one goes.
+// push writes a stamp to locked cells and returns the following cell.
 func (l log) push(stamp int64) (next uint64) {
 	l.cells[l.next].Store(uint64(stamp)) //nolint:gosec // a time
 	if next = l.next + 1; next == uint64(len(l.cells)) {
@@ -243,11 +239,10 @@ func (l log) push(stamp int64) (next uint64) {
 	return next
 }
 
-// within returns how many of the newest most stamps are after then. Those that are
-// not have ceased to count since the last hit, so are few as a rule, and are looked
-// for from the oldest on in growing steps.
-func (l log) within(most uint64, then int64) uint64 {
-	lo, hi := uint64(0), most+1 // lo newest are after then, and fewer than hi
+// countAfter returns how many of the newest most stamps are after then. The others ceased to count since
+// the last hit and are usually few, so the search starts at the oldest stamp with growing steps.
+func (l log) countAfter(most uint64, then int64) uint64 {
+	lo, hi := uint64(0), most+1 // invariant: lo <= result < hi
 	for step := uint64(1); step < hi; step *= 2 {
 		if l.at(hi-step) > then {
 			lo = hi - step

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A log's slot is its own until its newest hit has ceased to count, also if one
-// came late after it.
+// TestALogLivesAsLongAsItsNewestHit checks that a log keeps its slot until its newest hit has ceased to
+// count, also after a late hit.
 func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
@@ -20,7 +20,7 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	if d := hit(0, 0); d.Before != 2 {
 		t.Fatalf("Before = %d at the late hit, want 2", d.Before)
 	}
-	for n := 1; n <= 1000; n++ { // most of them evict each other
+	for n := 1; n <= 1000; n++ { // most evict each other
 		hit(min1, n)
 	}
 	if table.Stats().Evicted == 0 {
@@ -31,8 +31,9 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	}
 }
 
-// A hit that is given back had hits forgotten that had ceased to count when it was made. A late hit
-// must not find their room and yet count as early as if they were there.
+// TestALogNeverGoesBack checks late hits after an undo: a charge that is undone has dropped hits that had
+// ceased to count by then. A late hit must not use their capacity and yet count as early as if they were
+// still there.
 func TestALogNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	give := map[string]func(tab *Table, now Time, p *Policy){
@@ -40,7 +41,7 @@ func TestALogNeverGoesBack(t *testing.T) {
 			decide(tab, now, take(counterID(0), p))
 			decide(tab, now, Charge{ID: counterID(0), Policy: p, Hits: 1, Refund: true})
 		},
-		"roll-back": func(tab *Table, now Time, p *Policy) { // of what is known when all is decided
+		"roll-back": func(tab *Table, now Time, p *Policy) { // after all charges are decided
 			quota := take(counterID(1), perMinute(0))
 			quota.Mode = Quota
 			refund := Charge{ID: counterID(2), Policy: p, Refund: true, Group: 1}
@@ -71,9 +72,8 @@ func TestALogNeverGoesBack(t *testing.T) {
 	}
 }
 
-// Hits more than an hour ahead of a hit are those of a clock that was set back
-// since.
-func TestALogBearsAClockThatWasSetBack(t *testing.T) {
+// TestLogAfterClockSetBack checks that hits more than an hour ahead do not count.
+func TestLogAfterClockSetBack(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
 	table, ahead := newTable(t, 0), benchNow+3600*sec
@@ -88,7 +88,7 @@ func TestALogBearsAClockThatWasSetBack(t *testing.T) {
 	}
 }
 
-// No word leads out of the cells of its slot.
+// TestNoWordLeadsOutOfALog checks that no word leads to an index outside of the cells.
 func TestNoWordLeadsOutOfALog(t *testing.T) {
 	s := &sizeClass{size: 5, cells: make([]atomic.Uint64, 3*5)}
 	for i := range s.cells {

@@ -76,7 +76,7 @@ func TestSlidingWindow(t *testing.T) {
 			},
 		},
 		{
-			name: "sub-windows that are no whole nanoseconds", p: second(1, 7), // 142857143 ns
+			name: "sub-windows of fractional nanoseconds", p: second(1, 7), // 142857143 ns
 			steps: []step{
 				{now: 142857143, hits: 1, charged: 1, reset: 8 * 142857143},
 				{now: 142857143*9 - 1, hits: 1, before: 1, over: true, reset: 1, retry: 1},
@@ -129,8 +129,8 @@ func TestSlidingWindow(t *testing.T) {
 
 const sec1 = time.Second
 
-// The ring array's worked example: what counts at each hit is what the article's
-// ten slots hold, and at 5227 the hit at 4213 besides.
+// TestRingExample is a worked example of a ring array: the hits that count at each time are those in the
+// ten slots of the article, and at 5227 also the hit at 4213.
 func TestRingExample(t *testing.T) {
 	p := Policy{Algorithm: SlidingWindow, Limit: 10, Window: time.Second, SubWindows: 10}
 	tab := newTable(t, MinBytes)
@@ -257,8 +257,8 @@ func TestSlidingLog(t *testing.T) {
 	}
 }
 
-// A log whose limit changes keeps its newest hits, also where it moves to a size class
-// of other size.
+// TestLogMoves checks that a log whose limit changes keeps its newest hits, also if it moves to another
+// size class.
 func TestLogMoves(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	of := func(limit uint32) *Policy {
@@ -305,8 +305,8 @@ func TestLogMoves(t *testing.T) {
 	}
 }
 
-// A log that is full, to the last of its cells, can be given back whole, wherever
-// it is, and is as absent then.
+// TestRefundOfAFullLog checks that a full log can be refunded completely, in any position, and then equals
+// an absent one.
 func TestRefundOfAFullLog(t *testing.T) {
 	tab, p := newTable(t, MinBytes), logOf(2)
 	for n := range 100 { // so that they have all slots

@@ -6,27 +6,26 @@ import (
 	"time"
 )
 
-// A sliding window is a ring of k sub-windows, each Window/k long, rounded up to
-// whole nanoseconds, and numbered from the epoch. What counts is the current one
-// and the k before it, so that every interval of length Window lies within what
-// was counted together: strict, and hits return at most one sub-window late.
+// A sliding window is a ring of k sub-windows. Each is Window/k long, rounded up to whole nanoseconds, and
+// they are numbered from the epoch. The current sub-window and the k before it count, so every interval of
+// length Window is covered by sub-windows that were counted together. The limit is strict, and capacity
+// returns at most one sub-window late.
 //
-// The payload of the word is the number of hits in the newest sub-window that was
-// hit, the head. The note has the sum of the k before it, and when the last hit
-// ceases to count, which tells the head's number. The cells have those k counts,
-// two to a cell, at their number modulo k. So a hit in the current sub-window is
-// one compare-and-swap, and the first in a new one moves counts under the lock.
-// Sub-windows without hits are only zeroed then. A reader before that goes by the
-// time since the head, which says what no longer counts.
+// The payload of the word is the number of hits in the newest sub-window with hits, the head. The note has
+// the sum of the k sub-windows before it and the time at which the head ceases to count, from which the
+// number of the head follows. The cells have the k counts, two per cell, indexed by their number modulo k.
+// A hit in the current sub-window is a compare-and-swap; the first hit in a new one updates the cells under
+// the lock. Sub-windows without hits are zeroed only then. Until then readers derive from the time what no
+// longer counts.
 
-// slidingWindow is the algorithm of [SlidingWindow].
-type slidingWindow struct{ celled }
+// slidingWindow implements [SlidingWindow].
+type slidingWindow struct{ withCells }
 
-// A Ring is the sub-windows of a [SlidingWindow]. They are numbered from the Unix epoch.
+// A Ring describes the sub-windows of a [SlidingWindow]. They are numbered from the Unix epoch.
 type Ring struct {
-	length   int64 // of a sub-window, in nanoseconds; about that if there is a calendar
+	length   int64 // of a sub-window, in nanoseconds; approximate with a calendar
 	k        int64
-	calendar *Calendar // whose windows have k each
+	calendar *Calendar // if set, each of its windows has k sub-windows
 }
 
 // Ring returns the sub-windows of a [SlidingWindow].
@@ -58,19 +57,18 @@ func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 	v.head = end/r.length - r.k - 1
 	switch {
 	case r.calendar != nil:
-		v.head = r.calendar.head(end, at.stamp(), r.k)
-		v.pass(r, at.stamp(), past)
-	case v.head == floorDiv(at.stamp(), r.length): // as pass has it, without a call
+		v.head = r.calendar.ringHead(end, at.stamp(), r.k)
+		v.advance(r, at.stamp(), past)
+	case v.head == floorDiv(at.stamp(), r.length): // same as advance, without a call
 		v.state = state{used: v.word & payloadMask, past: past, num: v.head}
 	default:
-		v.pass(r, at.stamp(), past)
+		v.advance(r, at.stamp(), past)
 	}
-	return v.same()
+	return v.unchanged()
 }
 
-// pass makes v's state what its ring is now, if past is the sum of the sub-windows before its
-// head.
-func (v *view) pass(r Ring, now int64, past uint64) {
+// advance sets v's state to the ring at the time now. past is the sum of the sub-windows before its head.
+func (v *view) advance(r Ring, now int64, past uint64) {
 	current := r.number(now)
 	switch count := v.word & payloadMask; {
 	case r.setBack(v.head, current, now):
@@ -82,18 +80,18 @@ func (v *view) pass(r Ring, now int64, past uint64) {
 	default:
 		past += count
 		for x := v.head - r.k; x < current-r.k; x++ {
-			past -= min(past, v.countOf(r.k, x)) // which is less if the calendar was another
+			past -= min(past, v.countOf(r.k, x)) // past may be less if the calendar was another
 		}
 		v.state = state{past: past, num: current}
 	}
 }
 
 func (a slidingWindow) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
-	return count(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
+	return decideCount(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
 }
 
 func (slidingWindow) force(_ uint64, st state, hits uint64) (after state, grown uint64) {
-	grown = min(hits, math.MaxUint32-st.used) // what a cell holds
+	grown = min(hits, math.MaxUint32-st.used) // capacity of a cell
 	st.used += grown
 	return st, grown
 }
@@ -106,17 +104,17 @@ func (slidingWindow) retryAfter(v *view, at Time, p *Policy, limit uint64, st st
 			need -= n
 			continue
 		}
-		return time.Duration(r.end(x) - at.stamp()), v.same()
+		return time.Duration(r.end(x) - at.stamp()), v.unchanged()
 	}
-	return time.Duration(r.end(st.num) - at.stamp()), v.same()
+	return time.Duration(r.end(st.num) - at.stamp()), v.unchanged()
 }
 
 func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
-	if d.over(p) {
+	if d.finishOver(p) {
 		return
 	}
 	r, x := p.Ring(), st.num
-	d.Remaining, d.Reset = room(uint64(p.Limit), st), 1
+	d.Remaining, d.Reset = remaining(uint64(p.Limit), st), 1
 	if st.used == 0 {
 		if st.past == 0 {
 			return
@@ -130,14 +128,14 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 
 func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	r, note := p.Ring(), s.note(index)
-	s.fetch(index)
+	s.loadCells(index)
 	switch {
-	case v.found != nil: // a store says what counts
-		told := view{class: &outside, found: v.found, head: v.found.SubWindow}
+	case v.reported != nil: // copy the counts of the store
+		told := view{class: &externalClass, reported: v.reported, head: v.reported.SubWindow}
 		for x := after.num - r.k; x < after.num; x++ {
-			s.setCount(index, floorMod(x, r.k), told.countOf(r.k, x))
+			s.setRingCount(index, floorMod(x, r.k), told.countOf(r.k, x))
 		}
-	case after.past == 0: // nothing of before counts
+	case after.past == 0: // no earlier hits count
 		for n := range uint64(r.k+1) / 2 { //nolint:gosec // positive
 			if c := s.cell(index, n); c.Load() != 0 { // a load is cheaper
 				c.Store(0)
@@ -149,9 +147,9 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 				s.cell(index, n).Store(v.class.cell(v.index, n).Load())
 			}
 		}
-		s.setCount(index, floorMod(v.head, r.k), v.word&payloadMask)
+		s.setRingCount(index, floorMod(v.head, r.k), v.word&payloadMask)
 		for x := v.head + 1; x < after.num; x++ {
-			s.setCount(index, floorMod(x, r.k), 0)
+			s.setRingCount(index, floorMod(x, r.k), 0)
 		}
 	}
 	note.past.Store(after.past)
@@ -163,8 +161,8 @@ func (slidingWindow) weight(s *sizeClass, index, word uint64) uint64 {
 	return word&payloadMask + s.note(index).past.Load()
 }
 
-func (slidingWindow) found(v *view, at Time, p *Policy) {
-	r, s := p.Ring(), v.found
+func (slidingWindow) importState(v *view, at Time, p *Policy) {
+	r, s := p.Ring(), v.reported
 	if most := maxStamp / r.length; len(s.Counts) == 0 || s.SubWindow > most || s.SubWindow < -most {
 		v.head, v.word, v.state = math.MinInt64/2, 0, state{num: r.number(at.stamp())}
 		return
@@ -174,27 +172,27 @@ func (slidingWindow) found(v *view, at Time, p *Policy) {
 	for x := v.head - r.k; x < v.head; x++ {
 		past += v.countOf(r.k, x)
 	}
-	v.pass(r, at.stamp(), past)
+	v.advance(r, at.stamp(), past)
 }
 
-func (slidingWindow) tell(v *view, _ Time, p *Policy, st state, s *State) {
+func (slidingWindow) export(v *view, _ Time, p *Policy, st state, s *State) {
 	r := p.Ring()
-	s.SubWindow, s.Counts = st.num, append(s.Counts[:0], uint32(st.used)) //nolint:gosec // what a cell holds
+	s.SubWindow, s.Counts = st.num, append(s.Counts[:0], uint32(st.used)) //nolint:gosec // capacity of a cell
 	for x := st.num - 1; x >= st.num-r.k && st.past > 0; x-- {
 		s.Counts = append(s.Counts, uint32(v.countOf(r.k, x))) //nolint:gosec // as above
 	}
 }
 
-// adopt has store write what there tells.
-func (slidingWindow) adopt(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
-	v.found = there.found
+// merge replaces the local counter: store writes the reported counts.
+func (slidingWindow) merge(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
+	v.reported = there.reported
 	return there.state, true
 }
 
-// number returns the sub-window that the time lies in.
+// number returns the sub-window that contains the time.
 func (r Ring) number(stamp int64) int64 {
 	if r.calendar != nil {
-		return r.calendar.part(stamp, r.k)
+		return r.calendar.partAt(stamp, r.k)
 	}
 	return floorDiv(stamp, r.length)
 }
@@ -207,7 +205,7 @@ func (r Ring) start(number int64) int64 {
 	return number * r.length
 }
 
-// end returns when hits of a sub-window cease to count.
+// end returns when the hits of a sub-window cease to count.
 func (r Ring) end(number int64) int64 {
 	if number += r.k + 1; r.calendar != nil {
 		return r.calendar.partStart(number, r.k)
@@ -215,34 +213,36 @@ func (r Ring) end(number int64) int64 {
 	return number * r.length
 }
 
-// setBack reports whether a sub-window that was hit is so far ahead of the current one that the clock was set back.
+// setBack reports whether head, a sub-window with hits, is so far ahead of the current one that the clock
+// was set back.
 func (r Ring) setBack(head, current, now int64) bool {
 	return head > current && begunAhead(r.start(head), now)
 }
 
-// Length returns how long a sub-window is. Without meaning if there is a [Ring.Calendar].
+// Length returns the length of a sub-window. It is approximate if there is a [Ring.Calendar].
 func (r Ring) Length() time.Duration { return time.Duration(r.length) }
 
-// Calendar returns whose windows have [Ring.K] sub-windows each, nil for none.
+// Calendar returns the calendar whose windows have [Ring.K] sub-windows each, or nil.
 func (r Ring) Calendar() *Calendar { return r.calendar }
 
-// K returns how many sub-windows count beside the newest.
+// K returns how many sub-windows count in addition to the newest.
 func (r Ring) K() int64 { return r.k }
 
-// Number returns the sub-window that the time lies in.
+// Number returns the sub-window that contains the time.
 func (r Ring) Number(at Time) int64 { return r.number(at.stamp()) }
 
-// ClockSetBack reports whether a sub-window that was hit is so far ahead of the time that the clock was set back.
+// ClockSetBack reports whether head, a sub-window with hits, is so far ahead of the time that the clock was
+// set back.
 func (r Ring) ClockSetBack(head int64, at Time) bool {
 	return r.setBack(head, r.number(at.stamp()), at.stamp())
 }
 
-// countOf returns the hits of a sub-window before the one of v's state.
+// countOf returns the hits of sub-window x, which is before that of v's state.
 func (v *view) countOf(k, x int64) uint64 {
 	switch {
-	case v.class == &outside:
-		if n := v.head - x; n >= 0 && n <= k && n < int64(len(v.found.Counts)) {
-			return uint64(v.found.Counts[n])
+	case v.class == &externalClass:
+		if n := v.head - x; n >= 0 && n <= k && n < int64(len(v.reported.Counts)) {
+			return uint64(v.reported.Counts[n])
 		}
 		return 0
 	case v.slot == nil || x > v.head || x < v.head-k:
@@ -250,18 +250,18 @@ func (v *view) countOf(k, x int64) uint64 {
 	case x == v.head:
 		return v.word & payloadMask
 	default:
-		return v.class.count(v.index, floorMod(x, k))
+		return v.class.ringCount(v.index, floorMod(x, k))
 	}
 }
 
-// count returns a count of a ring.
-func (s *sizeClass) count(index uint64, slot int64) uint64 {
+// ringCount returns a count of a ring.
+func (s *sizeClass) ringCount(index uint64, slot int64) uint64 {
 	pause(beforeCellLoad)
 	return s.cell(index, uint64(slot>>1)).Load() >> (slot & 1 * 32) & math.MaxUint32 //nolint:gosec // not negative
 }
 
-// setCount writes a count of a ring that is held.
-func (s *sizeClass) setCount(index uint64, slot int64, n uint64) {
+// setRingCount writes a count of a ring whose cells are locked.
+func (s *sizeClass) setRingCount(index uint64, slot int64, n uint64) {
 	c, shift := s.cell(index, uint64(slot>>1)), slot&1*32 //nolint:gosec // not negative
 	c.Store(c.Load()&^(math.MaxUint32<<shift) | n<<shift)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// loadWith loads a snapshot, with leases or without.
+// loadWith loads a snapshot, with or without leases.
 func loadWith(t *testing.T, b []byte, leases bool) *Table {
 	t.Helper()
 	tab, _, err := Load(bytes.NewReader(b), Options{Bytes: 1 << 20, RestoreLeases: leases})
@@ -19,35 +19,35 @@ func loadWith(t *testing.T, b []byte, leases bool) *Table {
 	return tab
 }
 
-// TestASnapshotWithoutLeases loads places and reservations, which are free, beside hits, which are not. The leases of before do nothing to
-// the new ones.
+// TestASnapshotWithoutLeases loads hits, but no permits and reservations. Old leases do not affect new
+// ones.
 func TestASnapshotWithoutLeases(t *testing.T) {
 	const n = 16
 	tab := newTable(t, 1<<20)
 	id, p := counterID(1), atOnce(n)
 	var old []uint64
 	for range n {
-		old = append(old, takePlace(tab, benchNow, id, p))
+		old = append(old, acquirePermit(tab, benchNow, id, p))
 	}
 	loaded := loadWith(t, snapshot(t, tab, benchNow), false)
 	now := benchNow + sec
-	new1 := takePlace(loaded, now, id, p)
+	new1 := acquirePermit(loaded, now, id, p)
 	for _, lease := range old {
-		if givePlace(loaded, now, id, p, lease) != 0 {
+		if returnLease(loaded, now, id, p, lease) != 0 {
 			t.Errorf("the lease %d of before gives something back", lease)
 		}
 	}
 	for i := range n - 1 {
-		if takePlace(loaded, now, id, p) == 0 {
+		if acquirePermit(loaded, now, id, p) == 0 {
 			t.Errorf("%d places are held, want 1", n-1-i)
 		}
 	}
 	for _, lease := range old {
-		if givePlace(loaded, now, id, p, lease) != 0 {
+		if returnLease(loaded, now, id, p, lease) != 0 {
 			t.Errorf("the lease %d of before gives something back", lease)
 		}
 	}
-	if takePlace(loaded, now, id, p) != 0 || givePlace(loaded, now, id, p, new1) != 1 {
+	if acquirePermit(loaded, now, id, p) != 0 || returnLease(loaded, now, id, p, new1) != 1 {
 		t.Error("the places of the new process are not what they were")
 	}
 
@@ -61,7 +61,7 @@ func TestASnapshotWithoutLeases(t *testing.T) {
 				if got := again.used(benchNow); got != want {
 					t.Errorf("restored %v: %d are used and held, want %d", restored, got, want)
 				}
-				again.end(benchNow, leases[0], 70) // what it has cost counts in any case
+				again.end(benchNow, leases[0], 70) // the cost counts in any case
 				if got, want := again.used(benchNow), map[bool]uint64{false: 120, true: 420}[restored]; got != want {
 					t.Errorf("restored %v: after a cost of 70 %d are used and held, want %d", restored, got, want)
 				}
@@ -70,28 +70,28 @@ func TestASnapshotWithoutLeases(t *testing.T) {
 	}
 }
 
-// TestLeasesSinceASnapshot has a process crash that has given leases since it saved its places. They free none of the process that follows,
-// which also gives some.
+// TestLeasesSinceASnapshot simulates a crash of a process that granted leases after its last snapshot. They
+// release none of the leases of the next process.
 func TestLeasesSinceASnapshot(t *testing.T) {
 	const n = 8
 	id, p := identity.ID{Hi: 77 << 8, Lo: 5}, atOnce(2*n)
 	tab := newTable(t, 1<<20)
 	for range n {
-		takePlace(tab, benchNow, id, p)
+		acquirePermit(tab, benchNow, id, p)
 	}
 	saved := snapshot(t, tab, benchNow)
 	var lost []uint64
 	for range n {
-		lost = append(lost, takePlace(tab, benchNow, id, p))
+		lost = append(lost, acquirePermit(tab, benchNow, id, p))
 	}
 	again := loadWith(t, saved, true)
 	for range n {
-		if takePlace(again, benchNow, id, p) == 0 { // at the same time
+		if acquirePermit(again, benchNow, id, p) == 0 { // at the same time
 			t.Fatal("more places are held than were saved")
 		}
 	}
 	for _, lease := range lost {
-		if givePlace(again, benchNow, id, p, lease) != 0 {
+		if returnLease(again, benchNow, id, p, lease) != 0 {
 			t.Errorf("the lease %d of a process that has crashed frees a place of the next", lease)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// duringSave is a writer that does something before each write.
+// duringSave is a writer that calls a function before each write.
 type duringSave struct {
 	io.Writer
 	do func()
@@ -21,16 +21,16 @@ func (w duringSave) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// A bed is a table with counters of all sizes, in the common partition and in one that comes and goes,
-// whose hits are counted.
-type bed struct {
+// A movingTable is a table with counters of all sizes, in the common partition and in one that is added and
+// removed, and the number of their hits.
+type movingTable struct {
 	tab      *Table
 	counters int
 	policies [][]*Policy
-	limit    atomic.Int64 // which of the policies of one identity
+	limit    atomic.Int64 // index of the policy of each counter
 	own      atomic.Pointer[Partition]
-	// rules is held to write while the partition comes or goes: a request that goes on by the
-	// rules of before counts apart.
+	// rules is write-locked while the partition is added or removed: a request with the earlier rules
+	// counts separately.
 	rules sync.RWMutex
 	// asked and admitted count the hits of each counter, before and after they are charged.
 	asked, admitted []atomic.Int64
@@ -39,7 +39,7 @@ type bed struct {
 	leases [][2]uint64
 }
 
-func newBed(t *testing.T, counters int) *bed {
+func newBed(t *testing.T, counters int) *movingTable {
 	t.Helper()
 	week, logs := 7*24*time.Hour, func(limit uint32) *Policy {
 		return &Policy{Algorithm: SlidingLog, Limit: limit, Window: 7 * 24 * time.Hour}
@@ -49,21 +49,21 @@ func newBed(t *testing.T, counters int) *bed {
 		{{Algorithm: TokenBucket, Limit: 1e6, Window: 1e6 * 1e9, Burst: 1e6}},
 		{{Algorithm: SlidingWindow, Limit: 1e6, Window: week, SubWindows: 10}},
 		{{Algorithm: SlidingLog, Limit: 60, Window: week}},
-		{logs(200), logs(300)}, // more than are hit: a lower limit would drop the oldest
+		{logs(200), logs(300)}, // more than the hits: a lower limit would drop the oldest
 		{
 			{Algorithm: Concurrency, Limit: 200, Window: week},
 			{Algorithm: Concurrency, Limit: 2, Window: week},
 			{Algorithm: Concurrency, Limit: 9, Window: week},
 		},
 	}
-	return &bed{
+	return &movingTable{
 		tab: newTable(t, 8<<20), counters: counters, policies: policies,
 		asked: make([]atomic.Int64, 2*len(policies)*counters), admitted: make([]atomic.Int64, 2*len(policies)*counters),
 	}
 }
 
-// hit charges the nth counter, or looks at it.
-func (b *bed) hit(tab *Table, own *Partition, n int, hits uint64) uint64 {
+// hit charges the nth counter, or peeks at it.
+func (b *movingTable) hit(tab *Table, own *Partition, n int, hits uint64) uint64 {
 	of := b.policies[n/2%len(b.policies)]
 	batch := &Batch{Charges: []Charge{{ID: counterID(n), Policy: of[int(b.limit.Load())%len(of)], Hits: hits}}}
 	if n%2 == 1 {
@@ -80,8 +80,8 @@ func (b *bed) hit(tab *Table, own *Partition, n int, hits uint64) uint64 {
 	return batch.Decisions[0].Before
 }
 
-// giveAll gives the first leases back, which must be all that are held if there are no others.
-func (b *bed) giveAll(t *testing.T, tab *Table, own *Partition, leases int) {
+// returnAll returns the first leases, and checks that no others are held.
+func (b *movingTable) returnAll(t *testing.T, tab *Table, own *Partition, leases int) {
 	t.Helper()
 	for i, l := range b.leases[:leases] {
 		batch := &Batch{Charges: []Charge{{ID: counterID(int(l[1])), Policy: b.policies[5][i%3], Hits: l[0], Refund: true}}}
@@ -94,8 +94,8 @@ func (b *bed) giveAll(t *testing.T, tab *Table, own *Partition, leases int) {
 	}
 }
 
-// disturb does something at random that makes counters move, or hits one.
-func (b *bed) disturb(t *testing.T, r *rand.Rand) {
+// disturb moves counters at random, or hits one.
+func (b *movingTable) disturb(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	switch k := r.IntN(100); {
 	case k == 0:
@@ -110,29 +110,29 @@ func (b *bed) disturb(t *testing.T, r *rand.Rand) {
 		b.hit(b.tab, b.own.Load(), r.IntN(len(b.asked)), 1)
 	default:
 		var classes []*sizeClass
-		for p := range b.tab.all() {
-			for s := range p.all() {
+		for p := range b.tab.allPartitions() {
+			for s := range p.sizeClasses() {
 				classes = append(classes, s)
 			}
 		}
 		s := classes[r.IntN(len(classes))]
 		if k < 80 {
-			s.leave(b.tab, min1, r.Uint64N(s.inUse()*ways), 1)
+			s.moveToOther(b.tab, min1, r.Uint64N(s.inUse()*ways), 1)
 			return
 		}
 		if k < 90 {
 			b.tab.shrink(min1, s, false)
-		} else if b.tab.take(s.blockSize()) {
-			s.resizing.Lock()
+		} else if b.tab.takeMemory(s.blockSize()) {
+			s.resizeMu.Lock()
 			if s.inUse() >= uint64(len(s.blocks)) || !s.splitLocked() {
-				b.tab.spare.Add(s.blockSize())
+				b.tab.freeBytes.Add(s.blockSize())
 			}
-			s.resizing.Unlock()
+			s.resizeMu.Unlock()
 		}
 	}
 }
 
-func (b *bed) reserve(t *testing.T, tab *Table, bound int64) *Partition {
+func (b *movingTable) reserve(t *testing.T, tab *Table, bound int64) *Partition {
 	t.Helper()
 	own, err := tab.Partitions(min1, map[string]int64{"own": bound})
 	if err != nil {
@@ -144,7 +144,7 @@ func (b *bed) reserve(t *testing.T, tab *Table, bound int64) *Partition {
 	return own["own"]
 }
 
-// totals returns what has been counted so far.
+// totals returns the current counts.
 func totals(of []atomic.Int64) []uint64 {
 	out := make([]uint64, len(of))
 	for i := range of {
@@ -153,12 +153,12 @@ func totals(of []atomic.Int64) []uint64 {
 	return out
 }
 
-// check holds a snapshot against what was counted before it and after it.
-func (b *bed) check(t *testing.T, snapshot []byte, least, most []uint64) {
+// check compares a snapshot with the counts before and after it.
+func (b *movingTable) check(t *testing.T, snapshot []byte, least, most []uint64) {
 	t.Helper()
 	tab := load(t, snapshot, b.tab.bytes)
 	slots := int64(0)
-	for p := range tab.all() {
+	for p := range tab.allPartitions() {
 		slots += p.live(min1)
 	}
 	own := b.reserve(t, tab, 4000)
@@ -177,7 +177,8 @@ func (b *bed) check(t *testing.T, snapshot []byte, least, most []uint64) {
 	}
 }
 
-// Counters that move between the writes of a snapshot are in it, once.
+// TestCountersMoveWhileTheyAreSaved checks that counters that move between the writes of a snapshot are in
+// it exactly once.
 func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -202,12 +203,12 @@ func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 		}
 		b.check(t, buf.Bytes(), least, totals(b.asked))
 		loaded := load(t, buf.Bytes(), b.tab.bytes)
-		b.giveAll(t, loaded, b.reserve(t, loaded, 4000), leases)
-		b.giveAll(t, b.tab, b.own.Load(), len(b.leases))
+		b.returnAll(t, loaded, b.reserve(t, loaded, 4000), leases)
+		b.returnAll(t, b.tab, b.own.Load(), len(b.leases))
 	}
 }
 
-// So are those that others move and charge at the same time.
+// TestConcurrentSave checks the same for counters that are moved and charged concurrently.
 func TestConcurrentSave(t *testing.T) {
 	b := newBed(t, 100)
 	b.reserve(t, b.tab, 4000)
@@ -233,5 +234,5 @@ func TestConcurrentSave(t *testing.T) {
 	if s := b.tab.Stats(); s.Evicted > 0 {
 		t.Errorf("%+v, want none evicted", s)
 	}
-	b.giveAll(t, b.tab, b.own.Load(), len(b.leases))
+	b.returnAll(t, b.tab, b.own.Load(), len(b.leases))
 }

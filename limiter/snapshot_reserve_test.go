@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// writes calls before with each write.
+// writes is a writer that calls before for each write.
 type writes struct {
 	bytes.Buffer
 
@@ -20,8 +20,8 @@ func (w *writes) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-// TestASnapshotLosesNoSettlement settles reservations while a snapshot is written: each is in it as what was held, as what it cost, or as
-// both.
+// TestASnapshotLosesNoSettlement settles reservations while a snapshot is written: it contains each as a
+// hold, as a cost, or as both.
 func TestASnapshotLosesNoSettlement(t *testing.T) {
 	const budgets, held = 4000, 7
 	for name, p := range reserving(1000, 8, false) {

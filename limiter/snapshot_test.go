@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// snapshot saves a table at a time.
+// snapshot returns a snapshot of a table.
 func snapshot(tb testing.TB, tab *Table, now Time) []byte {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -25,7 +25,7 @@ func snapshot(tb testing.TB, tab *Table, now Time) []byte {
 	return buf.Bytes()
 }
 
-// load loads a snapshot of a table with so many bytes.
+// load loads a snapshot of a table with the given bytes.
 func load(tb testing.TB, b []byte, size int64) *Table {
 	tb.Helper()
 	tab, saved, err := Load(bytes.NewReader(b), Options{Bytes: size, RestoreLeases: true})
@@ -36,38 +36,37 @@ func load(tb testing.TB, b []byte, size int64) *Table {
 	return tab
 }
 
-// checkSlots checks that each counter has one slot, in one of its two blocks, and that
-// the memory adds up.
+// checkSlots checks that each counter has one slot, in one of its two blocks, and that the memory adds up.
 func checkSlots(tb testing.TB, tab *Table) {
 	tb.Helper()
 	used := int64(0)
-	for p := range tab.all() {
-		for s := range p.all() {
+	for p := range tab.allPartitions() {
+		for s := range p.sizeClasses() {
 			used += s.bytes()
 			seen := map[identity.ID]bool{}
 			for index := range s.inUse() * ways {
-				tag := s.at(index).tag.Load()
+				tag := s.slotAt(index).tag.Load()
 				if tag == 0 {
 					continue
 				}
-				id := s.known(index/ways, tag)
+				id := s.partialID(index/ways, tag)
 				if seen[id] {
 					tb.Fatalf("a counter has two slots in a class of %d cells", s.size)
 				}
 				seen[id] = true
-				if found, _ := s.find(tag&^secondBit, id); found != s.at(index) {
+				if found, _ := s.find(tag&^secondBit, id); found != s.slotAt(index) {
 					tb.Fatalf("a counter in block %d of %d is not found there", index/ways, s.inUse())
 				}
 			}
 		}
 	}
-	if used+tab.spare.Load() != tab.bytes {
-		tb.Fatalf("%d bytes are used and %d spare, of %d", used, tab.spare.Load(), tab.bytes)
+	if used+tab.freeBytes.Load() != tab.bytes {
+		tb.Fatalf("%d bytes are used and %d spare, of %d", used, tab.freeBytes.Load(), tab.bytes)
 	}
 }
 
-// snapshotPolicies are of all algorithms and many sizes. Those of one number have one
-// identity, as if the limit was edited.
+// snapshotPolicies returns policies of all algorithms and many sizes. Those of one row have one ID, as if
+// the limit was edited.
 func snapshotPolicies() [][]*Policy {
 	return [][]*Policy{
 		{perMinute(100), perMinute(20)},
@@ -85,15 +84,16 @@ func snapshotPolicies() [][]*Policy {
 	}
 }
 
-// A trial charges the same at random in two tables, of which one may be the other's snapshot.
+// A trial makes the same random charges in two tables, one of which may be loaded from a snapshot of the
+// other.
 type trial struct {
 	r     *rand.Rand
 	now   Time
-	limit int // which of the policies of one identity
+	limit int // index of the policy of a counter
 	names []string
 }
 
-// charge makes one random charge in the tables, and fails if they do not decide alike.
+// charge makes one random charge in the tables, and fails if their decisions differ.
 func (tr *trial) charge(t *testing.T, tables ...*Table) {
 	t.Helper()
 	of := snapshotPolicies()
@@ -106,7 +106,7 @@ func (tr *trial) charge(t *testing.T, tables ...*Table) {
 		Refund: tr.r.IntN(10) == 0,
 	}
 	name := tr.names[tr.r.IntN(len(tr.names))]
-	c.ID.Hi ^= uint64(len(name)) << 60 // a domain is part of the identity
+	c.ID.Hi ^= uint64(len(name)) << 60 // the domain is part of the ID
 	tr.now += Time(tr.r.Int64N(int64(50 * time.Millisecond)))
 	var first Decision
 	for i, tab := range tables {
@@ -123,8 +123,8 @@ func (tr *trial) charge(t *testing.T, tables ...*Table) {
 	}
 }
 
-// A loaded table decides as the one that was saved, also if rules are others since, whatever
-// changed in them.
+// TestASnapshotIsAsGoodAsTheTable checks that a loaded table decides like the saved one, also after any
+// change of rules.
 func TestASnapshotIsAsGoodAsTheTable(t *testing.T) {
 	skipShort(t)
 	const size = 4 << 20
@@ -161,7 +161,7 @@ func TestASnapshotIsAsGoodAsTheTable(t *testing.T) {
 			for range 3000 {
 				tr.charge(t, tables...)
 			}
-			tab = tables[1] // of which the next round is a snapshot
+			tab = tables[1] // the next round saves this one
 		}
 		if s := tab.Stats(); s.Evicted > 0 {
 			t.Errorf("seed %d: %+v, want none evicted", seed, s)
@@ -169,7 +169,8 @@ func TestASnapshotIsAsGoodAsTheTable(t *testing.T) {
 	}
 }
 
-// Counters that are not live are left out, but no window that they had begun begins anew.
+// TestASnapshotLeavesOutWhatHasExpired checks that expired counters are omitted, but no window of theirs
+// starts again.
 func TestASnapshotLeavesOutWhatHasExpired(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	p := perMinute(2)
@@ -191,7 +192,7 @@ func TestASnapshotLeavesOutWhatHasExpired(t *testing.T) {
 	}
 }
 
-// fixSums gives a snapshot that was changed the checksums that it should have.
+// fixSums updates the checksums of a modified snapshot.
 func fixSums(b []byte) []byte {
 	b = bytes.Clone(b)
 	if len(b) < headerBytes+crcBytes {
@@ -204,7 +205,7 @@ func fixSums(b []byte) []byte {
 	return b
 }
 
-// smallSnapshot is of a table of 64 KiB with counters of all kinds.
+// smallSnapshot returns a snapshot of a table of 64 KiB with counters of all kinds.
 func smallSnapshot(tb testing.TB) []byte {
 	tb.Helper()
 	tab := newTable(tb, 64<<10)
@@ -220,8 +221,9 @@ func smallSnapshot(tb testing.TB) []byte {
 	return snapshot(tb, tab, min1)
 }
 
-// Whatever bit is flipped and wherever it is cut, a snapshot is not taken.
-func TestADamagedSnapshotIsNotTaken(t *testing.T) {
+// TestDamagedSnapshotIsRejected checks that Load rejects a snapshot with any flipped bit or truncated at
+// any byte.
+func TestDamagedSnapshotIsRejected(t *testing.T) {
 	b := smallSnapshot(t)
 	load(t, b, 64<<10)
 	for i := range b {
@@ -252,8 +254,9 @@ func TestADamagedSnapshotIsNotTaken(t *testing.T) {
 	}
 }
 
-// What is whole but not for this table is not taken either, and the error says why.
-func TestAnotherSnapshotIsNotTaken(t *testing.T) {
+// TestSnapshotOfAnotherTableIsRejected checks that Load rejects intact snapshots of other tables with a
+// specific error.
+func TestSnapshotOfAnotherTableIsRejected(t *testing.T) {
 	b := smallSnapshot(t)
 	broken := errors.New("broken")
 	format := bytes.Clone(b)
@@ -285,7 +288,7 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error)  { return 0, f.err }
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// The key goes with the counters.
+// TestASnapshotHasTheKey checks that a snapshot contains the key.
 func TestASnapshotHasTheKey(t *testing.T) {
 	tab, err := New(Options{Key: identity.Key{7}})
 	if err != nil || tab.Key() != (identity.Key{7}) {
@@ -299,16 +302,16 @@ func TestASnapshotHasTheKey(t *testing.T) {
 	}
 }
 
-// A writer that fails ends a save, and the next one is none the worse.
+// TestSaveFails checks that a writer's error ends a save and does not affect the next one.
 func TestSaveFails(t *testing.T) {
 	tab := load(t, smallSnapshot(t), 64<<10)
 	broken := errors.New("broken")
 	if _, err := tab.Save(failing{broken}, min1); !errors.Is(err, broken) {
 		t.Errorf("Save() = %v", err)
 	}
-	for p := range tab.all() {
-		for s := range p.all() {
-			if s.passage.Load() != nil {
+	for p := range tab.allPartitions() {
+		for s := range p.sizeClasses() {
+			if s.cursor.Load() != nil {
 				t.Error("a size class takes itself for one that is being saved")
 			}
 		}
@@ -316,7 +319,7 @@ func TestSaveFails(t *testing.T) {
 	load(t, snapshot(t, tab, min1), 64<<10)
 }
 
-// A full table comes back full: no counter is lost for want of its place.
+// TestAFullSnapshot checks that a full table is restored without losing a counter.
 func TestAFullSnapshot(t *testing.T) {
 	skipShort(t)
 	for _, p := range growPolicies() {
@@ -334,8 +337,8 @@ func TestAFullSnapshot(t *testing.T) {
 	}
 }
 
-// FuzzLoad loads what has right checksums and is otherwise anything: it is taken or not, and a
-// table that was taken works.
+// FuzzLoad loads arbitrary input with correct checksums: it is accepted or rejected, and an accepted table
+// works.
 func FuzzLoad(f *testing.F) {
 	b := smallSnapshot(f)
 	f.Add(b)
@@ -367,7 +370,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// BenchmarkSnapshot saves and loads so many counters.
+// BenchmarkSnapshot saves and loads n counters.
 func BenchmarkSnapshot(b *testing.B) {
 	for _, keys := range []int{1_000_000} {
 		t := newTable(b, 0)
@@ -394,8 +397,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideWhileSaving decides charges on a million counters, alone and while they are
-// saved again and again.
+// BenchmarkDecideWhileSaving decides charges on a million counters, without and with concurrent saves.
 func BenchmarkDecideWhileSaving(b *testing.B) {
 	const keys = 1_000_000
 	t, ids, next := newTable(b, 0), benchIDs(keys), spread(keys)

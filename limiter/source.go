@@ -8,28 +8,25 @@ import (
 	"io"
 )
 
-// sourceBytes is how much a source reads at a time: more than eight of the largest
-// counters.
+// sourceBytes is the read size: more than eight of the largest counters.
 const sourceBytes = 512 << 10
 
-// A source reads the parts of a snapshot and sums them up.
+// A source reads the fields of a snapshot and computes their checksum.
 type source struct {
 	r   io.Reader
 	buf []byte
-	// from and to bound what has been read and not yet taken, and summed is where in
-	// buf ends what crc is the checksum of.
+	// buf[from:to] is read but not consumed. crc covers everything consumed before buf[summed].
 	from, to, summed int
 	crc              uint32
-	read             int64 // how much has been taken
+	read             int64 // bytes consumed
 }
 
-// fill reads until there are n bytes to be taken, at most sourceBytes. It returns an error if there are not
-// so many.
+// fill reads until n bytes, at most sourceBytes, are buffered. It returns an error if the input is shorter.
 func (s *source) fill(n int) error {
 	if s.buf == nil {
 		s.buf = make([]byte, sourceBytes)
 	}
-	s.sum()
+	s.checksum()
 	s.to = copy(s.buf, s.buf[s.from:s.to])
 	s.from, s.summed = 0, 0
 	m, err := io.ReadAtLeast(s.r, s.buf[s.to:], n-s.to)
@@ -38,13 +35,13 @@ func (s *source) fill(n int) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w: it ends early", ErrDamaged)
+		return fmt.Errorf("%w: unexpected end", ErrDamaged)
 	default:
 		return fmt.Errorf("read counters: %w", err)
 	}
 }
 
-// next takes n bytes, which are valid until the next call.
+// next consumes n bytes. They are valid until the next call.
 func (s *source) next(n int) ([]byte, error) {
 	if s.to-s.from < n {
 		if err := s.fill(n); err != nil {
@@ -57,8 +54,8 @@ func (s *source) next(n int) ([]byte, error) {
 	return b, nil
 }
 
-// number takes a number up to most.
-func (s *source) number(most uint64) (uint64, error) {
+// readUvarint consumes a uvarint of at most the given value.
+func (s *source) readUvarint(most uint64) (uint64, error) {
 	for n := 1; ; n++ {
 		if s.to-s.from < n {
 			if err := s.fill(n); err != nil {
@@ -70,7 +67,7 @@ func (s *source) number(most uint64) (uint64, error) {
 		case length == 0:
 			continue
 		case length < 0 || x > most:
-			return 0, fmt.Errorf("%w: a number beyond %d", ErrDamaged, most)
+			return 0, fmt.Errorf("%w: number above %d", ErrDamaged, most)
 		}
 		s.from += length
 		s.read += int64(length)
@@ -78,15 +75,15 @@ func (s *source) number(most uint64) (uint64, error) {
 	}
 }
 
-// sum returns the checksum of all that has been taken.
-func (s *source) sum() uint32 {
+// checksum returns the checksum of everything consumed.
+func (s *source) checksum() uint32 {
 	s.crc = crc32.Update(s.crc, castagnoli, s.buf[s.summed:s.from])
 	s.summed = s.from
 	return s.crc
 }
 
-// more reports whether anything is left.
-func (s *source) more() (bool, error) {
+// hasMore reports whether the input continues.
+func (s *source) hasMore() (bool, error) {
 	if s.from < s.to {
 		return true, nil
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// structured are strings as strangers and ordinary names have them, n of each
-// kind: what a weak hash would send to few slots.
+// structured are n strings of each kind that a weak hash would map to few slots: typical names and attacks.
 var structured = map[string]func(i int) []byte{
 	"decimal counter":      func(i int) []byte { return fmt.Appendf(nil, "user-%07d", i) },
 	"binary counter":       func(i int) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(i)) },
@@ -35,8 +34,8 @@ var structured = map[string]func(i int) []byte{
 	},
 }
 
-// TestStructuredNamesSpread fills half a table with each kind: blocks fill like those
-// of random IDs, and halves of IDs are all different.
+// TestStructuredNamesSpread fills half a table with each kind: blocks fill like those of random IDs, and
+// the halves of IDs are all different.
 func TestStructuredNamesSpread(t *testing.T) {
 	t.Parallel()
 	for name, text := range structured {
@@ -47,10 +46,10 @@ func TestStructuredNamesSpread(t *testing.T) {
 	}
 }
 
-// spreadBlocks are those of the table that spreads fills.
+// spreadBlocks is the number of blocks of the table in spreads.
 const spreadBlocks = 1 << 12
 
-// spreads fills half a table with strings and looks how they lie there.
+// spreads fills half a table with strings and checks their distribution.
 func spreads(t *testing.T, text func(i int) []byte) {
 	t.Helper()
 	const blocks, n = spreadBlocks, spreadBlocks * ways / 2
@@ -65,7 +64,7 @@ func spreads(t *testing.T, text func(i int) []byte) {
 		h.AddBytes(text(i))
 		id := h.Sum()
 		hi[id.Hi>>kindBits], lo[id.Lo] = true, true
-		a, b := sc.pair(id)
+		a, b := sc.blockPair(id)
 		first[a]++
 		second[b]++
 		both[a]++
@@ -85,8 +84,8 @@ func spreads(t *testing.T, text func(i int) []byte) {
 	if lost > 0 {
 		t.Errorf("%d found both blocks full in a half full table, want none", lost)
 	}
-	// Counts are spread as by Poisson's law: their variance is their mean. Over
-	// so many blocks the ratio is normal with a deviation of sqrt(2/blocks).
+	// Counts follow a Poisson distribution: their variance is their mean. Over so many blocks the ratio is
+	// normal with a deviation of sqrt(2/blocks).
 	for which, counts := range map[string]*[blocks]int{"first": &first, "second": &second, "both": &both} {
 		sum, squares := 0.0, 0.0
 		for _, c := range counts {

@@ -1,58 +1,56 @@
 package limiter
 
-// A State is a counter as a store outside of this process has it, in numbers that do not
-// depend on the memory of a [Table]. The zero value is an absent counter, so one that
-// nobody has hit.
+// A State is a counter as an external store reports it, independent of the memory of a [Table]. The zero
+// value is an absent counter. The fields in use depend on the algorithm:
 //
-//	                Hits            Time               beside
+//	                Hits            Time               others
 //	fixed window    of the window   the window's end   -
 //	buckets         -               TAT                Sixteenths
-//	sliding window  -               -                  Number, Counts
+//	sliding window  -               -                  SubWindow, Counts
 //	sliding log     that count      of the newest hit  Stamp
-//	concurrency     that are held   -                  Lease
+//	concurrency     in progress     -                  Lease
 //
-// A counter that hits are reserved on has Held, Reserved, Lease and Settled, too.
+// A counter with reservations also uses HeldHits, Reservations, Lease and SettledHits.
 type State struct {
-	// Hits are those of a fixed window, of which more than [MaxCount] are taken for as
-	// many; or those of a log that count at the time of the charge, at most its limit: of a
-	// time before the newest hit, those that count at the newest.
+	// Hits is the number of hits of a fixed window, capped at [MaxCount]; or the number of hits of a log,
+	// at most its limit, that count at the time of the charge or, if that is later, at the time of the
+	// newest hit.
 	Hits uint64
-	// Time is the end of a fixed window, in whole seconds; the theoretical arrival time of a
-	// bucket; the time of the newest hit of a log.
+	// Time is the end of a fixed window, in whole seconds; the theoretical arrival time of a bucket; or the
+	// time of the newest hit of a log.
 	Time Time
-	// Sixteenths of a nanosecond, 0 to 15, that a bucket's TAT is after Time. Only buckets
-	// whose emission interval is below 1024 ns have them.
+	// Sixteenths of a nanosecond, 0 to 15, are added to Time for the TAT of buckets with an emission
+	// interval below 1024 ns.
 	Sixteenths uint8
-	// SubWindow is that of the newest sub-window in which a ring was hit: of the times from
-	// Number times the length of [Policy.Ring] on.
+	// SubWindow is the number of the newest sub-window with hits. Without a calendar it starts at SubWindow
+	// times [Ring.Length].
 	SubWindow int64
-	// Counts are the hits of that sub-window and of the k before it, the newest first. What
-	// is missing is 0. Without any the counter is absent.
+	// Counts are the hits of that sub-window and of the k before it, newest first. Missing counts are 0. An
+	// empty slice is an absent counter.
 	Counts []uint32
-	// Stamp is the time of one hit of a log, of which each charge asks for another.
+	// Stamp is the time of one hit of a log. Which one depends on the charge:
 	//
-	//   - Hits without room need the hit whose end makes room for them. With n hits in the log
-	//     after the charge, that is number n + hits - limit, counted from the oldest.
-	//   - A refund needs the newest hit that it leaves in the log, and so does each charge
-	//     on the log after it in the same batch.
+	//   - Over-limit hits need the hit whose expiry makes room for them. With n hits in the log after the
+	//     charge, that is number n + hits - limit, counted from the oldest.
+	//   - A refund needs the newest hit that remains in the log, and so does each later charge on the log
+	//     in the same batch.
 	//
-	// Other charges need none, nor does one that needs a hit of its own batch.
+	// Other charges need none, nor does a charge that needs a hit of its own batch.
 	Stamp Time
-	// RefundStamp is, of a refund of a log, the newest hit that stays when the refund has also given back what was set off against
-	// hits that do not count.
+	// RefundStamp is, for a refund of a log, the newest hit that remains after the refund has also given
+	// back hits offset against a charge that does not count.
 	RefundStamp Time
-	// Lease of a concurrency limit is the one that the charge took in the store; of a lease that is given back,
-	// the lease itself if it was held, else 0.
-	// Of a charge that reserves it is the one that it took.
+	// Lease is the lease that a charge acquired in the store. For a returned lease of a concurrency limit
+	// it is the lease itself if it was valid, else 0.
 	Lease uint64
-	// Held is how many hits are reserved beside the counter, in so many reservations. Settled is what the lease held
-	// that a charge brings back.
+	// HeldHits is the number of hits reserved on the counter, and Reservations the number of reservations.
+	// SettledHits is the number of hits held by the lease that a charge returns.
 	HeldHits, Reservations, SettledHits uint64
-	// PenaltyExpiry is when the penalty beside the counter is forgotten, a window after its end, and Level its step, from 1;
-	// 0 for none.
+	// PenaltyExpiry is when the penalty is forgotten, one window after its end. PenaltyLevel is its step,
+	// from 1; 0 for none.
 	PenaltyExpiry Time
 	PenaltyLevel  uint8
 }
 
-// clear makes s an absent counter and keeps its memory.
+// clear makes s an absent counter and keeps the memory of its slices.
 func (s *State) clear() { *s = State{Counts: s.Counts[:0]} }

@@ -5,130 +5,131 @@ import (
 	"slices"
 )
 
-// Stored is a [Batch] whose counters are in a store outside of this process. It is what such a store
-// needs beside [Table], which it charges as: what to charge, what follows from what the charges found
-// there, and a table that can go on where the store is away. Counters are told of as a [State];
-// [Policy.WindowEnd], [Policy.Ring] and [Policy.Bucket] are the terms that they are charged in.
+// Stored is the interface of a [Batch] for an external store that decides charges in place of a [Table]:
+// what to charge, the decisions that follow from the counters that the charges found there, and the
+// transfer of counters to and from a table that takes over during an outage. Counters are exchanged as
+// [State]; [Policy.WindowEnd], [Policy.Ring] and [Policy.Bucket] give the parameters of the algorithms.
 type Stored struct{ b *Batch }
 
-// Stored returns b for a store.
+// Stored returns the store interface of b.
 func (b *Batch) Stored() Stored { return Stored{b} }
 
-// A Waiter waits for decisions that come later, because they are made elsewhere.
+// A Waiter is notified of decisions that are made asynchronously.
 type Waiter interface {
-	// Decided is called with the error in place of a decision, or nil. It does not block.
+	// Decided is called when the decisions are complete or failed with err. It must not block.
 	Decided(err error)
-	// Exceeded returns what is to be told, maybe concurrently, of hits of a charge that was decided without its
-	// counter and turns out to be beyond the limit when that is back; nil if nobody wants to know. It is called
-	// before Decided.
+	// Exceeded returns a callback for the given charge, or nil. After an outage the callback is called,
+	// possibly concurrently, with the number of locally admitted hits that exceeded the limit. Exceeded
+	// itself is called before Decided.
 	Exceeded(charge int) func(hits uint64)
 }
 
-// OffsetRefunds sets the refunds off against the charges on the same counters, so that
-// [Stored.Hits] says what is left of each.
+// OffsetRefunds offsets refunds against charges on the same counters. Afterwards [Stored.Hits] returns the
+// remaining hits.
 func (s Stored) OffsetRefunds() {
-	s.b.offset = false
-	if _, refunds, _, _ := s.b.survey(); refunds {
-		s.b.setOff()
+	s.b.offsetDone = false
+	if _, refunds, _, _ := s.b.classifyCharges(); refunds {
+		s.b.offsetRefunds()
 	}
 }
 
-// Hits returns what is left of the hits of charge i after [Stored.SetOff], or of the hits
-// that it gives back.
+// Hits returns the hits of charge i, or those that a refund gives back, that remain after
+// [Stored.OffsetRefunds].
 func (s Stored) Hits(i int) uint64 { return s.b.hits(i) }
 
-// Offsets returns what [Stored.SetOff] has set off.
+// Offsets returns the result of [Stored.OffsetRefunds].
 func (s Stored) Offsets() []Offset {
-	if s.b.offset {
-		return s.b.setOffs
+	if s.b.offsetDone {
+		return s.b.offsets
 	}
 	return nil
 }
 
-// Refunded returns how many hits charge i, a refund that was decided, took off its counter.
-func (s Stored) Refunded(i int) uint64 { return s.b.gave(i) }
+// Refunded returns how many hits charge i, a decided refund, took off its counter.
+func (s Stored) Refunded(i int) uint64 { return s.b.refunded(i) }
 
-// Decide decides all charges as [Table.Decide] does, but on counters that a store has
-// charged: found, parallel to them, is what they found there, and now is when the store
-// decided. Of several charges on one counter the first tells the state before all
-// of them, and the others only their Stamp. The store must have charged as Decide does
-// for a caller who is alone, and set refunds off before; see [Stored.SetOff] and [Stored.SetOffs].
+// Decide decides all charges as [Table.Decide] does, but on counters that a store has already charged.
+// found, parallel to the charges, has the states before the charges, and now is the time at which the store
+// decided. If several charges have the same counter, the first one has the state before all of them, and
+// the others only Stamp and the fields of their leases. The store must charge like an uncontended
+// Table.Decide, after offsetting refunds; see [Stored.OffsetRefunds] and [Stored.Offsets].
 //
-// It refers to found's Counts until the batch is reset or decided again, and allocates nothing once
-// that has grown.
+// The batch refers to the Counts in found until it is reset or decided again. Decide does not allocate once
+// the batch has grown.
 func (s Stored) Decide(now Time, found []State) {
-	s.b.keep(found)
+	s.b.loadReported(found)
 	s.b.table = nil
 	s.b.decide(now)
 }
 
-// Deny makes charge i, decided at the time now, one whose group was denied by charges that are not in
-// this batch: it gives back what the charge took on the condition that the group would be admitted, in the
-// table that decided it, or in what follows from what the store told. Refunds that were set off against the charge give that
-// back, too: Deny returns the hits of these, and how many hits the counter had to give.
+// Deny denies charge i, decided at the time now, because a charge outside of this batch denied its group.
+// It undoes the charge, in the table that decided it or in the state derived from the store's reply.
+// Refunds that were offset against the charge are then given back as well: refunds is the number of these
+// hits, and gave how many of them the counter could give.
 func (s Stored) Deny(now Time, i int) (refunds, gave uint64) {
 	b := s.b
 	b.rollBack(now, i)
 	b.Decisions[i].Denied = true
 	for k := range s.Offsets() {
-		if set := &b.setOffs[k]; set.Charge == i {
-			hits, before := set.Hits, b.gave(set.Refund)
+		if set := &b.offsets[k]; set.Charge == i {
+			hits, before := set.Hits, b.refunded(set.Refund)
 			b.refundUncounted(now, set)
-			refunds, gave = refunds+hits-set.Hits, gave+b.gave(set.Refund)-before
+			refunds, gave = refunds+hits-set.Hits, gave+b.refunded(set.Refund)-before
 		}
 	}
 	return refunds, gave
 }
 
-// ResolveGroups says which groups are denied, of charges that were decided in parts and copied; see [Stored.Copy]. deny is called
-// for each charge that was not denied in its part, and is to undo it.
+// ResolveGroups marks the denied groups of a batch whose charges were decided in parts; see
+// [Stored.CopyDecision]. deny is called for each charge that was not denied in its part, and must undo it.
 func (s Stored) ResolveGroups(deny func(i int)) {
 	b := s.b
 	b.Denied, b.Wait = false, 0
-	_, _, quota, leases := b.survey()
-	b.conclude(0, quota && !b.quotaPassed(), leases, deny)
+	_, _, quota, leases := b.classifyCharges()
+	b.resolveGroups(0, quota && !b.quotaPassed(), leases, deny)
 }
 
-// StateAfter makes left the state in which [Stored.Decide], of the same time, left the counter of
-// charge i. It keeps the memory of left.
+// StateAfter stores in left the state of the counter of charge i after [Stored.Decide] of the same time. It
+// reuses the memory of left.
 func (s Stored) StateAfter(now Time, i int, left *State) {
 	v, p := &s.b.view, s.b.Charges[i].Policy
-	s.b.recall(now, i, v)
+	s.b.readStored(now, i, v)
 	left.clear()
-	p.algorithm().tell(v, now, p, v.state, left)
-	told := s.b.told(i)
+	p.algorithm().export(v, now, p, v.state, left)
+	told := s.b.reported(i)
 	left.HeldHits, left.PenaltyExpiry, left.PenaltyLevel = told.HeldHits, told.PenaltyExpiry, told.PenaltyLevel
 }
 
-// BucketAfter returns the bucket as charge i left it, which Conclude of the same time decided: while
-// it has this TAT, a charge that waits is the newest, and can be cancelled.
+// BucketAfter returns the bucket as charge i left it in Decide of the same time. While the bucket still has
+// this TAT, a delayed charge is the newest and can be cancelled.
 func (s Stored) BucketAfter(now Time, i int) State {
 	var turn State
-	gcra{}.tell(nil, now, s.b.Charges[i].Policy, state{num: s.b.marks[i]}, &turn)
+	gcra{}.export(nil, now, s.b.Charges[i].Policy, state{num: s.b.marks[i]}, &turn)
 	return turn
 }
 
-// ResetDecisions makes the decisions empty ones, parallel to the charges, for [Stored.Copy] and [Stored.Adopt].
+// ResetDecisions clears the decisions and makes them parallel to the charges, for [Stored.CopyDecision] and
+// [Stored.MergeInto].
 func (s Stored) ResetDecisions() {
 	s.b.poison()
 	s.b.resize(len(s.b.Charges))
 	clear(s.b.Decisions)
 	clear(s.b.marks)
-	s.b.left = slices.Grow(s.b.left[:0], len(s.b.Charges))[:len(s.b.Charges)]
+	s.b.hitsLeft = slices.Grow(s.b.hitsLeft[:0], len(s.b.Charges))[:len(s.b.Charges)]
 	for i := range s.b.Charges {
-		s.b.left[i] = s.b.Charges[i].Hits
+		s.b.hitsLeft[i] = s.b.Charges[i].Hits
 	}
-	s.b.extra, s.b.setOffs, s.b.offset = false, s.b.setOffs[:0], true
+	s.b.special, s.b.offsets, s.b.offsetDone = false, s.b.offsets[:0], true
 }
 
-// CopyDecision makes decision i that of charge k of part, which was decided with some of the charges, and what is left of its hits.
+// CopyDecision sets decision i from that of charge k of part, a batch with some of the charges, including
+// the remaining hits.
 func (s Stored) CopyDecision(i int, part *Batch, k int) {
-	s.b.Decisions[i], s.b.marks[i], s.b.left[i] = part.Decisions[k], part.marks[k], part.hits(k)
+	s.b.Decisions[i], s.b.marks[i], s.b.hitsLeft[i] = part.Decisions[k], part.marks[k], part.hits(k)
 }
 
-// ReadStates makes found, parallel to the charges, the states of their counters in a table, before they are
-// decided. Of a log it has no Stamp. It keeps the memory of found, and changes no
-// counter.
+// ReadStates stores in found, parallel to the charges, the states of their counters in a table before they
+// are decided. It sets no Stamp. It reuses the memory of found and changes no counter.
 func (s Stored) ReadStates(t *Table, now Time, found []State) {
 	v := &s.b.view
 	s.b.table = t
@@ -137,69 +138,70 @@ func (s Stored) ReadStates(t *Table, now Time, found []State) {
 		for {
 			s.b.read(now, i, v)
 			told.clear()
-			p.algorithm().tell(v, now, p, v.state, told)
+			p.algorithm().export(v, now, p, v.state, told)
 			if v.slot == nil || v.slot.word.Load() == v.word {
 				break
 			}
 		}
 		if s.b.Charges[i].Penalises() {
-			_, st := s.b.offender(now, i)
-			penalty{}.tell(nil, now, nil, st, told)
+			_, st := s.b.readPenalty(now, i)
+			penalty{}.export(nil, now, nil, st, told)
 		}
 	}
 }
 
-// MergeInto makes the counter of charge i in a table what a store says it is at the time now, so that the
-// table can go on from there when the store is away. Of a log it takes over nothing but what the charge,
-// which [Stored.Decide] has decided, put into it: a store does not tell the time of each hit.
+// MergeInto updates the counter of charge i in a table with the state that a store reported at the time
+// now, so that the table can take over during an outage. A log receives only the hits of the charge as
+// decided by [Stored.Decide], since a store does not report the time of each hit.
 //
-// A fixed window never goes back to an older one. It allocates nothing.
+// A fixed window never returns to an older one. MergeInto does not allocate.
 func (s Stored) MergeInto(t *Table, now Time, i int, told *State) {
 	b := s.b
 	if r := b.Charges[i].Policy.Reserve; r != nil {
 		held := State{Hits: told.HeldHits}
 		b.table = t
-		b.beside(Charge{ID: b.Charges[i].ID, Policy: &r.hold}).Stored().MergeInto(t, now, 0, &held)
+		b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: &r.hold}).Stored().MergeInto(t, now, 0, &held)
 	}
 	if b.Charges[i].Penalises() {
 		t.raisePenalties(b.Charges[i].ID.Hi, millis(told.PenaltyExpiry))
 		b.table = t
-		b.beside(Charge{ID: b.Charges[i].ID, Policy: besidePolicy}).Stored().MergeInto(t, now, 0, told)
+		b.companionBatch(Charge{ID: b.Charges[i].ID, Policy: penaltyPolicy}).Stored().MergeInto(t, now, 0, told)
 	}
 	p, v := b.Charges[i].Policy, &b.view
 	a := p.algorithm()
 	b.members = slices.Grow(b.members[:0], 1)[:1]
-	there := &b.members[0].seen // which the store tells of
-	*there = view{class: &outside, found: told, at: now}
-	a.found(there, now, p)
+	there := &b.members[0].seen // as reported by the store
+	*there = view{class: &externalClass, reported: told, at: now}
+	a.importState(there, now, p)
 	b.table = t
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	for {
 		b.read(now, i, v)
-		after, ok := a.adopt(v, there, now, b, i)
-		if !ok || v.slot == nil && a.weighs() && after.used+after.past == 0 || b.write(now, i, v, after) {
+		after, ok := a.merge(v, there, now, b, i)
+		if !ok || v.slot == nil && a.hasWeight() && after.used+after.past == 0 || b.write(now, i, v, after) {
 			return
 		}
 	}
 }
 
-// SetMirror says that t follows a store. Its places have numbers of their own then: any lease gives one back, and whoever
-// decides in t tells the leases. It must be called before t is used.
+// SetMirror marks t as the local mirror of a store. Permits in a mirror have their own numbers: any valid
+// lease releases one, and the store's leases are set with [Stored.SetLease]. It must be called before t is
+// used.
 func (t *Table) SetMirror() { t.mirror = true }
 
-// Settled reports whether charge i, decided, is a lease that was brought back, or what that cost.
+// Settled reports whether charge i, decided, is a returned lease of a reservation or its cost.
 func (s Stored) Settled(i int) bool { return s.b.isSettled(i) }
 
-// SetLease makes lease the one under which charge i, decided in a mirror, holds its place.
+// SetLease sets the lease under which charge i, decided in a mirror, holds its permit.
 func (s Stored) SetLease(i int, lease uint64) { s.b.marks[i] = int64(lease) } //nolint:gosec // a lease
 
-// keep fills b.kept.
-func (b *Batch) keep(found []State) {
+// loadReported fills b.stored from found.
+func (b *Batch) loadReported(found []State) {
 	n := len(b.Charges)
-	b.poisonKept()
-	b.kept = slices.Grow(b.kept[:0], n)[:n]
+	b.poisonStored()
+	b.stored = slices.Grow(b.stored[:0], n)[:n]
 	if n == 1 {
-		b.kept[0] = kept{told: found[0]}
+		b.stored[0] = storedCounter{reported: found[0]}
 		return
 	}
 	b.sortMembers(0, n)
@@ -209,40 +211,40 @@ func (b *Batch) keep(found []State) {
 		first := b.members[lo].index
 		for m := lo; m < hi; m++ {
 			i := b.members[m].index
-			b.kept[i] = kept{told: found[first], first: first}
-			k, own := &b.kept[i].told, &found[i]
+			b.stored[i] = storedCounter{reported: found[first], first: first}
+			k, own := &b.stored[i].reported, &found[i]
 			k.Stamp, k.RefundStamp, k.Lease, k.SettledHits = own.Stamp, own.RefundStamp, own.Lease, own.SettledHits
-			f := &b.kept[first].told
+			f := &b.stored[first].reported
 			if own.PenaltyLevel > 0 {
 				f.PenaltyExpiry, f.PenaltyLevel = own.PenaltyExpiry, own.PenaltyLevel
 			}
-			f.HeldHits, f.Reservations = max(f.HeldHits, own.HeldHits), max(f.Reservations, own.Reservations) // not all on the counter tell
+			f.HeldHits, f.Reservations = max(f.HeldHits, own.HeldHits), max(f.Reservations, own.Reservations) // not all charges on the counter report them
 		}
 	}
 }
 
-// told returns what a store told of the counter of charge i.
-func (b *Batch) told(i int) *State { return &b.kept[b.kept[i].first].told }
+// reported returns the state that a store reported for the counter of charge i.
+func (b *Batch) reported(i int) *State { return &b.stored[b.stored[i].first].reported }
 
-// recall is read for a counter that a store told of.
-func (b *Batch) recall(at Time, i int, v *view) {
-	k := &b.kept[b.kept[i].first]
-	*v = view{class: &outside, found: &b.kept[i].told, at: at}
+// readStored is read for a counter that a store reported.
+func (b *Batch) readStored(at Time, i int, v *view) {
+	k := &b.stored[b.stored[i].first]
+	*v = view{class: &externalClass, reported: &b.stored[i].reported, at: at}
 	p := b.Charges[i].Policy
-	p.algorithm().found(v, at, p)
+	p.algorithm().importState(v, at, p)
 	if k.changed {
 		v.state = k.state
 	}
 	if k.newest != 0 {
-		v.found.Time = k.newest
+		v.reported.Time = k.newest
 	}
 }
 
-// remember is write for a counter that a store told of.
-func (b *Batch) remember(i int, v *view, after state) {
-	k := &b.kept[b.kept[i].first]
+// writeStored is write for a counter that a store reported.
+func (b *Batch) writeStored(i int, v *view, after state) {
+	k := &b.stored[b.stored[i].first]
 	k.state, k.changed = after, true
-	if after.past < v.past && after.used == 0 { // the newest hits of a log went
-		k.newest = v.found.Stamp
+	if after.past < v.past && after.used == 0 { // the newest hits of a log were refunded
+		k.newest = v.reported.Stamp
 	}
 }

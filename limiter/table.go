@@ -15,60 +15,59 @@ import (
 
 // Options configures a [Table]. The zero value is usable.
 type Options struct {
-	// Bytes bounds the memory of the counters. 0 means 64 MiB; the least is [MinBytes],
-	// 4 KiB, the most [MaxBytes], 256 GiB, or 2 GiB less a byte on 32-bit systems. Every
-	// size of counter that is in use has room for 16 beyond the bound, if need be.
+	// Bytes limits the memory of the counters: [MinBytes], 4 KiB, to [MaxBytes], 256 GiB, or 2 GiB less one
+	// byte on 32-bit systems. 0 means 64 MiB. Each counter size in use may exceed the limit by room for 16
+	// counters.
 	Bytes int64
-	// Key is the secret that the IDs of the counters are hashed with. Nothing here hashes,
-	// but a snapshot is of use only with its key. The zero value means a random one.
+	// Key is the secret key of the counter IDs. The table does not hash, but saves the key with a snapshot,
+	// since the IDs are useless without it. The zero value selects a random key.
 	Key identity.Key
-	// RestoreLeases has [Load] restore what requests held under leases when the snapshot was made, their places and
-	// reservations. Those that have ended since then hold it until it is free by itself. Without it all of it is free.
+	// RestoreLeases makes [Load] restore the leases in the snapshot, that is, permits and reservations. A
+	// lease that was returned after the snapshot stays held until it expires. Otherwise all leases are
+	// dropped.
 	RestoreLeases bool
 }
 
-// Table holds the counters. All methods may be called concurrently.
+// A Table stores counters. All methods may be called concurrently.
 type Table struct {
 	common Partition
-	// horizon is the latest time, as a Time, until which a counter that was
-	// reclaimed had counted. A counter that is absent may have been one of those,
-	// so a new one never starts before it. Raised before the slot is taken, read
-	// under the lock of the stripe that the slot belonged to.
+	// horizon is the latest [Time] until which a reclaimed counter had counted. An absent counter may have
+	// been reclaimed, so a new counter never starts before the horizon. It is raised before a slot is
+	// taken, and read under the lock of the slot's stripe.
 	horizon   atomic.Int64
-	penalties remembered
-	// moving serialise the inserts of counters that may have a slot in another size class,
-	// so that each is in one only. They come before the locks of a size class, and size
-	// classes of smaller counters before those of larger ones.
+	penalties penaltyFilter
+	// moving serialises inserts of counters that may have a slot in another size class, so that a counter
+	// is in only one. These locks are acquired before those of a size class, and classes of smaller
+	// counters before those of larger ones.
 	moving [stripes]moveLock
 
 	key    identity.Key
 	nonces nonceKey
-	mirror bool // see Mirror
-	// saves is held while the counters are saved.
-	saves sync.Mutex
+	mirror bool // see SetMirror
+	// saveMu serialises calls of Save.
+	saveMu sync.Mutex
 
-	// bytes bounds the memory, and spare is what no size class has.
-	bytes int64
-	spare atomic.Int64
-	// squeezing is held while a size class takes memory from donors, which are those
-	// that must give some.
-	squeezing sync.Mutex
+	// bytes is the memory limit, and freeBytes the part that no size class has.
+	bytes     int64
+	freeBytes atomic.Int64
+	// squeezeMu is held while a size class takes memory from the donors.
+	squeezeMu sync.Mutex
 	donors    atomic.Pointer[[]*sizeClass]
-	// reclaimed and evicted are the totals of size classes that are gone.
+	// reclaimed and evicted are the totals of removed size classes.
 	reclaimed, evicted atomic.Uint64
-	// growth is held while size classes and partitions are made.
-	growth     sync.Mutex
-	classes    uint64 // how many have been made
+	// growthMu guards the creation of size classes and partitions.
+	growthMu   sync.Mutex
+	classes    uint64 // number of size classes created
 	partitions map[string]*Partition
 }
 
-// A moveLock is held while a counter is inserted that may be in another size class, of the
-// same partition or another.
+// A moveLock is held while a counter is inserted that may be in another size class of the same or another
+// partition.
 type moveLock struct {
 	sync.Mutex
-	// moves counts the counters that have moved to another size class. It grows when one is in
-	// the new and not yet gone from the old, so a reader that has found it in neither
-	// reads again.
+	// moves counts the counters that moved to another size class. It is incremented after a counter is in
+	// the new class and before it leaves the old one, so a reader that found it in neither class reads
+	// again.
 	moves atomic.Uint64
 }
 
@@ -87,55 +86,52 @@ func New(opt Options) (*Table, error) {
 	}
 	t.common.table = t
 	t.horizon.Store(math.MinInt64)
-	t.spare.Store(size)
+	t.freeBytes.Store(size)
 	t.donors.Store(&[]*sizeClass{})
 	return t, nil
 }
 
-// Key returns the secret that the IDs of the counters are to be hashed with: that of
-// [Options], or of the snapshot that the table was loaded from.
+// Key returns the secret key for hashing counter IDs, from [Options] or from the loaded snapshot.
 func (t *Table) Key() identity.Key { return t.key }
 
 const (
-	// liveSample is how many slots of a size class are read at least to count the live
-	// counters, and how many of these it takes to stand for all: hashing spreads counters
-	// evenly.
+	// liveSample is the minimum number of slots that are read to count live counters, and the minimum
+	// number of live counters for an estimate from a sample. Hashing spreads counters evenly.
 	liveSample = 1 << 18
-	// liveSlots is how many slots are read where there are fewer.
+	// liveSlots is the number of slots to read if the sample has fewer live counters.
 	liveSlots = 1 << 23
 )
 
-// Stats are a table's totals.
+// Stats contains the totals of a table.
 type Stats struct {
-	// Bytes bounds the memory of the counters, and Used is what they have.
+	// Bytes is the memory limit of the counters, and Used the memory of the blocks in use.
 	Bytes, Used int64
-	// Reclaimed counts the slots of expired counters that were used again.
+	// Reclaimed counts reused slots of expired counters.
 	Reclaimed uint64
-	// Evicted counts the live counters that were dropped because memory was full.
+	// Evicted counts live counters that were dropped because memory was full.
 	Evicted uint64
 }
 
-// ClassStats are the totals of the counters of one size in one partition.
+// ClassStats contains the totals of the counters of one size in one partition.
 type ClassStats struct {
-	// Partition is the partition's name, empty for the common one.
+	// Partition is the name of the partition, empty for the common one.
 	Partition string
-	// CounterBytes is the memory of a counter.
+	// CounterBytes is the memory of one counter.
 	CounterBytes int
-	// Live is how many counters a decision could still see.
+	// Live is the number of live counters.
 	Live int64
-	// Capacity is how many there could be if no other size class got more counters: in
-	// the common partition all memory that has no live counters counts, in others the
-	// bound of the partition.
+	// Capacity is the possible number of counters if no other size class grew. In the common partition it
+	// counts all memory without live counters; in others it is the bound of the partition.
 	Capacity int64
-	// Evicted counts the live counters that were dropped to make room for others.
+	// Evicted counts live counters that were dropped to make room for others.
 	Evicted uint64
 }
 
 // Stats returns the totals so far.
 func (t *Table) Stats() Stats {
 	out := Stats{Bytes: t.bytes, Reclaimed: t.reclaimed.Load(), Evicted: t.evicted.Load()}
-	for p := range t.all() {
-		for s := range p.all() {
+	for p := range t.allPartitions() {
+		for s := range p.sizeClasses() {
 			out.Used += s.bytes()
 			out.Reclaimed += s.reclaimed.Load()
 			out.Evicted += s.evicted.Load()
@@ -144,18 +140,18 @@ func (t *Table) Stats() Stats {
 	return out
 }
 
-// Classes returns the totals of each size class at the time now. Those of the common partition come
-// first, and the class of one-word counters is always there. A call takes milliseconds, so it is for metrics,
+// Classes returns the totals of each size class at the time now. The classes of the common partition come
+// first, always including the one of one-word counters. A call takes milliseconds and is meant for metrics,
 // not for requests.
 //
-// Live is an estimate, to about a percent, in a size class with more than a quarter of a million live
-// counters. Fewer are counted: exactly, or by eight million slots in a size class that has more.
+// Live is exact up to a quarter of a million live counters per class, unless the class is so large that
+// only eight million slots are sampled. Above, it is an estimate with an error of about one percent.
 func (t *Table) Classes(now Time) []ClassStats {
 	t.common.class(&oneWordPolicy)
 	var out []ClassStats
 	free := t.bytes
-	for p := range t.all() {
-		for s := range p.all() {
+	for p := range t.allPartitions() {
+		for s := range p.sizeClasses() {
 			c := ClassStats{
 				Partition: p.name, CounterBytes: slotBytes(s.size),
 				Live: s.countLive(now), Capacity: p.slots.Load(), Evicted: s.evicted.Load(),
@@ -172,19 +168,19 @@ func (t *Table) Classes(now Time) []ClassStats {
 	return out
 }
 
-// Live returns how many counters are live; see [Table.Classes].
+// Live returns the number of live counters; see [Table.Classes].
 func (t *Table) Live(now Time) int64 {
 	n := int64(0)
-	for p := range t.all() {
+	for p := range t.allPartitions() {
 		n += p.live(now)
 	}
 	return n
 }
 
-// all returns the partitions, the common one first.
-func (t *Table) all() iter.Seq[*Partition] {
-	t.growth.Lock()
-	defer t.growth.Unlock()
+// allPartitions returns the partitions, the common one first.
+func (t *Table) allPartitions() iter.Seq[*Partition] {
+	t.growthMu.Lock()
+	defer t.growthMu.Unlock()
 	all := []*Partition{&t.common}
 	for _, name := range slices.Sorted(maps.Keys(t.partitions)) {
 		all = append(all, t.partitions[name])
@@ -195,17 +191,17 @@ func (t *Table) all() iter.Seq[*Partition] {
 // oneWordPolicy is a policy whose counters have no cells.
 var oneWordPolicy = Policy{Algorithm: FixedWindow}
 
-// live returns how many counters of p are live.
+// live returns the number of live counters of p.
 func (p *Partition) live(now Time) int64 {
 	n := int64(0)
-	for s := range p.all() {
+	for s := range p.sizeClasses() {
 		n += s.countLive(now)
 	}
 	return n
 }
 
-// countLive returns how many counters are live. Where there are many, it reads some
-// blocks: whole ones, since their slots are not taken independently.
+// countLive returns the number of live counters. It samples large classes by blocks, since slots of a block
+// are not used independently.
 func (s *sizeClass) countLive(now Time) int64 {
 	slots := s.inUse() * ways
 	coarse, every := max(1, slots/liveSample), max(1, slots/liveSlots)
@@ -217,13 +213,13 @@ func (s *sizeClass) countLive(now Time) int64 {
 	return live
 }
 
-// sample estimates the live counters from one block in stride.
+// sample estimates the number of live counters from one block in stride.
 func (s *sizeClass) sample(stride uint64, at Time) int64 {
 	n := int64(0)
 	for i := uint64(0); i < s.inUse(); i += stride {
 		for j := range uint64(ways) {
 			index := i*ways + j
-			tag, word := s.at(index).tag.Load(), s.at(index).word.Load()
+			tag, word := s.slotAt(index).tag.Load(), s.slotAt(index).word.Load()
 			if tag == 0 || word == dead {
 				continue
 			}

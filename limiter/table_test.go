@@ -28,13 +28,13 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// The two blocks of a counter differ and are in use, however many there are.
+// TestPair checks that the two blocks of a counter differ and are in use, for any number of blocks.
 func TestPair(t *testing.T) {
 	for _, start := range []uint64{2, 16} {
 		sc := newSizeClass(0, start, 100)
 		for sc.inUse() < 100 {
 			for n := range 200 {
-				if first, second := sc.pair(counterID(n)); first == second || max(first, second) >= sc.inUse() {
+				if first, second := sc.blockPair(counterID(n)); first == second || max(first, second) >= sc.inUse() {
 					t.Errorf("pair of counter %d in %d blocks = %d, %d", n, sc.inUse(), first, second)
 				}
 			}
@@ -43,12 +43,12 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// Counters that came and went leave room for others and nothing live is lost.
+// TestReclaim checks that slots of expired counters are reused and no live counter is lost.
 func TestReclaim(t *testing.T) {
 	tab := newTable(t, MinBytes)
 	p := perMinute(5)
 	now := min1
-	for n := range 10_000 { // 40 times what fits, 64 of them live
+	for n := range 10_000 { // 40 times the capacity, 64 of them live
 		if n%64 == 0 {
 			now += min1
 		}
@@ -71,8 +71,8 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-// As long as the live counters fit, the size of the table changes no decision of
-// who is not late.
+// TestSizeChangesNothing checks that as long as the live counters fit, the size of the table does not
+// affect decisions of callers who are not late.
 func TestSizeChangesNothing(t *testing.T) {
 	second := func(p Policy) *Policy { p.Window = time.Second; return &p }
 	policies := []*Policy{
@@ -98,7 +98,7 @@ func TestSizeChangesNothing(t *testing.T) {
 		a.Budget = time.Duration(r.IntN(2)) * time.Second
 		b.Budget = a.Budget
 		for range 1 + r.IntN(2) {
-			// A hundred values a policy, others every ten seconds.
+			// A hundred values per policy, different ones every ten seconds.
 			n := int(now/(10*sec))*1000 + r.IntN(100)
 			i := r.IntN(len(policies))
 			a.Charges = append(a.Charges, Charge{
@@ -119,7 +119,7 @@ func TestSizeChangesNothing(t *testing.T) {
 	}
 }
 
-// samePair returns n counters that share both their buckets.
+// samePair returns n counters with the same two blocks.
 func samePair(n int) []identity.ID {
 	var ids []identity.ID
 	for i := uint64(0); len(ids) < n; i++ {
@@ -180,7 +180,7 @@ func TestGiveUpOrder(t *testing.T) {
 	}
 }
 
-// A flood of new values evicts its own, whatever the algorithms.
+// TestFlood checks that a flood of new values evicts its own counters, with any algorithm.
 func TestFlood(t *testing.T) {
 	skipShort(t)
 	const established, flood = 1000, 200_000
@@ -192,8 +192,8 @@ func TestFlood(t *testing.T) {
 	}
 	for _, steady := range policies {
 		for _, flooding := range policies {
-			if steady.class() != flooding.class() || steady.algorithm().weighs() != flooding.algorithm().weighs() {
-				continue // others do not meet, or evict their own kind but for the first of a block
+			if steady.class() != flooding.class() || steady.algorithm().hasWeight() != flooding.algorithm().hasWeight() {
+				continue // other pairs do not meet, or evict their own kind except the first of a block
 			}
 			size := int64(4096 * CounterBytes(*steady))
 			tab := newTable(t, size)
@@ -221,7 +221,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// A counter that gave all back is as good as absent.
+// TestEmptyCounterIsReclaimed checks that a fully refunded counter is reclaimed like an absent one.
 func TestEmptyCounterIsReclaimed(t *testing.T) {
 	tab := newTable(t, MinBytes)
 	ids := samePair(2*ways + 1)
@@ -239,7 +239,7 @@ func TestEmptyCounterIsReclaimed(t *testing.T) {
 	}
 }
 
-// Who comes late does not find the window of a reclaimed counter empty again.
+// TestLateAfterReclaim checks that a late caller does not find the window of a reclaimed counter empty.
 func TestLateAfterReclaim(t *testing.T) {
 	tab := newTable(t, MinBytes)
 	ids := samePair(2*ways + 1)
@@ -247,22 +247,22 @@ func TestLateAfterReclaim(t *testing.T) {
 	for _, id := range ids[:2*ways] {
 		decide(tab, 2*min1-1, take(id, p))
 	}
-	decide(tab, 2*min1, take(ids[2*ways], p)) // takes the slot of one of them
+	decide(tab, 2*min1, take(ids[2*ways], p)) // takes the slot of one counter
 	for i, id := range ids[:2*ways] {
 		d := decide(tab, 2*min1-1, take(id, p)).Decisions[0]
 		if late := d.Reset > 1; d.Over == late {
 			t.Errorf("counter %d: decision %+v, want over, or counted in the next window", i, d)
 		}
 	}
-	// Hours late is a clock that was set back.
+	// Hours late means that the clock was set back.
 	d := decide(tab, min1-2*3600*sec, take(counterID(1), p)).Decisions[0]
 	if d.Reset > time.Minute {
 		t.Errorf("after the clock was set back: decision %+v, want a window of now", d)
 	}
 }
 
-// A charge that was stalled while its slot was given to another counter, with the
-// same count in the same window, does not reach that one.
+// TestStalledCharge checks that a charge that stalled while its slot was given to another counter, with the
+// same count in the same window, does not hit that counter.
 func TestStalledCharge(t *testing.T) {
 	tab := newTable(t, MinBytes)
 	ids := samePair(2*ways + 1)
@@ -291,8 +291,7 @@ func TestStalledCharge(t *testing.T) {
 	}
 }
 
-// Slots of one counter under different algorithms, and words, tell themselves
-// apart.
+// TestTags checks that the slots of one ID under different algorithms, and their words, are distinct.
 func TestTags(t *testing.T) {
 	id := identity.ID{Hi: ^uint64(0)}
 	for a := Algorithm(1); a < 8; a++ {
@@ -309,7 +308,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// A few counters in a large table are counted one by one; many by a sample.
+// TestLiveOfALargeTable checks that few counters in a large table are counted exactly, and many by a
+// sample.
 func TestLiveOfALargeTable(t *testing.T) {
 	table := newTable(t, 64<<20)
 	b := &Batch{}

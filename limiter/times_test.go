@@ -24,15 +24,15 @@ func everyPolicy() []Policy {
 	}
 }
 
-// Counters decide as their oracles do where words begin anew: those of buckets do
-// every 146 years, or 9 if their unit is fine.
-func TestWhereWordsBeginAnew(t *testing.T) {
+// TestWordsThatOverflow checks that counters decide like their oracles where words overflow: those of
+// buckets do every 146 years, or 9 if their unit is fine.
+func TestWordsThatOverflow(t *testing.T) {
 	const fineTurn = Time(1) << 58
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, base := range []Time{0, 1_700_000_000 * sec, fineTurn * 7, fineTurn * 8, 1 << 62, math.MaxInt64 - 10*Time(MaxWindow)} {
 		for _, p := range everyPolicy() {
 			if base >= maxStamp && (p.Algorithm == SlidingWindow || p.Algorithm == SlidingLog || p.Algorithm == Concurrency) {
-				continue // whose times end there, in the year 2116
+				continue // the time range ends there, in 2116
 			}
 			for _, prepared := range []bool{false, true} {
 				if prepared {
@@ -57,7 +57,8 @@ func TestWhereWordsBeginAnew(t *testing.T) {
 	}
 }
 
-// The first hit passes and uses up one, whatever the time and the algorithm.
+// TestFirstHitAtAbsurdTimes checks that the first hit is admitted and uses one, at any time and with any
+// algorithm.
 func TestFirstHitAtAbsurdTimes(t *testing.T) {
 	for _, now := range []Time{math.MinInt64, math.MaxInt64, -1, 0, 1, 1 << 62, -1 << 62, 1_700_000_000 * sec} {
 		for _, p := range everyPolicy() {

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Whatever happens to a counter's cells between two loads of them, a decision's
-// Reset belongs to its Before: another charge at each moment leaves no answer that
-// is neither that of before nor that of after it.
+// TestResetIsOfOneMoment checks that Reset and Before of a decision are consistent when cells change
+// between two loads: a concurrent charge at any point leaves a decision from before it or from after it.
 func TestResetIsOfOneMoment(t *testing.T) {
 	const window = 10 * time.Second
 	log := &Policy{Algorithm: SlidingLog, Limit: 5, Window: window}
@@ -30,7 +29,7 @@ func TestResetIsOfOneMoment(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		p      *Policy
-		asks   []Charge // the first is looked at
+		asks   []Charge // the first is checked
 		change func(decide func(after time.Duration, c Charge))
 	}{
 		{"look/log", log, []Charge{{ID: id, Policy: log}}, changeLog},
@@ -47,8 +46,8 @@ func TestResetIsOfOneMoment(t *testing.T) {
 		}, changeLog},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			// run decides asks, with the change after so many points, and returns what the
-			// first was told, and the number of points.
+			// run decides asks, with the change after the given number of points, and returns the decision
+			// of the first and the number of points.
 			run := func(at int) (d Decision, points int) {
 				tab, busy := newTable(t, 1<<20), true
 				decide := func(after time.Duration, c Charge) {
@@ -92,8 +91,8 @@ func TestResetIsOfOneMoment(t *testing.T) {
 	}
 }
 
-// A group of a log and a counter that is hit between the swaps of the two does not
-// leave the log locked, whether the counter has room yet or not.
+// TestPairLeavesNoLogLocked checks that a group of a log and a counter that is hit between the swaps of the
+// two does not leave the log locked, whether or not the counter is within its limit.
 func TestPairLeavesNoLogLocked(t *testing.T) {
 	p, first, second := logOf(5), counterID(1), counterID(2)
 	p.Prepare()
@@ -129,8 +128,8 @@ func TestPairLeavesNoLogLocked(t *testing.T) {
 	}
 }
 
-// A log that moves to the size class of another limit is never absent to who looks for
-// it meanwhile.
+// TestMovingLogIsNotAbsent checks that a log that moves to another size class is found by concurrent
+// readers.
 func TestMovingLogIsNotAbsent(t *testing.T) {
 	tab, small, large := newTable(t, 1<<20), logOf(2), logOf(100)
 	id, moved := counterID(1), false
@@ -148,8 +147,8 @@ func TestMovingLogIsNotAbsent(t *testing.T) {
 	}
 }
 
-// A hit on a counter whose slot is changing hands waits for that and counts, also if
-// the word of such a slot looks like a bucket's that has drained.
+// TestHitWhileSlotChangesHandsIsNotLost checks that a hit on a counter whose slot is changing its owner
+// waits and counts, also if the word of the slot looks like a drained bucket.
 func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 	p := &Policy{Algorithm: TokenBucket, Limit: 1e6, Window: time.Second, Burst: 5}
 	tab, ids := newTable(t, MinBytes), samePair(2*ways+1)

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// slots10 holds hits for up to a second, 10 ms apart.
+// slots10 returns a policy that delays hits for up to a second, 10 ms apart.
 func slots10(slack uint32) *Policy {
 	return &Policy{
 		Algorithm: LeakyBucket, Limit: 100, Window: time.Second, Slack: slack,
@@ -21,7 +21,7 @@ func held(t *Table, now Time, charges ...Charge) *Batch {
 	return b
 }
 
-// A caller may bring the memory of the decisions.
+// TestOwnDecisions checks that a caller may provide the memory of the decisions.
 func TestOwnDecisions(t *testing.T) {
 	p, tab := slots10(0), newTable(t, MinBytes)
 	decide(tab, 0, take(counterID(1), p))
@@ -36,7 +36,7 @@ func TestOwnDecisions(t *testing.T) {
 	}
 }
 
-// A batch that is used again has as many decisions as charges.
+// TestBatchUsedAgain checks that a reused batch has as many decisions as charges.
 func TestBatchUsedAgain(t *testing.T) {
 	tab, b := newTable(t, MinBytes), &Batch{}
 	for n := range 4 {
@@ -63,7 +63,7 @@ func TestCancel(t *testing.T) {
 			t.Fatalf("call %d waits %v", i, calls[i].Wait)
 		}
 	}
-	next := func(now Time) time.Duration { // what a call would wait, which is then cancelled
+	next := func(now Time) time.Duration { // the delay of a call, which is then cancelled
 		b := held(tab, now, take(id, p))
 		w := b.Wait
 		tab.Cancel(now, b)
@@ -79,7 +79,7 @@ func TestCancel(t *testing.T) {
 	if got := next(0); got != 4*step {
 		t.Errorf("after the first, which went at once, was cancelled: waits %v, want %v", got, 4*step)
 	}
-	tab.Cancel(5*ms, calls[1]) // others were promised theirs
+	tab.Cancel(5*ms, calls[1]) // later start times are fixed
 	if got, d := next(0), calls[1].Decisions[0]; got != 4*step || d.Charged != 1 {
 		t.Errorf("after the second was cancelled: waits %v, want %v; decision %+v", got, 4*step, d)
 	}
@@ -94,7 +94,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// Several waiting charges of one call on one counter come back together.
+// TestCancelSeveral cancels several delayed charges of one call on one counter.
 func TestCancelSeveral(t *testing.T) {
 	p, tab := slots10(1), newTable(t, MinBytes)
 	one, two := counterID(1), counterID(2)
@@ -119,7 +119,7 @@ func TestCancelSeveral(t *testing.T) {
 	}
 }
 
-// A call whose wait is longer than what is left of its deadline is denied at once.
+// TestBudget checks that a call whose delay exceeds its budget is denied at once.
 func TestBudget(t *testing.T) {
 	p, tab := slots10(0), newTable(t, MinBytes)
 	c := take(counterID(1), p)
@@ -136,7 +136,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// A group that denies holds no slot, and one that passes waits for its longest.
+// TestWaitingGroups checks that a denied group has no delay, and an admitted one has the longest of its
+// charges.
 func TestWaitingGroups(t *testing.T) {
 	p, q, tab := slots10(0), slots10(4), newTable(t, MinBytes)
 	held(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 4})
@@ -156,7 +157,7 @@ func TestWaitingGroups(t *testing.T) {
 	if got := held(tab, 0, take(counterID(1), p)).Wait; got != 50*time.Millisecond {
 		t.Errorf("the next waits %v, want 50ms", got)
 	}
-	// Groups of one beside it are charged, but the call is not held.
+	// Other groups of one charge are charged, but the call is not delayed.
 	other := take(counterID(1), p)
 	other.Group = 1
 	b = held(tab, 0, take(counterID(3), perMinute(1)), other)
@@ -165,8 +166,8 @@ func TestWaitingGroups(t *testing.T) {
 	}
 }
 
-// What a group took comes back when it denies after all, in every algorithm, and
-// says what was left before; what has drained meanwhile does not come back.
+// TestRollBack checks that the charges of a group that is denied later are undone with every algorithm, and
+// the previous Remaining is reported; hits that drained meanwhile are not given back.
 func TestRollBack(t *testing.T) {
 	counters := map[string]Policy{
 		"fixed window":   {Algorithm: FixedWindow, Limit: 10, Window: time.Second},
@@ -180,8 +181,8 @@ func TestRollBack(t *testing.T) {
 			tab := newTable(t, 64<<10)
 			c := Charge{ID: counterID(1), Policy: &p, Hits: 2}
 			before := decide(tab, 0, Charge{ID: c.ID, Policy: &p, Hits: 3}).Decisions[0]
-			// The quota has room until the first group takes it, so the second takes
-			// c and gives it back.
+			// The quota is within its limit until the first group charges it, so the second group charges c
+			// and undoes that.
 			first := take(counterID(3), perMinute(1))
 			quota := first
 			quota.Mode, quota.Group = Quota, 1
@@ -195,11 +196,11 @@ func TestRollBack(t *testing.T) {
 				t.Errorf("used %d, want 3", got)
 			}
 
-			// Others come between the taking and the giving back.
+			// Others charge between the charge and the undo.
 			b = decide(tab, 0, Charge{ID: c.ID, Policy: &p, Hits: 2})
 			decide(tab, 20*ms, Charge{ID: c.ID, Policy: &p, Hits: 4})
 			b.Clock = func() Time { return 30 * ms }
-			b.release(0, 0)
+			b.undoCharge(0, 0)
 			if got := decide(tab, 30*ms, Charge{ID: c.ID, Policy: &p}).Decisions[0].Before; got != 7 {
 				t.Errorf("used %d, want the 7 of the others", got)
 			}
@@ -207,12 +208,12 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
-// Of a bucket's hits only those come back that have not drained.
+// TestRollBackDrained checks that only hits of a bucket that have not drained are given back.
 func TestRollBackDrained(t *testing.T) {
 	p := &Policy{Algorithm: TokenBucket, Limit: 10, Window: time.Second, Burst: 4}
 	for _, s := range []struct {
 		then, now Time
-		used      uint64 // at now, after 2 hits at 0 came back and 4 were taken then
+		used      uint64 // at now, after 2 hits at 0 were undone and 4 were charged then
 	}{
 		{0, 0, 2},
 		{100 * ms, 100 * ms, 3}, // one had drained
@@ -227,19 +228,19 @@ func TestRollBackDrained(t *testing.T) {
 		}
 		decide(tab, s.then, Charge{ID: counterID(1), Policy: p, Hits: n})
 		b.Clock = func() Time { return s.now }
-		b.release(0, 0)
+		b.undoCharge(0, 0)
 		if got := decide(tab, s.now, Charge{ID: counterID(1), Policy: p}).Decisions[0].Before; got != s.used {
 			t.Errorf("given back at %v: used %d, want %d", time.Duration(s.now), got, s.used)
 		}
 	}
 }
 
-// A slot that others wait behind is not given back.
+// TestRollBackWaiting checks that a delayed hit that others wait behind is not given back.
 func TestRollBackWaiting(t *testing.T) {
 	p, tab := slots10(0), newTable(t, MinBytes)
 	b := held(tab, 0, take(counterID(1), p))
 	other := held(tab, 0, take(counterID(1), p))
-	b.release(0, 0)
+	b.undoCharge(0, 0)
 	if d := b.Decisions[0]; d.Charged != 1 || other.Wait != 10*time.Millisecond {
 		t.Errorf("decision %+v, want it charged still", d)
 	}
@@ -248,7 +249,7 @@ func TestRollBackWaiting(t *testing.T) {
 	}
 }
 
-// Counters on which calls may wait are reserved last.
+// TestWaitingIsReservedLast checks that counters with delayed hits are charged last.
 func TestWaitingIsReservedLast(t *testing.T) {
 	b := &Batch{}
 	for i := range 20 {
@@ -266,8 +267,8 @@ func TestWaitingIsReservedLast(t *testing.T) {
 	}
 }
 
-// What a group took of a log comes back without the later hits of others, which cease
-// to count when they would have.
+// TestRollBackKeepsLaterHits checks that undoing a charge of a log keeps the later hits of others and their
+// times.
 func TestRollBackKeepsLaterHits(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 10, Window: time.Second}
 	tab := newTable(t, 64<<10)
@@ -278,7 +279,7 @@ func TestRollBackKeepsLaterHits(t *testing.T) {
 	b := hit(10*ms, 3)
 	hit(20*ms, 2)
 	hit(30*ms, 1)
-	b.release(10*ms, 0)
+	b.undoCharge(10*ms, 0)
 	if d := b.Decisions[0]; d.Charged != 0 || d.Reset != 1020*time.Millisecond {
 		t.Errorf("after the release: %+v, want nothing charged, and hits until 1.03s", d)
 	}

@@ -4,9 +4,9 @@ package limiter
 
 import "testing"
 
-// TestACounterThatGoesWhileItIsRead has a reservation read what is held beside a counter while that is given back and its
-// slot goes to another counter. So nothing is held when it is read again.
-func TestACounterThatGoesWhileItIsRead(t *testing.T) {
+// TestCounterReleasedWhileItIsRead reads the hold of a counter while it is released and its slot is given
+// to another counter. The second read must find no hold.
+func TestCounterReleasedWhileItIsRead(t *testing.T) {
 	for name, p := range reserving(10, 1, true) {
 		g := newBudget(t, p)
 		g.table = newTable(t, MinBytes)
@@ -23,7 +23,7 @@ func TestACounterThatGoesWhileItIsRead(t *testing.T) {
 			if at != beforeCellLoad {
 				return
 			}
-			// The first look at what is held only tells how much that is. The second is about to hold more.
+			// The first read only determines the held hits. The second is about to reserve.
 			if reads++; reads != 2 {
 				return
 			}
@@ -33,7 +33,7 @@ func TestACounterThatGoesWhileItIsRead(t *testing.T) {
 				t.Errorf("%s: %d came back", name, b.Decisions[0].Charged)
 			}
 			for n := 1; there() && n < 1000; n++ {
-				takePlace(g.table, benchNow, counterID(n), hold)
+				acquirePermit(g.table, benchNow, counterID(n), hold)
 			}
 			if there() {
 				t.Errorf("%s: the counter keeps its slot", name)

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// The worked examples of docs/algorithms.md that are not steps of one of the other
-// tests. Times are instants after a whole hour.
+// Worked examples of docs/algorithms.md that are not part of other tests. Times are relative to a full
+// hour.
 const hour0 = 472_222 * 3600 * sec
 
-// ask decides one charge and returns what was decided.
+// ask decides one charge and returns the decision.
 func ask(t *Table, now Time, p *Policy, hits uint64) Decision {
 	return decide(t, now, Charge{ID: counterID(1), Policy: p, Hits: hits}).Decisions[0]
 }
 
-// admit asks n times for a single hit, and returns how many were admitted.
+// admit charges n single hits, and returns how many were admitted.
 func admit(t *Table, now Time, p *Policy, n int) int {
 	admitted := 0
 	for range n {
@@ -28,8 +28,8 @@ func admit(t *Table, now Time, p *Policy, n int) int {
 	return admitted
 }
 
-// 150 hits at 1:50 and 150 at 2:10, 200 a minute: a fixed window admits all, a
-// sliding one denies the last 100 and has room again at 2:54.
+// TestExampleEdge charges 150 hits at 1:50 and 150 at 2:10 with 200 a minute: a fixed window admits all, a
+// sliding one denies the last 100 and admits again at 2:54.
 func TestExampleEdge(t *testing.T) {
 	fixed := Policy{Algorithm: FixedWindow, Limit: 200, Window: time.Minute}
 	sliding := Policy{Algorithm: SlidingWindow, Limit: 200, Window: time.Minute, SubWindows: 10}
@@ -51,7 +51,7 @@ func TestExampleEdge(t *testing.T) {
 	}
 }
 
-// A client that always takes what it can gets N in each W and a sub-window.
+// TestExampleGreedy checks that a client that takes all it can gets N hits per W plus a sub-window.
 func TestExampleGreedy(t *testing.T) {
 	for _, k := range []uint32{10, 60} {
 		p := Policy{Algorithm: SlidingWindow, Limit: 100, Window: time.Minute, SubWindows: k}
@@ -74,7 +74,7 @@ func TestExampleGreedy(t *testing.T) {
 	}
 }
 
-// 2 in 2 seconds and 100 callers at the same instant.
+// TestExampleCallers has a limit of 2 in 2 seconds and 100 callers at the same instant.
 func TestExampleCallers(t *testing.T) {
 	p := Policy{Algorithm: SlidingLog, Limit: 2, Window: 2 * time.Second}
 	tab := newTable(t, MinBytes)
@@ -91,7 +91,8 @@ func TestExampleCallers(t *testing.T) {
 	}
 }
 
-// 60 a minute and 10000 a day: the 61st call of a minute costs the day nothing.
+// TestExampleMinuteAndDay has limits of 60 a minute and 10000 a day: the 61st call of a minute is not
+// charged to the day.
 func TestExampleMinuteAndDay(t *testing.T) {
 	minute := Policy{Algorithm: TokenBucket, Limit: 60, Window: time.Minute, Burst: 60}
 	day := Policy{Algorithm: FixedWindow, Limit: 10000, Window: 24 * time.Hour}
@@ -104,7 +105,7 @@ func TestExampleMinuteAndDay(t *testing.T) {
 	}
 }
 
-// 10000 an hour with debt: with 1000 left an answer of 4000 leaves 3000 of debt,
+// TestExampleDebt has 10000 an hour with debt: with 1000 left, a response of 4000 leaves a debt of 3000,
 // which takes 18 minutes.
 func TestExampleDebt(t *testing.T) {
 	p := Policy{Algorithm: TokenBucket, Limit: 10000, Window: time.Hour, Burst: 10000, CountRefused: true}
@@ -123,8 +124,8 @@ func TestExampleDebt(t *testing.T) {
 	}
 }
 
-// A window of a bucket holds one hit less than its capacity and its limit: those
-// at its end would be of the next one.
+// TestExampleBucketWindow checks that a window of a bucket admits one hit less than its capacity plus its
+// limit: hits at its end belong to the next one.
 func TestExampleBucketWindow(t *testing.T) {
 	for _, tt := range []struct {
 		policy Policy
@@ -146,7 +147,7 @@ func TestExampleBucketWindow(t *testing.T) {
 	}
 }
 
-// 50 ms of waiting at 10 ms each: 5 wait at most.
+// TestExampleWaiting has a maximum delay of 50 ms at 10 ms each: at most 5 hits wait.
 func TestExampleWaiting(t *testing.T) {
 	p := Policy{
 		Algorithm: LeakyBucket, Limit: 100, Window: time.Second,

@@ -19,7 +19,7 @@ type fleet struct {
 	ids     [][]byte
 	limit   *quota.Limit
 	actions []quota.Action
-	ready   []quota.Holder
+	ready   []quota.StreamID
 }
 
 func newFleet(streams, buckets int) *fleet {
@@ -39,20 +39,20 @@ func (f *fleet) round(n uint64) (actions int) {
 		f.now += 5 * time.Second / time.Duration(f.streams)
 		for i, id := range f.ids {
 			allowed := n * uint64(100+(i+h)%7)
-			f.d.Report(f.now, quota.Holder(h+1), quota.Report{
+			f.d.Report(f.now, quota.StreamID(h+1), quota.Report{
 				Bucket: quota.Bucket{uint64(i) * 0x9e3779b97f4a7c15, uint64(i)}, ID: id, Limit: f.limit,
 				Allowed: allowed, Elapsed: 5 * time.Second,
 			})
 		}
 		for f.d.Tick(f.now) <= f.now {
 		}
-		f.ready = f.d.Ready(f.ready[:0])
+		f.ready = f.d.AppendReady(f.ready[:0])
 		for _, ready := range f.ready {
 			for more := true; more; {
 				var seq uint64
-				f.actions, seq, more = f.d.Take(f.now, ready, f.actions[:0], 1000)
+				f.actions, seq, more = f.d.TakeActions(f.now, ready, f.actions[:0], 1000)
 				actions += len(f.actions)
-				f.d.Confirmed(f.now, ready, seq)
+				f.d.Confirm(f.now, ready, seq)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func TestIdleBucketsAreAbandonedUnconfirmed(t *testing.T) {
 	r.first(1, 0, hundred)
 	var last, before uint64
 	for range 8 {
-		actions, seq, _ := r.Take(r.now, 1, nil, 9)
+		actions, seq, _ := r.TakeActions(r.now, 1, nil, 9)
 		if len(actions) == 1 && actions[0].Kind == quota.Abandon {
 			return
 		}
@@ -47,7 +47,7 @@ func TestIdleBucketsAreAbandonedUnconfirmed(t *testing.T) {
 		}
 		r.pass(5 * time.Second)
 		r.report(1, 0, hundred, 0, 0, 5*time.Second)
-		r.Confirmed(r.now, 1, before)
+		r.Confirm(r.now, 1, before)
 		r.Tick(r.now)
 		last, before = seq, last
 	}
@@ -56,9 +56,9 @@ func TestIdleBucketsAreAbandonedUnconfirmed(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: 3})
-	outcomes := func(h quota.Holder) (kept int) {
+	outcomes := func(h quota.StreamID) (kept int) {
 		for i := range 4 {
-			if r.first(h, i, hundred) == quota.Kept {
+			if r.first(h, i, hundred) == quota.Accepted {
 				kept++
 			}
 		}
@@ -67,7 +67,7 @@ func TestBounds(t *testing.T) {
 	if got := []int{outcomes(1), outcomes(2)}; !slices.Equal(got, []int{3, 3}) {
 		t.Errorf("kept %v, want 3 of a stream", got)
 	}
-	if got := r.Counts(); got.Shares != 6 || got.NoRoom != 2 {
+	if got := r.Counts(); got.Shares != 6 || got.TooManyBuckets != 2 {
 		t.Errorf("%+v", got)
 	}
 	// Where half the room is taken, one idle report is enough.
@@ -84,12 +84,12 @@ func TestBounds(t *testing.T) {
 func TestRoomIsDividedAmongClients(t *testing.T) {
 	const most = 1 << 20
 	r := newRig(quota.Options{Fresh: true, MaxBytes: most})
-	holder, free := quota.Holder(0), most
+	holder, free := quota.StreamID(0), most
 	for client := range uint64(5) {
 		bucket := 0
 		for range 20 {
 			holder++
-			r.Opened(r.now, holder, 0, client+1)
+			r.OpenStream(r.now, holder, 0, client+1)
 			for range 200 {
 				bucket++
 				key, id := quota.Bucket{client, uint64(bucket)}, make([]byte, 64)
@@ -107,18 +107,18 @@ func TestRoomIsDividedAmongClients(t *testing.T) {
 		}
 	}
 	before := r.Counts().Shares
-	r.Opened(r.now, 1000, 0, 1000)
+	r.OpenStream(r.now, 1000, 0, 1000)
 	if n := r.reportWide(1000, 20, hundred); n != 20 || r.Counts().Shares != before+20 {
 		t.Errorf("the next client has room for %d buckets of 20", n)
 	}
-	r.Opened(r.now, 1001, 0, 1)
+	r.OpenStream(r.now, 1001, 0, 1)
 	if n := r.reportWide(1001, 20, hundred); n != 0 {
 		t.Errorf("the first client has room for %d more", n)
 	}
 	// An idle bucket of the first client is given up after one report, one of the last client is not.
-	for h, i := range map[quota.Holder]quota.Bucket{1: {0, 1}, 1000: mustKey(1)} {
-		_, seq, _ := r.Take(r.now, h, nil, 1000)
-		r.Confirmed(r.now, h, seq)
+	for h, i := range map[quota.StreamID]quota.Bucket{1: {0, 1}, 1000: mustKey(1)} {
+		_, seq, _ := r.TakeActions(r.now, h, nil, 1000)
+		r.Confirm(r.now, h, seq)
 		r.Report(r.now+5*time.Second, h, quota.Report{Bucket: i, Limit: hundred, Elapsed: 5 * time.Second})
 	}
 	r.now += 5 * time.Second
@@ -128,7 +128,7 @@ func TestRoomIsDividedAmongClients(t *testing.T) {
 	}
 	// Whatever they had is free once it has ended.
 	for h := range holder + 1002 {
-		r.Closed(r.now, h)
+		r.CloseStream(r.now, h)
 	}
 	r.pass(13 * time.Second)
 	if c := r.Counts(); c.Bytes != 0 || c.Buckets != 0 {
@@ -142,15 +142,15 @@ func TestRoomOfLostShares(t *testing.T) {
 	const most = 1 << 20
 	for _, o := range []quota.Options{{Fresh: true, MaxBytes: most}, {MaxBytes: most}} {
 		r := newRig(o)
-		for h := range quota.Holder(200) {
-			r.Opened(r.now, h+1, 0, 7)
+		for h := range quota.StreamID(200) {
+			r.OpenStream(r.now, h+1, 0, 7)
 			for i := range 200 {
 				key, id := quota.Bucket{uint64(h), uint64(i)}, []byte("id")
 				r.Report(r.now, h+1, quota.Report{Bucket: key, ID: id, Limit: hundred, Allowed: 1, Elapsed: 5 * time.Second})
 			}
 			r.tick()
-			r.Take(r.now, h+1, nil, 1000)
-			r.Closed(r.now, h+1)
+			r.TakeActions(r.now, h+1, nil, 1000)
+			r.CloseStream(r.now, h+1)
 			r.tick()
 		}
 		if c := r.Counts(); c.Bytes > most/2 || c.Buckets*200 > most {
@@ -169,13 +169,13 @@ func TestPatience(t *testing.T) {
 		r := newRig(quota.Options{Fresh: true})
 		r.first(1, 0, hundred)
 		r.told(1)
-		r.Closed(r.now, 1)
+		r.CloseStream(r.now, 1)
 		r.report(2, 0, hundred, 1, 0, elapsed)
 		if a := r.told(2); a != nil {
 			t.Errorf("told %+v at once", a)
 		}
 		r.pass(1001 * time.Millisecond)
-		if a := r.told(2); (elapsed == 0) != (len(a) == 1 && a[0].Kind == quota.AssignNone) {
+		if a := r.told(2); (elapsed == 0) != (len(a) == 1 && a[0].Kind == quota.AssignDenyAll) {
 			t.Errorf("elapsed %v: told %+v after a second", elapsed, a)
 		}
 		r.pass(4 * time.Second)

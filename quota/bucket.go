@@ -6,111 +6,108 @@ import (
 	"time"
 )
 
-// bucket is what is known of one bucket: who reports it, and what may be in force.
+// bucket is a bucket that streams have reported.
 type bucket struct {
-	key     Bucket
-	id      string
-	owner   *client // the client that reported it first
-	limit   *Limit  // nil: abandoned by all, and forgotten once nothing is in force
-	shares  []share
-	lost    []lost
-	due     Time // when it is to be divided, if place is not 0
-	place   int  // in the schedule, from 1 on
-	divided Time // when it was divided last
-	dirty   bool // in Divider.dirty
-	removed bool // no longer in Divider.buckets
-	// spare are the hits that a shadow limit has left, at the time spared; see [Divider.Beyond].
-	spare  float64
-	spared Time
+	key       Bucket
+	id        string
+	owner     *client // first client that reported it
+	limit     *Limit  // nil: all streams abandon it, and it is removed once no rate is in effect
+	shares    []share
+	lost      []lost
+	due       Time // time of the next division, if heapIndex is not 0
+	heapIndex int  // index in Divider.due plus 1, 0 if not scheduled
+	dividedAt Time // time of the last division
+	dirty     bool // whether it is in Divider.dirty
+	removed   bool // whether it was removed from Divider.buckets
+	// shadowTokens is the number of tokens of a shadow limit at the time shadowAt; see [Divider.CountShadowHits].
+	shadowTokens float64
+	shadowAt     Time
 }
 
-// share is a holder's part of a bucket.
+// share is the entry of one stream in a bucket.
 type share struct {
 	stream *stream
-	// until is when what is in force ends, if nothing is outstanding. If nothing is in force, it is when
-	// patience ends: with a holder that was asked, or of one that waits for its first assignment.
-	until    Time
-	reported Time // when the present interval of counting began
-	// seq is the batch with which told was taken first, renewed the one with which it was taken last.
-	// They wrap around.
-	seq, renewed uint32
-	// high is the greatest rate that may be in force: the confirmed one, or any that was taken since.
-	// told is the last that was taken, next the one in the outbox. Of a share that is asked, next is
-	// what is kept for it until it answers; of one that was told nothing, what it admitted.
-	high, told, next Rate
-	// demand is requests a second as estimated, last that of the last interval alone, counted those
-	// since reported.
-	demand, last, counted float32
-	at                    uint32 // its place in stream.shares
-	state                 state
-	idle                  uint8 // reports without a request, one after another
-	refused               uint8 // the part of last that was denied, of 255
+	// expiry is when maxRate expires, unless expiryUnknown is set. If maxRate is 0, it is the deadline of a probe, or
+	// of the wait for a first assignment.
+	expiry   Time
+	reported Time // start of the interval in which counted was counted
+	// rateSeq is the batch that first contained current, renewalSeq the last one that did. They wrap around.
+	rateSeq, renewalSeq uint32
+	// maxRate is the greatest rate that may be in effect: the confirmed one, or any taken since. current is the rate
+	// taken last; next is the one in the outbox. For a share that is probed, next is the rate that is reserved until
+	// the answer; without an assignment, it is the rate that the Envoy admitted.
+	maxRate, current, next Rate
+	// demand is the estimated number of requests per second, lastRate that of the last interval, and counted the
+	// number of requests since reported.
+	demand, lastRate, counted float32
+	index                     uint32 // index in stream.shares
+	state                     state
+	idleReports               uint8 // consecutive reports without a request
+	deniedPart                uint8 // denied part of lastRate, in 255ths
 }
 
-// state are facts about a share.
+// state is a set of flags of a share.
 type state uint16
 
 const (
-	assigned    state = 1 << iota // something was taken, and has not been abandoned since
-	settling                      // told is unconfirmed, so high may be more
-	outstanding                   // an assignment or its renewal is unconfirmed, so nobody knows when it ends
-	arrived                       // something that was taken has been confirmed
-	listed                        // the bucket is in the stream's outbox
-	queued                        // next is to be taken from there, or Abandon
-	abandoning                    // Abandon is to be taken, or was the last that was taken
-	asked                         // abandoned only to see whether it is reported anew
-	answer                        // reported since it was last divided: to be told, be it the same again
-	fresh                         // the holder has had no assignment: the bucket is new to it
-	measured                      // demand says something
-	hungry                        // was denied something in the last interval
-	fell                          // wanted much less in the last interval than before
-	ended                         // to be removed in this division
-	returned                      // the holder knew the bucket before its stream began
+	assigned        state = 1 << iota // an assignment was taken, and no Abandon since
+	rateUnconfirmed                   // current is unconfirmed, so maxRate may be greater
+	expiryUnknown                     // an assignment or its renewal is unconfirmed, so its expiry is unknown
+	everConfirmed                     // an action was confirmed
+	inOutbox                          // the bucket is in the stream's outbox
+	queued                            // next, or Abandon, is in the outbox
+	abandoning                        // the last action, taken or not, is Abandon
+	probing                           // abandoned to find out whether the Envoy reports it again
+	replyDue                          // reported since the last division: an assignment is due, even an unchanged one
+	unassigned                        // the Envoy has no assignment and waits for one
+	measured                          // demand has been measured
+	denied                            // requests were denied in the last interval
+	demandFell                        // demand was much lower in the last interval than before
+	ended                             // to be removed in this division
+	reconnected                       // the Envoy knew the bucket before this stream was opened
 )
 
-func (s *share) is(all state) bool { return s.state&all == all }
+func (s *share) has(all state) bool { return s.state&all == all }
 
-// lost is what may still be in force without a stream to change it.
+// lost is a rate that may still be in effect although its stream is closed.
 type lost struct {
-	until Time
-	rate  int64
-	peer  *peer
-	// client is the client that had it, nil if several had.
+	expiry Time
+	rate   int64
+	peer   *peer
+	// client is the client of the stream, nil if rates of several were merged.
 	client *client
-	// succeeded is true if its stream was silent from the opening of its peer's next one until its end.
+	// succeeded is true if the stream was silent from the opening of its peer's next stream until its own end.
 	succeeded bool
-	// unknown says that a predecessor may have assigned it, nobody knows to whom.
+	// unknown is true if a predecessor may have assigned the rate to an unknown stream.
 	unknown bool
 }
 
-// clings reports whether a holder may act on what an earlier stream was told, which nobody knows. It is
-// left with that until it can have as much.
-func (b *bucket) clings(s *share) bool {
-	return s.state&(assigned|fresh) == 0 && len(b.lost) > 0 && !b.learning()
+// mayActOnLost reports whether the Envoy of s may act on a lost rate that was assigned to an earlier stream of it. It
+// gets no assignment until that can be as large.
+func (b *bucket) mayActOnLost(s *share) bool {
+	return s.state&(assigned|unassigned) == 0 && len(b.lost) > 0 && !b.isLearning()
 }
 
-// find returns the place of a holder's share.
-func (b *bucket) find(h Holder) (int, bool) {
-	if len(b.shares) == 1 && b.shares[0].stream.holder == h {
+// findShare returns the index of a stream's share, or the index at which to insert it.
+func (b *bucket) findShare(id StreamID) (int, bool) {
+	if len(b.shares) == 1 && b.shares[0].stream.id == id {
 		return 0, true
 	}
-	return slices.BinarySearchFunc(b.shares, h, func(s share, h Holder) int { return cmp.Compare(s.stream.holder, h) })
+	return slices.BinarySearchFunc(b.shares, id, func(s share, id StreamID) int { return cmp.Compare(s.stream.id, id) })
 }
 
-// reserved is the most that may be in force once what is queued is taken.
-func (s *share) reserved() Rate {
+func (s *share) reservedRate() Rate {
 	switch {
-	case s.is(asked), s.state&(queued|abandoning) == queued:
-		return max(s.high, s.next)
+	case s.has(probing), s.state&(queued|abandoning) == queued:
+		return max(s.maxRate, s.next)
 	}
-	return s.high
+	return s.maxRate
 }
 
-// inForce returns the most that may be in force once what is queued is taken.
-func (b *bucket) inForce() int64 {
+func (b *bucket) assignedRate() int64 {
 	sum := b.lostRate()
 	for i := range b.shares {
-		sum += int64(b.shares[i].reserved())
+		sum += int64(b.shares[i].reservedRate())
 	}
 	return sum
 }
@@ -123,87 +120,86 @@ func (b *bucket) lostRate() int64 {
 	return sum
 }
 
-// take returns what is queued as an action of a batch.
-func (s *share) take(b *bucket, seq uint32, ttl Time) Action {
-	if s.state&(assigned|abandoning) != assigned || s.next != s.told {
-		s.seq = seq
-		s.state |= settling
+// takeAction returns the queued action and records that batch seq contains it.
+func (s *share) takeAction(b *bucket, seq uint32, ttl Time) Action {
+	if s.state&(assigned|abandoning) != assigned || s.next != s.current {
+		s.rateSeq = seq
+		s.state |= rateUnconfirmed
 	}
-	s.renewed = seq
-	s.state &^= queued | fresh
-	if s.is(abandoning) {
-		// It sets nothing in force, so what was confirmed still ends at until.
-		s.told = 0
+	s.renewalSeq = seq
+	s.state &^= queued | unassigned
+	if s.has(abandoning) {
+		// It puts no rate into effect, so a confirmed rate still expires at expiry.
+		s.current = 0
 		s.state &^= assigned
 		return Action{Bucket: b.key, ID: b.id, Kind: Abandon}
 	}
-	s.state |= outstanding | assigned
-	s.told = s.next
-	s.high = max(s.high, s.next)
-	a := Action{Bucket: b.key, ID: b.id, Kind: AssignNone, TTL: ttl}
+	s.state |= expiryUnknown | assigned
+	s.current = s.next
+	s.maxRate = max(s.maxRate, s.next)
+	a := Action{Bucket: b.key, ID: b.id, Kind: AssignDenyAll, TTL: ttl}
 	if s.next == unlimited {
-		a.Kind = AssignAll
+		a.Kind = AssignAllowAll
 	} else if s.next > 0 {
-		a.Kind, a.Rate, a.MaxTokens = Assign, s.next, b.limit.tokens(s.next)
+		a.Kind, a.Rate, a.MaxTokens = Assign, s.next, b.limit.maxTokens(s.next)
 	}
 	return a
 }
 
-// confirm says that what was taken up to seq had arrived by now. It reports whether less may be in
-// force than before.
+// confirm records that the Envoy has received all actions up to batch seq. It reports whether maxRate fell.
 func (s *share) confirm(now Time, seq uint32, o *Options) bool {
-	before := s.high
-	if s.is(outstanding) && int32(seq-s.renewed) >= 0 {
-		s.state &^= outstanding
-		s.until = now + o.TTL + o.Delta
+	before := s.maxRate
+	if s.has(expiryUnknown) && int32(seq-s.renewalSeq) >= 0 {
+		s.state &^= expiryUnknown
+		s.expiry = now + o.TTL + o.ExpiryMargin
 	}
-	if s.is(settling) && int32(seq-s.seq) >= 0 {
-		s.state = s.state&^settling | arrived
-		s.high = s.told
+	if s.has(rateUnconfirmed) && int32(seq-s.rateSeq) >= 0 {
+		s.state = s.state&^rateUnconfirmed | everConfirmed
+		s.maxRate = s.current
 		if s.state&(abandoning|queued) == abandoning {
-			s.until = now + patienceAsked
+			s.expiry = now + probeTimeout
 			return true
 		}
 	}
-	return s.high < before
+	return s.maxRate < before
 }
 
-// newBucket makes a bucket. Whatever a predecessor may have assigned counts as lost.
+// newBucket adds a bucket. All that a predecessor may have assigned counts as lost.
 func (d *Divider) newBucket(c *client, r Report) *bucket {
-	b := &bucket{key: r.Bucket, id: string(r.ID), owner: c, limit: r.Limit, divided: d.now - 2*mostGap}
-	d.learn(b)
+	b := &bucket{key: r.Bucket, id: string(r.ID), owner: c, limit: r.Limit, dividedAt: d.now - 2*maxDivideGap}
+	d.addUnknown(b)
 	d.buckets[r.Bucket] = b
-	d.charge(c, bucketBytes+len(b.id))
+	d.addBytes(c, bucketBytes+len(b.id))
 	return b
 }
 
-// insertShare adds a stream to a bucket, at the place that find returned.
+// insertShare adds a share at the index that findShare returned.
 func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
-	n := share{stream: s, reported: d.now - min(max(r.span(), 0), time.Hour), at: uint32(len(s.shares))}
+	n := share{stream: s, reported: d.now - min(max(r.envoyInterval(), 0), time.Hour), index: uint32(len(s.shares))}
 	if r.Elapsed > 0 {
-		if n.state |= returned; !d.o.Strict {
-			n.credit(b, max(d.aged, d.others(b)), r)
+		if n.state |= reconnected; !d.o.Strict {
+			n.adoptReportedRate(b, max(d.predecessorExpiry, d.handoverExpiry(b)), r)
 		}
 	}
-	if len(b.shares) == cap(b.shares) { // grown by less than append would, as most of memory is here
+	if len(b.shares) == cap(b.shares) { // most of the memory is here, so it grows by less than append would
 		b.shares = append(make([]share, 0, len(b.shares)*5/4+1), b.shares...)
 	}
 	b.shares = slices.Insert(b.shares, i, n)
 	s.shares = append(s.shares, b)
 	d.shares++
-	d.charge(s.client, shareBytes)
+	d.addBytes(s.client, shareBytes)
 }
 
-// removeEnded removes the shares that have ended, in one pass.
+// removeEnded removes the shares marked ended, in one pass.
 func (d *Divider) removeEnded(b *bucket) {
 	kept := 0
 	for i := range b.shares {
-		if s := &b.shares[i]; s.is(ended) {
-			d.charge(s.stream.client, -shareBytes)
+		if s := &b.shares[i]; s.has(ended) {
+			d.addBytes(s.stream.client, -shareBytes)
 			if d.shares--; s.stream.closed {
-				d.closed--
+				d.closedShares--
 			} else {
-				s.leave()
+				s.detach()
 			}
 			continue
 		}
@@ -218,13 +214,13 @@ func (d *Divider) removeEnded(b *bucket) {
 	}
 }
 
-// leave removes a share from the list of its stream. Its entry in the outbox stays, and has no effect.
-func (s *share) leave() {
+// detach removes a share from the list of its stream. Its entry in the outbox stays and has no effect.
+func (s *share) detach() {
 	st, last := s.stream, len(s.stream.shares)-1
-	if moved := st.shares[last]; int(s.at) != last {
-		st.shares[s.at] = moved
-		if j, found := moved.find(st.holder); found {
-			moved.shares[j].at = s.at
+	if moved := st.shares[last]; int(s.index) != last {
+		st.shares[s.index] = moved
+		if j, found := moved.findShare(st.id); found {
+			moved.shares[j].index = s.index
 		}
 	}
 	st.shares[last] = nil
@@ -233,21 +229,21 @@ func (s *share) leave() {
 	st.compactSent()
 }
 
-// relimit sets another limit, withdraws all assignments of the old one that no holder has taken, and has the bucket divided by
+// setLimit sets a limit, withdraws all assignments of the old one that were not taken, and schedules the bucket for
 // the next Tick, however recently it was divided.
-func (d *Divider) relimit(b *bucket, limit *Limit) {
+func (d *Divider) setLimit(b *bucket, limit *Limit) {
 	b.limit = limit
-	d.learn(b)
+	d.addUnknown(b)
 	for i := range b.shares {
 		s := &b.shares[i]
-		if s.state |= answer; !s.is(abandoning) {
+		if s.state |= replyDue; !s.has(abandoning) {
 			s.state &^= queued
 		}
 	}
 	d.dirty.push(b)
 }
 
-func (b *bucket) has(h Holder) bool {
-	_, found := b.find(h)
+func (b *bucket) hasShare(id StreamID) bool {
+	_, found := b.findShare(id)
 	return found
 }

@@ -1,23 +1,23 @@
 package quota
 
-// Estimated memory of buckets and shares, in bytes. Ids are added to it.
+// Estimated memory in bytes. Bucket IDs are added to it.
 const (
-	bucketBytes = 320
-	shareBytes  = 100
-	lostBytes   = 80
-	strayBytes  = 80
+	bucketBytes    = 320
+	shareBytes     = 100
+	lostBytes      = 80
+	untrackedBytes = 80
 )
 
-// client is the client of one or more streams.
+// client is the client that opened one or more streams.
 type client struct {
-	id      uint64 // 0: it has a single stream
+	id      uint64 // 0 if it has a single stream
 	streams int    // number of open streams
-	bytes   int    // memory that is kept for it
+	bytes   int    // memory of its buckets and shares
 
-	part // in the bucket that is divided
+	totals // in the division that is running
 }
 
-// joinClient makes a stream that has reported nothing one of the client with the given id.
+// joinClient assigns a stream that has reported nothing to the client with the given ID.
 func (d *Divider) joinClient(s *stream, id uint64) {
 	if id == 0 || s.client.id != 0 || s.client.bytes > 0 {
 		return
@@ -31,12 +31,12 @@ func (d *Divider) joinClient(s *stream, id uint64) {
 	s.client = c
 }
 
-// hasRoom reports whether a client may have n more bytes. No client may have more than is free after that, so k clients that
-// take all they can leave one part in k+1 to others.
+// hasRoom reports whether c may use n more bytes: a client may use at most as much as is then free. So k clients that
+// use all they can leave one part in k+1 to others.
 func (d *Divider) hasRoom(c *client, n int) bool { return c.bytes+n <= d.o.MaxBytes-(d.bytes+n) }
 
-// charge adds n bytes to the memory of a client, and forgets the client once it has nothing.
-func (d *Divider) charge(c *client, n int) {
+// addBytes adds n bytes to the memory of c, and removes c once it has no memory and no stream.
+func (d *Divider) addBytes(c *client, n int) {
 	d.bytes += n
 	if c.bytes += n; c.bytes == 0 && c.streams == 0 && c.id != 0 {
 		delete(d.clients, c.id)

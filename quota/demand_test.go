@@ -36,7 +36,7 @@ func TestDemandAfterAStep(t *testing.T) {
 			r.told(1)
 			v, _ := r.View(r.now, bucketOf(0))
 			r.pass(seconds * time.Second)
-			return v.Holders[0].Demand
+			return v.Shares[0].Demand
 		}
 		for range 3 {
 			report(1)

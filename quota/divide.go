@@ -9,20 +9,20 @@ import (
 const never Time = math.MaxInt64
 
 const (
-	// patienceAsked is how long a holder that abandoned a bucket has to report it anew.
-	patienceAsked = 250 * time.Millisecond
-	// Buckets of many holders are divided once in a while: a division looks at all of them.
-	gapEach = 4 * time.Millisecond
-	mostGap = time.Second
+	// probeTimeout is how long a probed Envoy has to report the bucket again.
+	probeTimeout = 250 * time.Millisecond
+	// A division visits all shares of a bucket, so the time between two divisions grows with their number.
+	divideGapPerShare = 4 * time.Millisecond
+	maxDivideGap      = time.Second
 )
 
-// divide works out what each holder of a bucket is to be told.
+// divide computes the assignments of a bucket.
 func (d *Divider) divide(b *bucket) {
-	b.divided = d.now
+	b.dividedAt = d.now
 	d.counts.Divisions++
-	n := d.expire(b)
+	n := d.expireRates(b)
 	for i := range b.shares {
-		if s := &b.shares[i]; !s.is(ended) && d.over(b, s) {
+		if s := &b.shares[i]; !s.has(ended) && d.retireShare(b, s) {
 			s.state |= ended
 			n++
 		}
@@ -32,70 +32,71 @@ func (d *Divider) divide(b *bucket) {
 	}
 	if len(b.shares) == 0 && len(b.lost) == 0 {
 		b.removed = true
-		d.due.drop(b)
+		d.due.remove(b)
 		delete(d.buckets, b.key)
-		d.charge(b.owner, -bucketBytes-len(b.id))
+		d.addBytes(b.owner, -bucketBytes-len(b.id))
 		return
 	}
 	switch {
 	case b.limit == nil:
-	case b.limit.Verdict == Divide:
+	case b.limit.Strategy == Divide:
 		d.apportion(b)
 	default:
 		rate := Rate(0)
-		if b.limit.Verdict == AllowAll {
+		if b.limit.Strategy == AllowAll {
 			rate = unlimited
 		}
 		for i := range b.shares {
-			if s := &b.shares[i]; s.is(answer) && !s.is(abandoning) {
-				d.queue(b, s, rate)
+			if s := &b.shares[i]; s.has(replyDue) && !s.has(abandoning) {
+				d.queueAssignment(b, s, rate)
 			}
 		}
 	}
-	d.plan(b)
+	d.scheduleNext(b)
 }
 
-// over reports whether a share is to be forgotten, and has its bucket abandoned if that is due. A holder that has nothing and
-// reports nothing for a TTL is forgotten even if it has not taken or confirmed its last action: the holder may never do so, and
-// an Envoy that still knows the bucket reports it again.
-func (d *Divider) over(b *bucket, s *share) bool {
+// retireShare reports whether a share is to be removed, and queues Abandon if that is due. A share without a rate in
+// effect whose Envoy has reported nothing for a TTL is removed even if its last action was never taken or confirmed:
+// that may never happen, and an Envoy that still knows the bucket reports it again.
+func (d *Divider) retireShare(b *bucket, s *share) bool {
 	switch {
-	case s.high == 0 && d.now-s.reported > d.o.TTL:
+	case s.maxRate == 0 && d.now-s.reported > d.o.TTL:
 		return true
-	case s.is(abandoning):
-		return s.high == 0 && s.state&(listed|outstanding) == 0 && (!s.is(asked) || s.until <= d.now)
-	case b.limit == nil, d.idle(s) && s.state&(queued|outstanding) == 0:
+	case s.has(abandoning):
+		return s.maxRate == 0 && s.state&(inOutbox|expiryUnknown) == 0 && (!s.has(probing) || s.expiry <= d.now)
+	case b.limit == nil, d.isIdle(s) && s.state&(queued|expiryUnknown) == 0:
 		d.counts.Abandoned++
-		d.abandon(b, s)
+		d.queueAbandon(b, s)
 	}
 	return false
 }
 
-// idle reports whether a share has had no requests for so long that its bucket is to be abandoned.
-func (d *Divider) idle(s *share) bool {
-	if s.idle == 0 {
+// isIdle reports whether a share has had no requests for long enough to be abandoned: one report if the stream or its
+// client uses more than half of its bound, else IdleReports.
+func (d *Divider) isIdle(s *share) bool {
+	if s.idleReports == 0 {
 		return false
 	}
-	if len(s.stream.shares) > d.o.MaxStreamBuckets/2 || 2*s.stream.client.bytes > d.o.MaxBytes-d.bytes { // half of a bound
+	if len(s.stream.shares) > d.o.MaxStreamBuckets/2 || 2*s.stream.client.bytes > d.o.MaxBytes-d.bytes {
 		return true
 	}
-	return int(s.idle) >= d.o.IdleReports
+	return int(s.idleReports) >= d.o.IdleReports
 }
 
-// apportion finds what all are to get, lowers those who have more, and raises the others into what is
-// free.
+// apportion computes the allocation of each share, lowers the rates above it, and raises the others from the free
+// part of the limit.
 func (d *Divider) apportion(b *bucket) {
-	starved := d.targets(b)
-	free, need := b.limit.rate()-b.lostRate(), int64(0)
+	starved := d.allocate(b)
+	free, need := b.limit.perFill()-b.lostRate(), int64(0)
 	for i := range b.shares {
 		s := &b.shares[i]
-		if s.is(asked) {
-			free -= int64(s.reserved())
+		if s.has(probing) {
+			free -= int64(s.reservedRate())
 			continue
 		}
-		free -= int64(s.high)
-		if !s.is(abandoning) {
-			need += max(d.wants[i].target-int64(s.high), 0)
+		free -= int64(s.maxRate)
+		if !s.has(abandoning) {
+			need += max(d.demands[i].allocation-int64(s.maxRate), 0)
 		}
 	}
 	free = max(free, 0)
@@ -105,75 +106,75 @@ func (d *Divider) apportion(b *bucket) {
 	}
 	for i := range b.shares {
 		s := &b.shares[i]
-		if s.is(abandoning) {
+		if s.has(abandoning) {
 			continue
 		}
-		target := d.wants[i].target
+		target := d.demands[i].allocation
 		rate := target
-		if more := target - int64(s.high); more > 0 {
-			rate = int64(s.high) + min(int64(float64(more)*scale), free)
+		if more := target - int64(s.maxRate); more > 0 {
+			rate = int64(s.maxRate) + min(int64(float64(more)*scale), free)
 		}
-		if b.clings(s) {
-			rate = min(max(target, int64(d.wants[i].claim)), int64(s.high)+free)
+		if b.mayActOnLost(s) {
+			rate = min(max(target, int64(d.demands[i].claim)), int64(s.maxRate)+free)
 		}
-		if told := int64(s.told); s.is(settling) && rate > told/4*3 {
-			rate = told // another rate would have to be confirmed anew, and none ever were
+		if current := int64(s.current); s.has(rateUnconfirmed) && rate > current/4*3 {
+			rate = current // a new rate would need a new confirmation, and with frequent changes none would ever be confirmed
 		}
-		if !d.tells(b, s, rate, &d.wants[i], starved) {
+		if !d.shouldAssign(b, s, rate, &d.demands[i], starved) {
 			s.state &^= queued
 			continue
 		}
-		free -= max(rate-int64(s.high), 0)
-		d.queue(b, s, Rate(rate))
+		free -= max(rate-int64(s.maxRate), 0)
+		d.queueAssignment(b, s, Rate(rate))
 	}
 }
 
-// tells reports whether a holder is to be told a rate now, which is not yet the target.
-func (d *Divider) tells(b *bucket, s *share, rate int64, w *want, starved bool) bool {
-	reported := s.is(answer)
-	s.state &^= answer
-	told := int64(s.told)
+// shouldAssign reports whether to assign a rate now, although it may be below the allocation.
+func (d *Divider) shouldAssign(b *bucket, s *share, rate int64, w *demand, starved bool) bool {
+	reported := s.has(replyDue)
+	s.state &^= replyDue
+	current := int64(s.current)
 	switch {
-	case d.idle(s): // it is renewed no more, so that it is confirmed and can be abandoned
+	case d.isIdle(s): // not renewed, so that it is confirmed and can be abandoned
 		return false
-	case s.is(assigned):
-		needs := s.state&(hungry|measured) != measured || s.wanted() > float64(told)
-		return reported || s.is(queued) || starved && told-rate > told/32 || needs && rate-told > told/32
-	case !s.is(fresh) && b.learning():
+	case s.has(assigned):
+		needs := s.state&(denied|measured) != measured || s.demandPerFill() > float64(current)
+		return reported || s.has(queued) || starved && current-rate > current/32 || needs && rate-current > current/32
+	case !s.has(unassigned) && b.isLearning():
 		return rate > 0
-	case b.clings(s):
+	case b.mayActOnLost(s):
 		return rate > 0 && rate >= int64(w.claim)/8*7
-	case w.target > 0 && 2*rate >= w.target:
+	case w.allocation > 0 && 2*rate >= w.allocation:
 		return true
 	default:
-		return s.is(fresh) && s.high == 0 && s.until <= d.now && !b.learning()
+		return s.has(unassigned) && s.maxRate == 0 && s.expiry <= d.now && !b.isLearning()
 	}
 }
 
-// plan schedules the next division that no event leads to.
-func (d *Divider) plan(b *bucket) {
-	if b.place > 0 && b.due <= d.now { // what was due has just been done
-		d.due.drop(b)
+// scheduleNext schedules the next division that is due without an event.
+func (d *Divider) scheduleNext(b *bucket) {
+	if b.heapIndex > 0 && b.due <= d.now { // it has just been divided
+		d.due.remove(b)
 	}
 	if next := d.nextChange(b); next < never {
 		d.due.add(b, next)
 	}
 }
 
-// nextChange returns when a bucket that has just been divided changes without an event, never if it does not. That is after
-// now: a share that waits for its holder to take or to confirm something does not change before that.
+// nextChange returns when a bucket that has just been divided next changes without an event, or never. It is later
+// than now: a share that waits for an action to be taken or confirmed does not change before that.
 func (d *Divider) nextChange(b *bucket) Time {
 	next := never
 	for _, l := range b.lost {
-		next = min(next, l.until)
+		next = min(next, l.expiry)
 	}
 	for i := range b.shares {
 		s := &b.shares[i]
-		if s.high == 0 {
+		if s.maxRate == 0 {
 			next = min(next, s.reported+d.o.TTL+1)
 		}
-		if (s.high > 0 || s.state&(fresh|asked) != 0) && s.until > d.now && !s.is(outstanding) {
-			next = min(next, s.until)
+		if (s.maxRate > 0 || s.state&(unassigned|probing) != 0) && s.expiry > d.now && !s.has(expiryUnknown) {
+			next = min(next, s.expiry)
 		}
 	}
 	return next

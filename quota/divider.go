@@ -2,256 +2,253 @@ package quota
 
 import "time"
 
-// Time is an instant: the time passed on a steady (monotonic) clock since any moment of the caller's
-// choice. One that is earlier than the last is taken as the last. A clock that jumps ahead would end
-// assignments that still act, so it must not be the wall clock.
+// Time is the time elapsed on a monotonic clock since an arbitrary start. A time before the last one counts as the
+// last one. It must not be the wall clock: a forward jump would expire assignments that are still in effect.
 type Time = time.Duration
 
-// Holder is a stream, which is all that is known of an Envoy. A number is never used again.
-type Holder uint64
+// StreamID identifies a stream of an Envoy. IDs are never reused.
+type StreamID uint64
 
-// Bucket identifies a bucket: 128 bits of a keyed hash of domain and bucket id, the same for all
-// holders.
+// Bucket identifies a bucket: 128 bits of a keyed hash of domain and bucket ID, the same for all streams.
 type Bucket [2]uint64
 
-// Report is what a holder says of one bucket.
+// Report is a stream's usage report of one bucket.
 type Report struct {
 	Bucket Bucket
-	// ID is what actions about the bucket carry. It is copied when the bucket is new.
+	// ID is the bucket ID that actions contain. It is copied when the bucket is new.
 	ID []byte
-	// Limit is what the rules say of the bucket now. nil: no rule is about it.
+	// Limit is the bucket's limit by the active rules, nil if no rule matches.
 	Limit *Limit
-	// Allowed and Denied count requests since the holder's last report of the bucket.
+	// Allowed and Denied count requests since the stream's last report of the bucket.
 	Allowed, Denied uint64
-	// Elapsed is since then by the holder's clock, cut to whole seconds. 0 is the bucket's first report.
+	// Elapsed is the time since then by Envoy's clock, truncated to seconds. It is 0 in the first report of a bucket.
 	Elapsed time.Duration
 }
 
-// Kind is what an action tells.
+// Kind is the kind of an action.
 type Kind uint8
 
-// The kinds.
 const (
-	Assign     Kind = iota + 1 // a token bucket
-	AssignAll                  // the blanket rule ALLOW_ALL
-	AssignNone                 // the blanket rule DENY_ALL
-	Abandon                    // forget the bucket; the next request reports it anew
+	Assign         Kind = iota + 1 // a token bucket
+	AssignAllowAll                 // the blanket rule ALLOW_ALL
+	AssignDenyAll                  // the blanket rule DENY_ALL
+	Abandon                        // forget the bucket; the next request makes Envoy report it again
 )
 
-// Action is something to tell a holder.
+// Action is a message about one bucket to a stream.
 type Action struct {
 	Bucket Bucket
 	ID     string // as first reported
 	Kind   Kind
-	// Rate and MaxTokens are of Assign: tokens_per_fill and max_tokens; fill_interval is [Fill].
+	// Rate and MaxTokens are set for Assign: tokens_per_fill and max_tokens. The fill_interval is [Fill].
 	Rate      Rate
 	MaxTokens uint32
-	// TTL is of all assignments, in whole seconds.
+	// TTL is the time to live of an assignment, in whole seconds.
 	TTL time.Duration
 }
 
-// Outcome is what became of a report.
+// Outcome is the result of a report.
 type Outcome uint8
 
-// The outcomes.
 const (
-	// Kept: the bucket is known, and its holder will be told something.
-	Kept Outcome = iota
-	// NoLimit: no rule is about the bucket. What it was assigned is abandoned, and its requests obey the
-	// filter's no_assignment_behavior. Once it has none, the holder is told to forget it.
+	// Accepted: the bucket is divided, and an assignment will follow.
+	Accepted Outcome = iota
+	// NoLimit: no rule matches the bucket. Existing assignments are abandoned, and its requests follow the filter's
+	// no_assignment_behavior. If it has no requests, the Envoy is told to forget it.
 	NoLimit
-	// NoRoom: a bound on buckets is reached. The bucket's requests obey no_assignment_behavior too.
-	NoRoom
+	// TooManyBuckets: a bound on buckets is reached. The bucket's requests follow no_assignment_behavior.
+	TooManyBuckets
 )
 
-// Divider divides limits. Make one with [New].
+// Divider divides limits among streams. Create one with [New].
 type Divider struct {
 	o   Options
 	now Time
-	// learnt is when it knows who holds what, and aged when all that a predecessor assigned has ended.
-	learnt, aged Time
-	buckets      map[Bucket]*bucket
-	streams      map[Holder]*stream
-	ready        []*stream
-	dirty        queue // buckets to be divided by the next calls of Tick
-	due          schedule
-	closing      []*stream // closed streams whose shares are to be removed by the next calls of Tick
-	nextClosing  int       // the place in closing of the next one: they take turns
-	shares       int
-	closed       int // number of shares of closed streams
-	bytes        int // memory of buckets and shares, as estimated
-	peers        map[uint64]*peer
-	clients      map[uint64]*client
-	purged       Time
-	// expected is the time by which Tick is to be called. Nothing can be taken until paused.
-	expected, paused Time
-	wants            []want // of the bucket that is divided
-	// These are of its clients, and of their shares.
-	groups, members []want
-	parts           []*part
-	counts          Counts
+	// learnUntil is when the learning period ends, predecessorExpiry when all assignments of a predecessor have
+	// expired.
+	learnUntil, predecessorExpiry Time
+	buckets                       map[Bucket]*bucket
+	streams                       map[StreamID]*stream
+	readyStreams                  []*stream
+	dirty                         queue // buckets to be divided by the next calls of Tick
+	due                           schedule
+	closing                       []*stream // closed streams whose shares are to be removed by the next calls of Tick
+	nextClosing                   int       // index in closing; the streams are visited round robin
+	shares                        int
+	closedShares                  int // shares of closed streams
+	bytes                         int // estimated memory of buckets and shares
+	peers                         map[uint64]*peer
+	clients                       map[uint64]*client
+	peersPurgedAt                 Time
+	// nextTickBy is when the next call of Tick is due. Until pausedUntil no action can be taken.
+	nextTickBy, pausedUntil Time
+	demands                 []demand // of the shares of the bucket that is divided
+	// The demands of its clients, and those of all shares grouped by client.
+	clientDemands, memberDemands []demand
+	clientTotals                 []*totals
+	counts                       Counts
 }
 
-// New returns a divider that begins at the time now.
+// New returns a divider. Its first call of any method may be at the time now.
 func New(now Time, o Options) *Divider {
 	o = o.withDefaults()
-	d := &Divider{o: o, now: now, expected: never - max(o.MaxLate, 0), buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{}}
+	d := &Divider{o: o, now: now, nextTickBy: never - max(o.MaxLate, 0), buckets: map[Bucket]*bucket{}, streams: map[StreamID]*stream{}, peers: map[uint64]*peer{}, clients: map[uint64]*client{}}
 	if !o.Fresh {
-		d.aged = now + o.TTL + o.Delta
-		d.learnt = d.aged
+		d.predecessorExpiry = now + o.TTL + o.ExpiryMargin
+		d.learnUntil = d.predecessorExpiry
 		if !o.Strict {
-			d.learnt = min(d.aged, now+learning)
+			d.learnUntil = min(d.predecessorExpiry, now+learnPeriod)
 		}
 	}
 	return d
 }
 
-// Opened says that a stream has begun. peer, if not 0, says who it is from, such as a hash of its
-// address: a stream that begins after the last one of its peer has ended is of the same Envoy, or of one
-// that took its place, and takes over what that one held. So does a stream that reports known buckets
-// while the last one is silent until it ends, because ends are noticed late. A peer of which two streams
-// report in turn is several Envoys, so its streams take over nothing.
+// OpenStream adds a stream. It must precede the first report of the stream.
 //
-// client, if not 0, identifies the client that opened the stream, such as a hash of its certificate or
-// of its address. Limits and room are divided among clients first, and then among the streams of each.
-// A stream whose client is 0 is a client of its own. Opened must precede the first report of the stream.
-func (d *Divider) Opened(now Time, h Holder, peer, client uint64) {
+// peer, if not 0, identifies its origin, such as a hash of the address. A stream that is opened after the last one of
+// its peer was closed belongs to the same Envoy or to its replacement, and inherits its rates. So does a stream that
+// reports known buckets while the last one is silent until it is closed, since the end of a connection is noticed
+// late. A peer with two streams that report alternately is several Envoys, and its streams inherit nothing.
+//
+// client, if not 0, identifies the client, such as a hash of its certificate or address. Limits and memory are
+// divided among clients first, and then among the streams of each. A stream whose client is 0 is a client of its own.
+func (d *Divider) OpenStream(now Time, id StreamID, peer, client uint64) {
 	d.advance(now)
-	s := d.stream(h)
+	s := d.findStream(id)
 	d.joinPeer(s, peer)
 	d.joinClient(s, client)
 }
 
-// Report takes in what a holder says of one bucket. What it leads to is found by the next [Divider.Tick],
-// so that all buckets of a message can be reported first.
-func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
+// Report processes the usage report of one bucket. Its effects appear after the next [Divider.Tick], so that a caller
+// can report all buckets of a message first.
+func (d *Divider) Report(now Time, id StreamID, r Report) Outcome {
 	d.advance(now)
-	s := d.stream(h)
-	d.heard(s)
+	s := d.findStream(id)
+	d.checkPeer(s)
 	b := d.buckets[r.Bucket]
 	isNew := b == nil
 	switch {
 	case r.Limit == nil:
 		if b != nil && b.limit != nil {
-			d.relimit(b, nil)
+			d.setLimit(b, nil)
 		}
-		if isNew || !b.has(h) {
-			d.stray(s, r)
+		if isNew || !b.hasShare(id) {
+			d.abandonUntracked(s, r)
 		}
 		return NoLimit
 	case isNew:
 		if d.isFull(s, bucketBytes+len(r.ID)+lostBytes+shareBytes) {
-			return d.noRoom(s, r)
+			return d.rejectBucket(s, r)
 		}
 		b = d.newBucket(s.client, r)
 	case !same(b.limit, r.Limit):
-		d.relimit(b, r.Limit)
+		d.setLimit(b, r.Limit)
 	default:
-		b.limit = r.Limit // an equal one, of newer rules
+		b.limit = r.Limit // equal, but of newer rules
 	}
-	i, found := b.find(h)
+	i, found := b.findShare(id)
 	if !found {
 		if !isNew && d.isFull(s, shareBytes) {
-			return d.noRoom(s, r)
+			return d.rejectBucket(s, r)
 		}
 		d.insertShare(b, i, s, r)
 	}
-	b.shares[i].report(d.now, d.o.Patience, r)
-	d.mark(b)
-	return Kept
+	b.shares[i].addReport(d.now, d.o.AssignTimeout, r)
+	d.markDirty(b)
+	return Accepted
 }
 
-// Closed says that a stream has ended: nothing that was taken for it and not yet written will be
-// written. Its assignments act until their time to live has passed. The stream's buckets are left to
-// the next calls of [Divider.Tick], so Closed costs the same for any number of them.
-func (d *Divider) Closed(now Time, h Holder) {
+// CloseStream removes a stream. Actions that were taken and not written must not be written afterwards. The stream's
+// assignments stay in effect until their time to live has passed. Its buckets are processed by the next calls of
+// [Divider.Tick], so the cost of CloseStream does not depend on their number.
+func (d *Divider) CloseStream(now Time, id StreamID) {
 	d.advance(now)
-	s := d.streams[h]
+	s := d.streams[id]
 	if s == nil {
 		return
 	}
-	delete(d.streams, h)
+	delete(d.streams, id)
 	d.leavePeer(s)
 	s.closed, s.closedAt = true, d.now
-	d.closed += len(s.shares)
-	d.takeStrays(s, nil, len(s.strays))
+	d.closedShares += len(s.shares)
+	d.takeUntracked(s, nil, len(s.untracked))
 	s.outbox, s.sent, s.batches = nil, nil, nil
 	s.client.streams--
-	d.charge(s.client, 0)
+	d.addBytes(s.client, 0)
 	d.closing = append(d.closing, s)
 }
 
-// Confirmed says that everything up to seq, a number of [Divider.Take], has arrived at the holder.
-func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
+// Confirm records that the Envoy has received everything up to batch seq of [Divider.TakeActions].
+func (d *Divider) Confirm(now Time, id StreamID, seq uint64) {
 	d.advance(now)
-	s := d.streams[h]
+	s := d.streams[id]
 	if s == nil {
 		return
 	}
-	d.heard(s)
-	n := s.confirmed(seq)
+	d.checkPeer(s)
+	n := s.popConfirmed(seq)
 	for _, b := range s.sent[:n] {
-		i, found := b.find(h)
+		i, found := b.findShare(id)
 		if !found {
 			continue
 		}
 		if share := &b.shares[i]; share.confirm(d.now, uint32(seq), &d.o) {
-			d.mark(b)
-		} else if share.high > 0 && !share.is(outstanding) {
-			d.due.add(b, share.until)
+			d.markDirty(b)
+		} else if share.maxRate > 0 && !share.has(expiryUnknown) {
+			d.due.add(b, share.expiry)
 		}
 	}
 	s.sent = dropFirst(s.sent, n)
 }
 
-// Relimit says that the rules have changed: limit is what they now say of the bucket, nil if no rule is
-// about it any more. Reports say it too, but only when they come.
-func (d *Divider) Relimit(now Time, key Bucket, limit *Limit) {
+// SetLimit sets the limit of a bucket after the rules have changed, nil if no rule matches any more. Reports set it
+// too, but only when they arrive.
+func (d *Divider) SetLimit(now Time, key Bucket, limit *Limit) {
 	d.advance(now)
 	switch b := d.buckets[key]; {
 	case b == nil:
 	case same(b.limit, limit):
 		b.limit = limit
 	default:
-		d.relimit(b, limit)
+		d.setLimit(b, limit)
 	}
 }
 
-// Tick divides buckets that events have changed, and those that are due. It returns when it is to be
-// called again, at the latest; calls in between do no harm. Once it has looked at [Options.TickShares]
-// shares it returns now, at the end of a bucket, so that its caller can release a lock before the next
-// call. Buckets are divided in the order in which they changed, and each is in the queue once at most. So
-// a bucket waits for one division of each of the others at most, whichever client changes them how often.
+// Tick divides the buckets that events have changed and those that are due. It returns when the next call is due;
+// earlier calls are harmless. After visiting [Options].TickShares shares it returns now, at the end of a bucket, so
+// that its caller can release a lock before the next call. Buckets are divided in the order in which they changed,
+// and each is queued at most once. A bucket therefore waits for at most one division of each other bucket, however
+// often clients change those.
 func (d *Divider) Tick(now Time) Time {
 	d.advance(now)
-	for looked := 0; looked < d.o.TickShares; {
-		before := looked
-		if b := d.nextOfClosed(); b != nil {
-			d.mark(b)
-			looked++
+	for visited := 0; visited < d.o.TickShares; {
+		before := visited
+		if b := d.nextClosedBucket(); b != nil {
+			d.markDirty(b)
+			visited++
 		}
 		if b := d.due.pop(d.now); b != nil {
-			d.mark(b)
-			looked++
+			d.markDirty(b)
+			visited++
 		}
 		if b := d.dirty.pop(); b != nil {
-			looked += 1 + len(b.shares) + len(b.lost)
+			visited += 1 + len(b.shares) + len(b.lost)
 			d.divide(b)
 		}
-		if looked == before {
-			d.expected = d.nextTick()
-			return d.expected
+		if visited == before {
+			d.nextTickBy = d.nextTick()
+			return d.nextTickBy
 		}
 	}
-	d.expected = d.now
+	d.nextTickBy = d.now
 	return d.now
 }
 
-// nextTick returns when Tick is to be called again if there is nothing left to do now.
+// nextTick returns when the next call of Tick is due if no work is left now.
 func (d *Divider) nextTick() Time {
 	next := d.due.next(d.now + time.Minute)
-	if d.paused > d.now {
-		next = min(next, d.paused)
+	if d.pausedUntil > d.now {
+		next = min(next, d.pausedUntil)
 	}
 	if d.o.MaxLate > 0 && len(d.streams) > 0 {
 		next = min(next, d.now+d.o.MaxLate)
@@ -259,8 +256,8 @@ func (d *Divider) nextTick() Time {
 	return next
 }
 
-// nextOfClosed returns the next bucket of a closed stream, nil if there is none.
-func (d *Divider) nextOfClosed() *bucket {
+// nextClosedBucket returns the next bucket of a closed stream, nil if there is none.
+func (d *Divider) nextClosedBucket() *bucket {
 	for len(d.closing) > 0 {
 		d.nextClosing++
 		if d.nextClosing >= len(d.closing) {
@@ -281,68 +278,68 @@ func (d *Divider) nextOfClosed() *bucket {
 	return nil
 }
 
-// Ready appends the holders that have become ready since it was last called: there is something to
-// [Divider.Take] for them.
-func (d *Divider) Ready(to []Holder) []Holder {
-	if d.paused > d.now {
-		return to
+// AppendReady appends the streams that have become ready since the last call: [Divider.TakeActions] has actions for
+// them.
+func (d *Divider) AppendReady(dst []StreamID) []StreamID {
+	if d.pausedUntil > d.now {
+		return dst
 	}
-	for i, s := range d.ready {
+	for i, s := range d.readyStreams {
 		s.ready = false
-		to = append(to, s.holder)
-		d.ready[i] = nil
+		dst = append(dst, s.id)
+		d.readyStreams[i] = nil
 	}
-	d.ready = d.ready[:0]
-	return to
+	d.readyStreams = d.readyStreams[:0]
+	return dst
 }
 
-// Take appends at most most actions that the holder is to be told, in any order, and forgets them. They
-// count as in force from now on, so they must be written, in the order in which they were taken, or the
-// stream must be closed. Only the newest action of a bucket is kept until it is taken. seq numbers what
-// was taken, for [Divider.Confirmed]; it is 0 if there was nothing. more says that something is left.
-func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Action, seq uint64, more bool) {
+// TakeActions removes up to maxActions queued actions of a stream and appends them to dst, in any order. They count
+// as in effect from now on, so they must be written, in the order in which they were taken, or the stream must be
+// closed. Only the newest action of a bucket is queued. seq identifies the batch for [Divider.Confirm]; it is 0 if
+// there was no action. more reports whether actions are left.
+func (d *Divider) TakeActions(now Time, id StreamID, dst []Action, maxActions int) (actions []Action, seq uint64, more bool) {
 	d.advance(now)
-	s := d.streams[h]
-	if s == nil || len(s.outbox)+len(s.strays) == 0 || most <= 0 {
-		return to, 0, false
+	s := d.streams[id]
+	if s == nil || len(s.outbox)+len(s.untracked) == 0 || maxActions <= 0 {
+		return dst, 0, false
 	}
-	if d.paused > d.now {
-		d.wake(s)
-		return to, 0, false
+	if d.pausedUntil > d.now {
+		d.markReady(s)
+		return dst, 0, false
 	}
 	s.seq++
-	begun := len(to)
-	to = d.takeStrays(s, to, most)
-	n := min(most-(len(to)-begun), len(s.outbox))
+	before := len(dst)
+	dst = d.takeUntracked(s, dst, maxActions)
+	n := min(maxActions-(len(dst)-before), len(s.outbox))
 	for _, b := range s.outbox[:n] {
-		if i, found := b.find(h); found && b.shares[i].unlist() {
-			to = append(to, b.shares[i].take(b, uint32(s.seq), d.o.TTL))
+		if i, found := b.findShare(id); found && b.shares[i].removeFromOutbox() {
+			dst = append(dst, b.shares[i].takeAction(b, uint32(s.seq), d.o.TTL))
 			s.sent = append(s.sent, b)
 		}
 	}
 	s.outbox = dropFirst(s.outbox, n)
 	s.batches = append(s.batches, batch{s.seq, len(s.sent)})
 	s.compactSent()
-	return to, s.seq, len(s.outbox)+len(s.strays) > 0
+	return dst, s.seq, len(s.outbox)+len(s.untracked) > 0
 }
 
-// pauseLate is the time for which nothing can be taken after the caller stood still.
-const pauseLate = 250 * time.Millisecond
+// stallPause is how long no action can be taken after the caller stalled.
+const stallPause = 250 * time.Millisecond
 
 func (d *Divider) advance(now Time) {
 	d.now = max(d.now, now)
-	if d.o.MaxLate > 0 && d.now-d.o.MaxLate > d.expected {
-		d.expected, d.paused = never-d.o.MaxLate, d.now+pauseLate
+	if d.o.MaxLate > 0 && d.now-d.o.MaxLate > d.nextTickBy {
+		d.nextTickBy, d.pausedUntil = never-d.o.MaxLate, d.now+stallPause
 	}
 }
 
-// mark has a bucket divided, at the next Tick or when there has been enough time since the last.
-func (d *Divider) mark(b *bucket) {
+// markDirty schedules a bucket for the next Tick, or for later if it was divided recently.
+func (d *Divider) markDirty(b *bucket) {
 	if b.removed {
 		return
 	}
 	if n := len(b.shares); n > 8 {
-		if at := b.divided + min(Time(n)*gapEach, mostGap); at > d.now {
+		if at := b.dividedAt + min(Time(n)*divideGapPerShare, maxDivideGap); at > d.now {
 			d.due.add(b, at)
 			return
 		}
@@ -350,9 +347,9 @@ func (d *Divider) mark(b *bucket) {
 	d.dirty.push(b)
 }
 
-func (d *Divider) wake(s *stream) {
+func (d *Divider) markReady(s *stream) {
 	if !s.ready {
 		s.ready = true
-		d.ready = append(d.ready, s)
+		d.readyStreams = append(d.readyStreams, s)
 	}
 }

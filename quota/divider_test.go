@@ -25,7 +25,7 @@ func TestFirstHolderGetsAllAndSharesIt(t *testing.T) {
 	if got := r.told(2); got != nil {
 		t.Errorf("the second is told %+v before the first has less", got)
 	}
-	lowered, seq, _ := r.Take(r.now, 1, nil, 10)
+	lowered, seq, _ := r.TakeActions(r.now, 1, nil, 10)
 	if len(lowered) != 1 || lowered[0].Rate >= perHour(100) {
 		t.Fatalf("the first is told %+v, want less", lowered)
 	}
@@ -33,7 +33,7 @@ func TestFirstHolderGetsAllAndSharesIt(t *testing.T) {
 	if got := r.told(2); got != nil {
 		t.Errorf("the second is told %+v before the first has confirmed", got)
 	}
-	r.Confirmed(r.now, 1, seq)
+	r.Confirm(r.now, 1, seq)
 	r.Tick(r.now)
 	if got := r.rate(2); got <= 0 || got+int64(lowered[0].Rate) > int64(perHour(100)) {
 		t.Errorf("the second is told %d beside %d of %d", got, lowered[0].Rate, perHour(100))
@@ -46,8 +46,8 @@ func TestVerdicts(t *testing.T) {
 		limit *quota.Limit
 		want  quota.Kind
 	}{
-		{&quota.Limit{Verdict: quota.AllowAll}, quota.AssignAll},
-		{&quota.Limit{Verdict: quota.DenyAll}, quota.AssignNone},
+		{&quota.Limit{Strategy: quota.AllowAll}, quota.AssignAllowAll},
+		{&quota.Limit{Strategy: quota.DenyAll}, quota.AssignDenyAll},
 		{hundred, quota.Assign},
 	} {
 		r.first(1, i, tt.limit)
@@ -74,22 +74,22 @@ func TestLimitChanges(t *testing.T) {
 	r.told(1)
 	r.told(2)
 	twenty := &quota.Limit{Hits: 20, Window: time.Second}
-	r.Relimit(r.now, bucketOf(0), twenty)
+	r.SetLimit(r.now, bucketOf(0), twenty)
 	r.Tick(r.now)
-	a, seq, _ := r.Take(r.now, 1, nil, 10)
+	a, seq, _ := r.TakeActions(r.now, 1, nil, 10)
 	b := r.rate(2)
 	if len(a) != 1 || int64(a[0].Rate)+b > int64(perHour(20)) {
 		t.Errorf("told %+v and %d of %d", a, b, perHour(20))
 	}
-	r.Relimit(r.now, bucketOf(0), hundred)
+	r.SetLimit(r.now, bucketOf(0), hundred)
 	r.Tick(r.now)
-	if v, _ := r.View(r.now, bucketOf(0)); v.InForce > int64(perHour(100)) {
-		t.Errorf("%d is in force", v.InForce)
+	if v, _ := r.View(r.now, bucketOf(0)); v.AssignedRate > int64(perHour(100)) {
+		t.Errorf("%d is in force", v.AssignedRate)
 	}
-	r.Confirmed(r.now, 1, seq)
-	r.Relimit(r.now, bucketOf(0), nil)
+	r.Confirm(r.now, 1, seq)
+	r.SetLimit(r.now, bucketOf(0), nil)
 	r.Tick(r.now)
-	for h := range quota.Holder(2) {
+	for h := range quota.StreamID(2) {
 		if a := r.told(h + 1); len(a) != 1 || a[0].Kind != quota.Abandon {
 			t.Errorf("%d is told %+v once the rule is gone, want Abandon", h+1, a)
 		}
@@ -104,13 +104,13 @@ func TestLimitChanges(t *testing.T) {
 func TestLimitGoesWhileSharesAreQueued(t *testing.T) {
 	const holders = 20
 	r := newRig(quota.Options{Fresh: true})
-	for h := range quota.Holder(holders) {
+	for h := range quota.StreamID(holders) {
 		r.first(h+1, 0, hundred)
 	}
 	r.pass(2 * time.Second)
-	r.Relimit(r.now, bucketOf(0), nil)
+	r.SetLimit(r.now, bucketOf(0), nil)
 	for range 2 {
-		for h := range quota.Holder(holders) {
+		for h := range quota.StreamID(holders) {
 			for _, a := range r.told(h + 1) {
 				if a.Kind != quota.Abandon {
 					t.Errorf("%d is told %+v", h+1, a)
@@ -139,21 +139,21 @@ func TestPeers(t *testing.T) {
 		{"shares one", [3]uint64{7, 7, 7}, true, -1, 0},
 	} {
 		r := newRig(quota.Options{Fresh: true})
-		r.Opened(r.now, 1, tt.peers[0], 0)
+		r.OpenStream(r.now, 1, tt.peers[0], 0)
 		if tt.mixed {
-			r.Opened(r.now, 2, tt.peers[1], 0)
+			r.OpenStream(r.now, 2, tt.peers[1], 0)
 		}
 		r.first(1, 0, hundred)
 		r.told(1)
-		r.Closed(r.now, 1)
-		r.Closed(r.now, 2)
+		r.CloseStream(r.now, 1)
+		r.CloseStream(r.now, 2)
 		r.now += time.Second
-		r.Opened(r.now, 3, tt.peers[2], 0)
+		r.OpenStream(r.now, 3, tt.peers[2], 0)
 		r.report(3, 0, hundred, 500, 0, 5*time.Second)
 		if got := r.rate(3); got != tt.want {
 			t.Errorf("%s: told %d, want %d", tt.name, got, tt.want)
 		}
-		if got := r.Counts().TakenOver; got != uint64(tt.takenFor) {
+		if got := r.Counts().Inherited; got != uint64(tt.takenFor) {
 			t.Errorf("%s: %d taken over, want %d", tt.name, got, tt.takenFor)
 		}
 		r.pass(12 * time.Second)
@@ -185,8 +185,8 @@ func TestLearning(t *testing.T) {
 		if got := r.rate(2); got != -1 {
 			t.Errorf("%s: to whom the bucket is new is told %d while it learns", tt.name, got)
 		}
-		if v, _ := r.View(r.now, bucketOf(0)); v.Learning != tt.learning-5*time.Second || v.InForce != int64(perHour(100)) {
-			t.Errorf("%s: learning for %v, %d in force", tt.name, v.Learning, v.InForce)
+		if v, _ := r.View(r.now, bucketOf(0)); v.Learning != tt.learning-5*time.Second || v.AssignedRate != int64(perHour(100)) {
+			t.Errorf("%s: learning for %v, %d in force", tt.name, v.Learning, v.AssignedRate)
 		}
 		r.pass(tt.learning - 5*time.Second)
 		r.report(1, 0, hundred, 300, 0, 5*time.Second)
@@ -200,15 +200,15 @@ func TestLearning(t *testing.T) {
 // than their part.
 func TestWhoLiesGetsAFairShare(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
-	rates := map[quota.Holder]int64{}
+	rates := map[quota.StreamID]int64{}
 	for range 5 {
-		for h := range quota.Holder(4) {
+		for h := range quota.StreamID(4) {
 			if h == 3 {
 				r.report(h, 0, hundred, math.MaxUint64, math.MaxUint64, 5*time.Second)
 			} else {
 				r.report(h, 0, hundred, 100, 0, 5*time.Second) // 20 a second
 			}
-			for h := range quota.Holder(4) {
+			for h := range quota.StreamID(4) {
 				if rate := r.rate(h); rate >= 0 {
 					rates[h] = rate
 				}
@@ -216,7 +216,7 @@ func TestWhoLiesGetsAFairShare(t *testing.T) {
 		}
 		r.pass(5 * time.Second)
 	}
-	for h := range quota.Holder(3) {
+	for h := range quota.StreamID(3) {
 		if rates[h] < int64(perHour(20)) {
 			t.Errorf("who wants 20 a second of 100 for four has %d, beside a liar's %d", rates[h], rates[3])
 		}
@@ -248,12 +248,12 @@ func TestWhoFellIsAsked(t *testing.T) {
 				r.pass(5 * time.Second)
 			}
 		}
-		if got := r.Counts().Asked; got != tt.want {
+		if got := r.Counts().Probed; got != tt.want {
 			t.Errorf("%+v: asked %d times", tt, got)
 		}
 		r.pass(300 * time.Millisecond)
-		if v, _ := r.View(r.now, bucketOf(0)); len(v.Holders) != 2-int(tt.want) {
-			t.Errorf("%+v: holders %+v without an answer", tt, v.Holders)
+		if v, _ := r.View(r.now, bucketOf(0)); len(v.Shares) != 2-int(tt.want) {
+			t.Errorf("%+v: holders %+v without an answer", tt, v.Shares)
 		}
 	}
 }
@@ -264,17 +264,17 @@ func TestOutbox(t *testing.T) {
 		r.first(1, i, hundred)
 	}
 	r.first(2, 0, hundred) // so that the first gets less of bucket 0, before it was told anything
-	if got := r.Ready(nil); !slices.Contains(got, 1) {
+	if got := r.AppendReady(nil); !slices.Contains(got, 1) {
 		t.Errorf("Ready() = %v", got)
 	}
-	if got := r.Ready(nil); got != nil {
+	if got := r.AppendReady(nil); got != nil {
 		t.Errorf("Ready() = %v again", got)
 	}
-	first, one, more := r.Take(r.now, 1, nil, 3)
+	first, one, more := r.TakeActions(r.now, 1, nil, 3)
 	if len(first) != 3 || !more {
 		t.Errorf("Take() = %d, more %v", len(first), more)
 	}
-	second, two, more := r.Take(r.now, 1, nil, 3)
+	second, two, more := r.TakeActions(r.now, 1, nil, 3)
 	if len(second) != 2 || more || two <= one {
 		t.Errorf("Take() = %d, more %v, %d after %d", len(second), more, two, one)
 	}
@@ -287,17 +287,17 @@ func TestOutbox(t *testing.T) {
 	}
 	confirmed := func() (n int) {
 		for i := range 5 {
-			if v, _ := r.View(r.now, bucketOf(i)); v.Holders[0].Confirmed {
+			if v, _ := r.View(r.now, bucketOf(i)); v.Shares[0].Confirmed {
 				n++
 			}
 		}
 		return n
 	}
-	r.Confirmed(r.now, 1, one)
+	r.Confirm(r.now, 1, one)
 	if got := confirmed(); got != 3 {
 		t.Errorf("%d are confirmed, want the first three", got)
 	}
-	r.Confirmed(r.now, 1, two)
+	r.Confirm(r.now, 1, two)
 	if got := confirmed(); got != 5 {
 		t.Errorf("%d are confirmed, want all", got)
 	}
@@ -307,15 +307,15 @@ func TestOutbox(t *testing.T) {
 // does which goes back.
 func TestForgotten(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
-	r.Opened(r.now, 1, 5, 0)
+	r.OpenStream(r.now, 1, 5, 0)
 	r.first(1, 0, hundred)
 	r.told(1)
 	r.first(2, 1, hundred)
 	r.told(2)
-	r.Closed(r.now, 2)
-	r.Closed(r.now, 3)
-	r.Confirmed(r.now, 3, 99)
-	if actions, seq, more := r.Take(r.now, 3, nil, 5); actions != nil || seq != 0 || more {
+	r.CloseStream(r.now, 2)
+	r.CloseStream(r.now, 3)
+	r.Confirm(r.now, 3, 99)
+	if actions, seq, more := r.TakeActions(r.now, 3, nil, 5); actions != nil || seq != 0 || more {
 		t.Error("an unknown stream has something to take")
 	}
 	r.Tick(r.now - time.Hour)
@@ -333,9 +333,9 @@ func TestClockGoesBack(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.now = 20 * time.Second
 	r.first(1, 0, hundred)
-	_, seq, _ := r.Take(r.now, 1, nil, 9)
-	r.Confirmed(r.now-10*time.Second, 1, seq)
-	r.Closed(r.now-10*time.Second, 1)
+	_, seq, _ := r.TakeActions(r.now, 1, nil, 9)
+	r.Confirm(r.now-10*time.Second, 1, seq)
+	r.CloseStream(r.now-10*time.Second, 1)
 	r.now += 12 * time.Second
 	r.first(2, 0, hundred)
 	if got := r.rate(2); got > 0 {
@@ -355,21 +355,21 @@ func TestView(t *testing.T) {
 	r.told(2)
 	r.pass(5 * time.Second)
 	r.report(1, 0, hundred, 250, 250, 5*time.Second)
-	r.Closed(r.now, 2)
+	r.CloseStream(r.now, 2)
 	r.Tick(r.now)
-	r.Take(r.now, 1, nil, 9)
+	r.TakeActions(r.now, 1, nil, 9)
 	got, _ := r.View(r.now, bucketOf(0))
 	want := quota.View{
-		ID: "\x00", Limit: *hundred, Rate: int64(perHour(100)), InForce: int64(perHour(100)), Lost: got.Lost, LostFor: 7500 * time.Millisecond,
-		Holders: []quota.HolderView{{
-			Holder: 1, Demand: got.Holders[0].Demand, Share: got.Holders[0].Share, Held: got.Holders[0].Held, Assigned: true, Confirmed: true,
+		ID: "\x00", Limit: *hundred, Rate: int64(perHour(100)), AssignedRate: int64(perHour(100)), LostRate: got.LostRate, LostFor: 7500 * time.Millisecond,
+		Shares: []quota.ShareView{{
+			Stream: 1, Demand: got.Shares[0].Demand, Rate: got.Shares[0].Rate, MaxRate: got.Shares[0].MaxRate, Assigned: true, Confirmed: true,
 		}},
 	}
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("View() (-got +want):\n%s", diff)
 	}
-	h := got.Holders[0]
-	if math.Abs(h.Demand-100) > 1 || got.Lost == 0 || int64(h.Held)+got.Lost != got.Rate {
+	h := got.Shares[0]
+	if math.Abs(h.Demand-100) > 1 || got.LostRate == 0 || int64(h.MaxRate)+got.LostRate != got.Rate {
 		t.Errorf("View() = %+v", got)
 	}
 	if buckets := slices.Collect(r.Buckets()); !slices.Equal(buckets, []quota.Bucket{bucketOf(0)}) {
@@ -395,8 +395,8 @@ func TestRates(t *testing.T) {
 		r.pass(2 * time.Second)
 		r.told(1)
 		v, _ := r.View(r.now, bucketOf(0))
-		if v.Rate != tt.want || v.InForce != min(tt.want, int64(quota.MaxRate)) {
-			t.Errorf("%+v: rate %d, %d in force, want %d", tt.limit, v.Rate, v.InForce, tt.want)
+		if v.Rate != tt.want || v.AssignedRate != min(tt.want, int64(quota.MaxRate)) {
+			t.Errorf("%+v: rate %d, %d in force, want %d", tt.limit, v.Rate, v.AssignedRate, tt.want)
 		}
 	}
 }
@@ -416,15 +416,15 @@ func TestReportsAllocateNothing(t *testing.T) {
 func ExampleDivider() {
 	d := quota.New(0, quota.Options{Fresh: true})
 	limit := &quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond}
-	d.Opened(1, 1, 0, 0)
+	d.OpenStream(1, 1, 0, 0)
 	d.Report(2, 1, quota.Report{Bucket: quota.Bucket{1}, ID: []byte("path=/a"), Limit: limit, Allowed: 1})
 	d.Tick(2)
-	for _, h := range d.Ready(nil) {
-		actions, seq, _ := d.Take(3, h, nil, 100)
+	for _, h := range d.AppendReady(nil) {
+		actions, seq, _ := d.TakeActions(3, h, nil, 100)
 		for _, a := range actions { // to be written to the stream, and a PING after it
 			fmt.Printf("%d: %s may admit %d an hour, %d at once, for %v\n", h, a.ID, a.Rate, a.MaxTokens, a.TTL)
 		}
-		d.Confirmed(4, h, seq) // at the PING's acknowledgement
+		d.Confirm(4, h, seq) // at the PING's acknowledgement
 	}
 	// Output: 1: path=/a may admit 360000 an hour, 10 at once, for 12s
 }
@@ -435,7 +435,7 @@ func TestOthersDividedBefore(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.pass(time.Minute)
 	l := *hundred
-	l.Since = r.now + 3*time.Second
+	l.PredecessorUntil = r.now + 3*time.Second
 	r.report(1, 0, &l, 300, 0, 5*time.Second)
 	if got := r.rate(1); got != int64(perHour(60)) {
 		t.Errorf("who admitted 60 a second is told %d", got)
@@ -448,8 +448,8 @@ func TestOthersDividedBefore(t *testing.T) {
 		}
 	}
 	v, _ := r.View(r.now, bucketOf(0))
-	if v.Learning != 500*time.Millisecond || v.InForce > v.Rate {
-		t.Errorf("%d of %d are in force, and learning ends in %v", v.InForce, v.Rate, v.Learning)
+	if v.Learning != 500*time.Millisecond || v.AssignedRate > v.Rate {
+		t.Errorf("%d of %d are in force, and learning ends in %v", v.AssignedRate, v.Rate, v.Learning)
 	}
 	r.pass(500 * time.Millisecond)
 	r.report(1, 0, &l, 300, 50, 5*time.Second)
@@ -463,7 +463,7 @@ func TestOthersGaveMore(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	r.pass(time.Minute)
 	l := *hundred
-	l.Since = r.now + 3*time.Second
+	l.PredecessorUntil = r.now + 3*time.Second
 	r.report(1, 0, &l, 300, 0, 5*time.Second)
 	r.first(2, 0, &l)
 	if got := r.rate(2); got != -1 {

@@ -181,11 +181,11 @@ func TestWorldsAreLively(t *testing.T) {
 		}
 		c := w.d.Counts()
 		counts.Abandoned += c.Abandoned
-		counts.Asked += c.Asked
-		counts.TakenOver += c.TakenOver
+		counts.Probed += c.Probed
+		counts.Inherited += c.Inherited
 	}
 	t.Logf("more than half in force %d times of %d, at several holders %d times; %+v", full, checks, shared, counts)
-	if full < checks/8 || shared < checks/20 || counts.Abandoned == 0 || counts.Asked == 0 || counts.TakenOver == 0 {
+	if full < checks/8 || shared < checks/20 || counts.Abandoned == 0 || counts.Probed == 0 || counts.Inherited == 0 {
 		t.Error("worlds are dull")
 	}
 }

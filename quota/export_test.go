@@ -6,7 +6,7 @@ func (d *Divider) InForce(key Bucket) (rate int64, known bool) {
 	if b == nil {
 		return 0, false
 	}
-	return b.inForce(), true
+	return b.assignedRate(), true
 }
 
 // Taken is InForce without what is queued and was not taken.
@@ -17,10 +17,10 @@ func (d *Divider) Taken(key Bucket) int64 {
 	}
 	sum := b.lostRate()
 	for i := range b.shares {
-		if s := &b.shares[i]; s.is(asked) {
-			sum += int64(s.reserved())
+		if s := &b.shares[i]; s.has(probing) {
+			sum += int64(s.reservedRate())
 		} else {
-			sum += int64(s.high)
+			sum += int64(s.maxRate)
 		}
 	}
 	return sum
@@ -30,7 +30,7 @@ func (d *Divider) Taken(key Bucket) int64 {
 func (d *Divider) ForgetLost() {
 	for _, b := range d.buckets {
 		for i := range b.lost {
-			d.charge(b.lost[i].payer(b), -lostBytes)
+			d.addBytes(b.lost[i].payer(b), -lostBytes)
 		}
 		b.lost = nil
 	}
@@ -40,7 +40,7 @@ func (d *Divider) ForgetLost() {
 func (d *Divider) ForgetUnconfirmed() {
 	for _, b := range d.buckets {
 		for i := range b.shares {
-			b.shares[i].high = b.shares[i].told
+			b.shares[i].maxRate = b.shares[i].current
 		}
 	}
 }
@@ -63,28 +63,28 @@ func (d *Divider) Broken() string {
 			case s.stream.closed:
 				closed++
 				continue
-			case d.streams[s.stream.holder] != s.stream:
+			case d.streams[s.stream.id] != s.stream:
 				return "a share of a stream that has ended"
-			case s.stream.shares[s.at] != b:
+			case s.stream.shares[s.index] != b:
 				return "a share that its stream does not know"
-			case i > 0 && b.shares[i-1].stream.holder >= s.stream.holder:
+			case i > 0 && b.shares[i-1].stream.id >= s.stream.id:
 				return "shares out of order"
 			}
 		}
 		if b.removed {
 			return "a removed bucket"
 		}
-		if b.place == 0 && !b.dirty && d.nextChange(b) < never && len(d.closing) == 0 {
+		if b.heapIndex == 0 && !b.dirty && d.nextChange(b) < never && len(d.closing) == 0 {
 			return "a bucket that is never divided again"
 		}
-		if b.place > 0 && d.due.Heap[b.place-1] != b {
+		if b.heapIndex > 0 && d.due.Heap[b.heapIndex-1] != b {
 			return "a bucket at another place of the schedule"
 		}
 	}
 	sum := 0
 	for _, s := range d.streams {
-		for i := range s.strays {
-			bytes[s.client] += strayBytes + len(s.strays[i].ID)
+		for i := range s.untracked {
+			bytes[s.client] += untrackedBytes + len(s.untracked[i].ID)
 		}
 	}
 	for c, n := range bytes {
@@ -92,11 +92,11 @@ func (d *Divider) Broken() string {
 			return "a client that is charged wrongly"
 		}
 	}
-	if shares != d.shares || closed != d.closed || sum != d.bytes {
+	if shares != d.shares || closed != d.closedShares || sum != d.bytes {
 		return "a wrong number of shares, or of bytes"
 	}
 	for _, s := range d.streams {
-		if len(s.outbox) > 2*len(s.shares)+mostSlack || len(s.sent)+len(s.batches) > 8*len(s.shares)+mostSlack+1 {
+		if len(s.outbox) > 2*len(s.shares)+maxStaleEntries || len(s.sent)+len(s.batches) > 8*len(s.shares)+maxStaleEntries+1 {
 			return "more entries than there are buckets"
 		}
 	}

@@ -1,46 +1,46 @@
 package quota
 
-// want is the rate that a share or a client is to get in a division, in tokens per Fill.
-type want struct {
-	want          float64
-	target, most  int64
-	claim         Rate // of a holder that clings: what it is taken to act on
-	live, settled bool
+// demand is the demand of a share or a client in a division and its allocation, in tokens per Fill.
+type demand struct {
+	rate                float64
+	allocation, maxRate int64
+	claim               Rate // rate that an Envoy is assumed to act on, if mayActOnLost
+	live, satisfied     bool
 }
 
-// part is a client's part of the bucket that is divided.
-type part struct {
+// totals are the sums over a client's shares in a division.
+type totals struct {
 	division uint64 // number of the division that set the other fields
 	live     int    // number of live shares
 	shares   int    // number of shares
-	first    int    // the place of the first of them in Divider.members
-	group    int    // the place in Divider.groups
-	lost     int64  // lost rate that no holder claims
+	first    int    // index of the first one in Divider.memberDemands
+	group    int    // index in Divider.clientDemands
+	lost     int64  // lost rate that no stream claims
 }
 
-// partOf returns what a client has in this division.
-func (d *Divider) partOf(c *client) *part {
+// totalsOf returns the totals of a client in this division.
+func (d *Divider) totalsOf(c *client) *totals {
 	if c.division != d.counts.Divisions {
-		c.part = part{division: d.counts.Divisions}
+		c.totals = totals{division: d.counts.Divisions}
 	}
-	return &c.part
+	return &c.totals
 }
 
-// isLive reports whether a share is to get something.
-func (s *share) isLive() bool { return !s.is(abandoning) || s.is(asked) }
+// isLive reports whether a share takes part in the division.
+func (s *share) isLive() bool { return !s.has(abandoning) || s.has(probing) }
 
-// targets works out what each share is to have once all others have what they are to have. It reports
-// whether a holder lacks something now.
-func (d *Divider) targets(b *bucket) (starved bool) {
-	d.wants = d.wants[:0]
-	denied, live, clients := 0, 0, 0 // live shares that were denied something, all live shares, and their clients
-	held := int64(0)
+// allocate computes the allocation of each share, that is its rate once all other shares have theirs. It reports
+// whether a share has less than its allocation, or the rates exceed the limit.
+func (d *Divider) allocate(b *bucket) (starved bool) {
+	d.demands = d.demands[:0]
+	deniedShares, live, clients := 0, 0, 0 // live shares with denied requests, all live shares, and their clients
+	inEffect := int64(0)
 	for i := range b.shares {
 		s := &b.shares[i]
-		held += int64(s.high)
+		inEffect += int64(s.maxRate)
 		isLive := s.isLive()
-		d.wants = append(d.wants, want{live: isLive, settled: !isLive, most: int64(MaxRate)})
-		p := d.partOf(s.stream.client)
+		d.demands = append(d.demands, demand{live: isLive, satisfied: !isLive, maxRate: int64(MaxRate)})
+		p := d.totalsOf(s.stream.client)
 		if p.shares++; !isLive {
 			continue
 		}
@@ -48,55 +48,56 @@ func (d *Divider) targets(b *bucket) (starved bool) {
 		if p.live++; p.live == 1 {
 			clients++
 		}
-		if s.is(hungry) {
-			denied++
+		if s.has(denied) {
+			deniedShares++
 		}
 	}
-	all := max(b.limit.rate()-d.claims(b), 0)
+	capacity := max(b.limit.perFill()-d.claimLostRates(b), 0)
 	for i := range b.shares {
-		s, w := &b.shares[i], &d.wants[i]
+		s, w := &b.shares[i], &d.demands[i]
 		if w.live {
 			n := float64(clients * s.stream.client.live)
-			w.want = float64(all) / (2 * n)
-			if s.is(measured) {
-				w.want = max(s.wanted(), float64(all)/(64*n))
+			w.rate = float64(capacity) / (2 * n)
+			if s.has(measured) {
+				w.rate = max(s.demandPerFill(), float64(capacity)/(64*n))
 			}
-			w.want = max(w.want, float64(w.claim))
+			w.rate = max(w.rate, float64(w.claim))
 		}
-		d.ask(b, s, denied)
+		d.probe(b, s, deniedShares)
 	}
 	if b.lost == nil && clients == live {
-		fill(d.wants, all, live)
+		fillMaxMin(d.demands, capacity, live)
 	} else {
-		d.fillClients(b, all, clients)
+		d.allocateByClient(b, capacity, clients)
 	}
 	for i := range b.shares {
 		s := &b.shares[i]
-		if s.state&(hungry|assigned) != assigned && !s.is(abandoning) && d.wants[i].target > int64(s.told) {
+		if s.state&(denied|assigned) != assigned && !s.has(abandoning) && d.demands[i].allocation > int64(s.current) {
 			starved = true
 		}
 	}
-	return starved || held > b.limit.rate()-b.lostRate()
+	return starved || inEffect > b.limit.perFill()-b.lostRate()
 }
 
-// ask has a holder whose demand fell abandon the bucket while other holders are denied something.
-func (d *Divider) ask(b *bucket, s *share, denied int) {
-	if s.is(hungry) && s.isLive() {
-		denied--
+// probe makes an Envoy whose demand fell abandon the bucket while requests are denied at other Envoys.
+func (d *Divider) probe(b *bucket, s *share, deniedShares int) {
+	if s.has(denied) && s.isLive() {
+		deniedShares--
 	}
-	lacks := s.is(hungry) && s.wanted() >= float64(s.high) // so nothing comes of asking but a full token bucket
-	if denied > 0 && !lacks && s.high > 0 && s.state&(fell|arrived|outstanding|queued|abandoning) == fell|arrived {
-		s.state |= asked
-		s.state &^= fell
-		d.counts.Asked++
-		d.abandon(b, s)
+	lacks := s.has(denied) && s.demandPerFill() >= float64(s.maxRate) // a probe would only refill its token bucket
+	if deniedShares > 0 && !lacks && s.maxRate > 0 && s.state&(demandFell|everConfirmed|expiryUnknown|queued|abandoning) == demandFell|everConfirmed {
+		s.state |= probing
+		s.state &^= demandFell
+		d.counts.Probed++
+		d.queueAbandon(b, s)
 	}
 }
 
-// claims matches lost rates with holders. A holder that came back with another stream still acts on a lost rate: it claims the
-// rate that it admits, at most that of one lost share. The remaining lost rates of a client count as its own, or a client would
-// get another share each time that it came back. claims returns the remaining rates of clients that have no live share.
-func (d *Divider) claims(b *bucket) (unclaimed int64) {
+// claimLostRates matches lost rates with streams. An Envoy that came back with another stream still acts on a lost
+// rate: the stream claims the rate that it admits, at most that of one lost share. The remaining lost rates of a
+// client count as its own; otherwise a client would get another share each time it reconnects. claimLostRates returns
+// the remaining rates of clients without a live share.
+func (d *Divider) claimLostRates(b *bucket) (unclaimed int64) {
 	if b.lost == nil {
 		return 0
 	}
@@ -106,19 +107,19 @@ func (d *Divider) claims(b *bucket) (unclaimed int64) {
 		if !l.unknown {
 			largest = max(largest, l.rate)
 		}
-		if l.client != nil && d.partOf(l.client).live > 0 {
+		if l.client != nil && d.totalsOf(l.client).live > 0 {
 			l.client.lost += l.rate
 		} else {
 			unclaimed += l.rate
 		}
 	}
 	for i := range b.shares {
-		s, w := &b.shares[i], &d.wants[i]
-		if !w.live || !b.clings(s) {
+		s, w := &b.shares[i], &d.demands[i]
+		if !w.live || !b.mayActOnLost(s) {
 			continue
 		}
 		w.claim = Rate(min(int64(s.next), largest))
-		p, claim := &s.stream.client.part, max(int64(w.claim)-int64(s.high), 0)
+		p, claim := &s.stream.client.totals, max(int64(w.claim)-int64(s.maxRate), 0)
 		own := min(claim, p.lost)
 		p.lost -= own
 		unclaimed -= min(claim-own, unclaimed)
@@ -126,82 +127,82 @@ func (d *Divider) claims(b *bucket) (unclaimed int64) {
 	return unclaimed
 }
 
-// fillClients sets targets: first those of clients, then in each of them those of its shares.
-func (d *Divider) fillClients(b *bucket, all int64, clients int) {
-	d.groups, d.parts, d.members = d.groups[:0], d.parts[:0], append(d.members[:0], d.wants...)
+// allocateByClient divides capacity among the clients, and the allocation of each client among its shares.
+func (d *Divider) allocateByClient(b *bucket, capacity int64, clients int) {
+	d.clientDemands, d.clientTotals, d.memberDemands = d.clientDemands[:0], d.clientTotals[:0], append(d.memberDemands[:0], d.demands...)
 	for i := range b.shares {
-		p := &b.shares[i].stream.client.part
-		if p.shares > 0 && (len(d.parts) <= p.group || d.parts[p.group] != p) {
-			p.group = len(d.groups)
-			d.parts = append(d.parts, p)
-			d.groups = append(d.groups, want{want: float64(p.lost), most: p.lost, live: p.live > 0, settled: p.live == 0})
+		p := &b.shares[i].stream.client.totals
+		if p.shares > 0 && (len(d.clientTotals) <= p.group || d.clientTotals[p.group] != p) {
+			p.group = len(d.clientDemands)
+			d.clientTotals = append(d.clientTotals, p)
+			d.clientDemands = append(d.clientDemands, demand{rate: float64(p.lost), maxRate: p.lost, live: p.live > 0, satisfied: p.live == 0})
 		}
-		d.groups[p.group].want += d.wants[i].want
-		d.groups[p.group].most += d.wants[i].most
+		d.clientDemands[p.group].rate += d.demands[i].rate
+		d.clientDemands[p.group].maxRate += d.demands[i].maxRate
 	}
-	fill(d.groups, all, clients)
+	fillMaxMin(d.clientDemands, capacity, clients)
 	first := 0
-	for _, p := range d.parts {
+	for _, p := range d.clientTotals {
 		p.first = first
 		first += p.shares
 		p.shares = 0
 	}
 	for i := range b.shares {
-		p := &b.shares[i].stream.client.part
-		d.members[p.first+p.shares] = d.wants[i]
+		p := &b.shares[i].stream.client.totals
+		d.memberDemands[p.first+p.shares] = d.demands[i]
 		p.shares++
 	}
-	for i, p := range d.parts {
-		fill(d.members[p.first:p.first+p.shares], max(d.groups[i].target-p.lost, 0), p.live)
+	for i, p := range d.clientTotals {
+		fillMaxMin(d.memberDemands[p.first:p.first+p.shares], max(d.clientDemands[i].allocation-p.lost, 0), p.live)
 		p.shares = 0
 	}
 	for i := range b.shares {
-		p := &b.shares[i].stream.client.part
-		d.wants[i] = d.members[p.first+p.shares]
+		p := &b.shares[i].stream.client.totals
+		d.demands[i] = d.memberDemands[p.first+p.shares]
 		p.shares++
 	}
 }
 
-// mostLevels bounds the passes of fill. Only demands that were chosen for it need more passes. The last ones all get the same then,
-// even those that want less.
-const mostLevels = 32
+// maxPasses bounds the passes of fillMaxMin. Only demands that were chosen for it need more. The remaining ones then
+// all get the same, even those that want less.
+const maxPasses = 32
 
-// fill sets targets: each gets what it wants, but none that wants more gets more than another that
-// wants as much (max-min fairness). What is left goes to all, half of it evenly, so that new requests
-// find something everywhere, and half by their demand.
-func fill(wants []want, all int64, live int) {
-	left, open := float64(all), live
-	for pass, settled := 0, true; settled && open > 0 && pass < mostLevels; pass++ {
+// fillMaxMin divides capacity by max-min fairness: demands up to a common level are satisfied, all others get that
+// level. The rest of the capacity goes to all: half of it evenly, so that new requests find tokens everywhere, and
+// half in proportion to demand.
+func fillMaxMin(demands []demand, capacity int64, live int) {
+	left, unsatisfied := float64(capacity), live
+	for pass, settled := 0, true; settled && unsatisfied > 0 && pass < maxPasses; pass++ {
 		settled = false
-		level := left / float64(open)
-		for i := range wants {
-			if w := &wants[i]; !w.settled && w.want <= level {
-				w.settled, settled = true, true
-				w.target = int64(w.want)
-				left -= w.want
-				open--
+		level := left / float64(unsatisfied)
+		for i := range demands {
+			if w := &demands[i]; !w.satisfied && w.rate <= level {
+				w.satisfied, settled = true, true
+				w.allocation = int64(w.rate)
+				left -= w.rate
+				unsatisfied--
 			}
 		}
 	}
 	weights := 0.0
-	for i := range wants {
-		weights += wants[i].want
+	for i := range demands {
+		weights += demands[i].rate
 	}
 	sum := int64(0)
-	for i := range wants {
-		w := &wants[i]
+	for i := range demands {
+		w := &demands[i]
 		switch {
-		case !w.settled:
-			w.target = int64(left / float64(open))
-		case open == 0 && w.live:
-			w.target += int64(left/2/float64(live) + left/2*w.want/max(weights, 1))
+		case !w.satisfied:
+			w.allocation = int64(left / float64(unsatisfied))
+		case unsatisfied == 0 && w.live:
+			w.allocation += int64(left/2/float64(live) + left/2*w.rate/max(weights, 1))
 		}
-		w.target = min(w.target, w.most)
-		sum += w.target
+		w.allocation = min(w.allocation, w.maxRate)
+		sum += w.allocation
 	}
-	for i := 0; i < len(wants) && sum < all; i++ { // what rounding left
-		if w := &wants[i]; w.live && w.target < w.most {
-			w.target++
+	for i := 0; i < len(demands) && sum < capacity; i++ { // the rest from rounding
+		if w := &demands[i]; w.live && w.allocation < w.maxRate {
+			w.allocation++
 			sum++
 		}
 	}

@@ -12,22 +12,22 @@ import (
 // crew is streams of several clients that want as much as they can get of bucket 0.
 type crew struct {
 	*rig
-	streams []quota.Holder
-	client  map[quota.Holder]uint64
-	rates   map[quota.Holder]int64
-	newest  quota.Holder
+	streams []quota.StreamID
+	client  map[quota.StreamID]uint64
+	rates   map[quota.StreamID]int64
+	newest  quota.StreamID
 }
 
-func (c *crew) open(client uint64) quota.Holder {
+func (c *crew) open(client uint64) quota.StreamID {
 	c.newest++
-	c.Opened(c.now, c.newest, 0, client)
+	c.OpenStream(c.now, c.newest, 0, client)
 	c.streams = append(c.streams, c.newest)
 	c.client[c.newest] = client
 	return c.newest
 }
 
-func (c *crew) close(h quota.Holder) {
-	c.Closed(c.now, h)
+func (c *crew) close(h quota.StreamID) {
+	c.CloseStream(c.now, h)
 	delete(c.rates, h)
 	for i, s := range c.streams {
 		if s == h {
@@ -64,7 +64,7 @@ func (c *crew) of(client uint64) (sum float64) {
 }
 
 func newCrew() *crew {
-	return &crew{rig: newRig(quota.Options{Fresh: true}), client: map[quota.Holder]uint64{}, rates: map[quota.Holder]int64{}}
+	return &crew{rig: newRig(quota.Options{Fresh: true}), client: map[quota.StreamID]uint64{}, rates: map[quota.StreamID]int64{}}
 }
 
 // TestClientsGetTheSame has clients with different numbers of streams divide a limit.

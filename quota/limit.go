@@ -6,73 +6,71 @@ import (
 	"time"
 )
 
-// Fill is the fill_interval of every token bucket that is assigned. It never changes, because Envoy
-// does not notice another number of seconds. An hour is long enough for rates below one a second to
-// be whole tokens, and Envoy refills continuously.
+// Fill is the fill_interval of every assigned token bucket. It is constant because Envoy does not notice a change of
+// its seconds. An hour makes rates below one per second whole numbers of tokens; Envoy refills continuously.
 const Fill = time.Hour
 
-// Rate is in tokens per [Fill], which is what tokens_per_fill says. Rates are whole, so that shares
-// never add up to more than what is divided. The greatest, [MaxRate], is 1,193,046 a second.
+// Rate is a number of tokens per [Fill], as in tokens_per_fill. Rates are whole numbers, so that shares never add up
+// to more than the limit. The greatest, [MaxRate], is 1,193,046 per second.
 type Rate uint32
 
-// MaxRate is the greatest rate of one holder.
+// MaxRate is the greatest rate of one share.
 const MaxRate Rate = math.MaxUint32 - 1
 
-// unlimited stands in the ledger for a holder that may be admitting everything.
+// unlimited is the ledger's rate of an Envoy that may be admitting everything.
 const unlimited = math.MaxUint32
 
-// Verdict is what becomes of a bucket's requests.
-type Verdict uint8
+// Strategy determines how a bucket's requests are decided.
+type Strategy uint8
 
-// The verdicts.
 const (
-	// Divide divides the limit's rate among those who report the bucket.
-	Divide Verdict = iota
-	// AllowAll lets everything pass: an unlimited rule, or one in shadow mode.
+	// Divide divides the limit's rate among the streams that report the bucket.
+	Divide Strategy = iota
+	// AllowAll admits all requests: an unlimited rule, or one in shadow mode.
 	AllowAll
-	// DenyAll lets nothing pass: a limit of 0.
+	// DenyAll denies all requests: a limit of 0.
 	DenyAll
 )
 
-// Limit is what a rule says of a bucket. It must not be changed once the divider has it; buckets of one
-// rule may share it. Two limits that are equal are the same limit.
+// Limit is the limit of a rule for one bucket. It must not be changed after it was passed to a divider. Buckets of
+// one rule may share it. Limits are compared by value.
 type Limit struct {
-	// Hits per Window, for all holders together. More than 2^40 in [Fill] are taken as 2^40, less than
-	// one as none.
+	// Hits per Window, for all streams together. More than 2^40 per [Fill] count as 2^40, less than one as 0.
 	Hits   uint64
 	Window time.Duration
-	// Burst is how long a holder's share may be saved up: its token bucket holds Burst x its rate.
+	// Burst is how long a share may accumulate: its token bucket has a capacity of Burst x its rate.
 	Burst time.Duration
-	// MinTokens is the least that a token bucket holds; 0 is 4.
+	// MinTokens is the smallest capacity of a token bucket; 0 means 4.
 	MinTokens uint32
-	// Since is until when others divided the limit, of whom nothing is known here. All of it counts as
-	// in force until TTL and Delta have passed since then, as after a restart: see [Options].Fresh. 0:
-	// nobody but a predecessor did.
-	Since Time
-	// Verdict other than Divide makes all of the above but Since meaningless, except to [Divider.Beyond].
-	Verdict Verdict
+	// PredecessorUntil is the time until which another divider may have assigned rates of this limit. The complete
+	// limit counts as in effect until TTL and ExpiryMargin have passed since then, as after a restart: see
+	// [Options].Fresh. 0 if there was none.
+	PredecessorUntil Time
+	// With a strategy other than Divide all fields above except PredecessorUntil are used only by
+	// [Divider.CountShadowHits].
+	Strategy Strategy
 }
 
 func same(a, b *Limit) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// mostRate bounds a limit, so that sums of rates are far from overflowing.
-const mostRate = 1 << 40
+// maxLimitRate bounds a limit, so that sums of rates cannot overflow.
+const maxLimitRate = 1 << 40
 
-// rate returns what is to be divided, in tokens per Fill, rounded down.
-func (l *Limit) rate() int64 {
+// perFill returns the limit in tokens per Fill, rounded down.
+func (l *Limit) perFill() int64 {
 	if l.Window <= 0 {
 		return 0
 	}
 	hi, lo := bits.Mul64(l.Hits, uint64(Fill))
 	if hi >= uint64(l.Window) {
-		return mostRate
+		return maxLimitRate
 	}
 	q, _ := bits.Div64(hi, lo, uint64(l.Window))
-	return int64(min(q, mostRate))
+	return int64(min(q, maxLimitRate))
 }
 
-// tokens returns max_tokens of a token bucket of a rate.
-func (l *Limit) tokens(r Rate) uint32 {
+// maxTokens returns the max_tokens of a token bucket with the given rate.
+func (l *Limit) maxTokens(r Rate) uint32 {
 	least := float64(l.MinTokens)
 	if least == 0 {
 		least = 4

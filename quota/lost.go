@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// peer is who streams come from, one after another.
+// peer is an address that opens streams.
 type peer struct {
 	open   int
-	newest Holder
-	// alone is from when on its streams can be told apart: once all that it held while it had two
-	// streams has ended.
-	alone Time
-	gone  Time // when it lost its last stream
-	// several is until when streams of it that are open at the same time are taken for several Envoys.
-	several Time
+	newest StreamID
+	// exclusiveFrom is when successive streams can be told apart again: when all rates that it had while two streams
+	// were open have expired.
+	exclusiveFrom Time
+	idleSince     Time // when its last stream was closed
+	// sharedUntil is until when its simultaneous streams count as several Envoys.
+	sharedUntil Time
 }
 
 func (d *Divider) joinPeer(s *stream, id uint64) {
 	if id == 0 || s.peer != nil {
 		return
 	}
-	if len(d.peers) > 64+2*len(d.streams) && d.now-d.purged > time.Second {
-		d.purged = d.now
+	if len(d.peers) > 64+2*len(d.streams) && d.now-d.peersPurgedAt > time.Second {
+		d.peersPurgedAt = d.now
 		for id, p := range d.peers {
-			if p.open == 0 && d.now-p.gone > 2*(d.o.TTL+d.o.Delta) {
+			if p.open == 0 && d.now-p.idleSince > 2*(d.o.TTL+d.o.ExpiryMargin) {
 				delete(d.peers, id)
 			}
 		}
@@ -36,69 +36,69 @@ func (d *Divider) joinPeer(s *stream, id uint64) {
 	}
 	s.peer = p
 	p.open++
-	p.newest = s.holder
+	p.newest = s.id
 }
 
-// heard is called at each event of a stream. An event of a stream that is not its peer's newest shows that the peer is several
-// Envoys.
-func (d *Divider) heard(s *stream) {
-	if p := s.peer; p != nil && p.newest != s.holder && d.paused <= d.now { // after a stall streams are read in any order
-		d.mix(p)
+// checkPeer is called at each event of a stream. An event of a stream that is not its peer's newest shows that
+// several Envoys share the address.
+func (d *Divider) checkPeer(s *stream) {
+	if p := s.peer; p != nil && p.newest != s.id && d.pausedUntil <= d.now { // after a stall streams are read in any order
+		d.markShared(p)
 	}
 }
 
-// leavePeer removes a closed stream from its peer. A stream that was silent since its peer opened a newer one is the earlier
-// stream of the same Envoy, whose end was noticed late.
+// leavePeer removes a closed stream from its peer. A stream that was silent since its peer opened a newer one is the
+// earlier stream of the same Envoy, whose end was noticed late.
 func (d *Divider) leavePeer(s *stream) {
 	p := s.peer
 	if p == nil {
 		return
 	}
-	if p.open > 1 && p.newest == s.holder || d.now < p.alone {
-		d.mix(p)
+	if p.open > 1 && p.newest == s.id || d.now < p.exclusiveFrom {
+		d.markShared(p)
 	}
-	s.succeeded = p.newest != s.holder
+	s.succeeded = p.newest != s.id
 	p.open--
-	p.gone = d.now
+	p.idleSince = d.now
 }
 
-// several is how long a peer that was several Envoys at once counts as such.
-const several = 10 * time.Minute
+// sharedPeriod is how long a peer that was several Envoys counts as such.
+const sharedPeriod = 10 * time.Minute
 
-func (d *Divider) mix(p *peer) {
-	p.alone = d.now + d.o.TTL + d.o.Delta + 1
-	p.several = d.now + several
+func (d *Divider) markShared(p *peer) {
+	p.exclusiveFrom = d.now + d.o.TTL + d.o.ExpiryMargin + 1
+	p.sharedUntil = d.now + sharedPeriod
 }
 
-// lose keeps the rate of a closed stream's share as lost.
-func (d *Divider) lose(b *bucket, s *share) {
-	until := d.lostUntil(s)
-	if s.high > 0 && until > d.now {
+// addLostShare adds the rate of a closed stream's share to the lost rates.
+func (d *Divider) addLostShare(b *bucket, s *share) {
+	until := d.lostExpiry(s)
+	if s.maxRate > 0 && until > d.now {
 		st := s.stream
-		d.addLost(b, lost{until: until, rate: int64(s.high), peer: st.peer, client: st.client, succeeded: st.succeeded})
-		if len(b.lost) > mostLost {
+		d.addLost(b, lost{expiry: until, rate: int64(s.maxRate), peer: st.peer, client: st.client, succeeded: st.succeeded})
+		if len(b.lost) > maxLost {
 			d.mergeLost(b)
 		}
 	}
 }
 
-// lostUntil returns when the rate of a closed stream's share ends.
-func (d *Divider) lostUntil(s *share) Time {
-	if s.is(outstanding) {
-		return s.stream.closedAt + d.o.TTL + d.o.Delta
+// lostExpiry returns when the rate of a closed stream's share expires.
+func (d *Divider) lostExpiry(s *share) Time {
+	if s.has(expiryUnknown) {
+		return s.stream.closedAt + d.o.TTL + d.o.ExpiryMargin
 	}
-	return s.until
+	return s.expiry
 }
 
-// mostLost bounds a bucket's list of what is lost.
-const mostLost = 64
+// maxLost bounds the lost rates of a bucket.
+const maxLost = 64
 
 func (d *Divider) addLost(b *bucket, l lost) {
 	b.lost = append(b.lost, l)
-	d.charge(l.payer(b), lostBytes)
+	d.addBytes(l.payer(b), lostBytes)
 }
 
-// payer returns the client that is charged for something lost.
+// payer returns the client whose memory a lost rate counts in.
 func (l *lost) payer(b *bucket) *client {
 	if l.client == nil {
 		return b.owner
@@ -106,10 +106,10 @@ func (l *lost) payer(b *bucket) *client {
 	return l.client
 }
 
-// mergeLost merges the older half of the lost rates: those of one client, and all of them if that is not enough.
+// mergeLost merges the older half of the lost rates: those of the same client, and all of them if that is not enough.
 func (d *Divider) mergeLost(b *bucket) {
-	older := b.lost[:mostLost/2]
-	kept := make([]lost, 0, mostLost+1)
+	older := b.lost[:maxLost/2]
+	kept := make([]lost, 0, maxLost+1)
 	merge := func(same func(a, b *lost) bool) {
 		kept = kept[:0]
 		for i := range older {
@@ -123,36 +123,36 @@ func (d *Divider) mergeLost(b *bucket) {
 				continue
 			}
 			k := &kept[at]
-			d.charge(l.payer(b), -lostBytes)
-			k.until, k.rate, k.peer = max(k.until, l.until), k.rate+l.rate, nil
+			d.addBytes(l.payer(b), -lostBytes)
+			k.expiry, k.rate, k.peer = max(k.expiry, l.expiry), k.rate+l.rate, nil
 			if k.client != l.client {
-				d.charge(k.payer(b), -lostBytes)
+				d.addBytes(k.payer(b), -lostBytes)
 				k.client = nil
-				d.charge(b.owner, lostBytes)
+				d.addBytes(b.owner, lostBytes)
 			}
 		}
 	}
 	merge(func(a, b *lost) bool { return a.client == b.client })
-	if len(kept) > mostLost/4 {
+	if len(kept) > maxLost/4 {
 		older = slices.Clone(kept)
 		merge(func(_, _ *lost) bool { return true })
 	}
-	b.lost = append(kept, b.lost[mostLost/2:]...)
+	b.lost = append(kept, b.lost[maxLost/2:]...)
 }
 
-// expire ends what has outlived its time, makes the shares of closed streams lost, and gives what is lost
-// back to peers that came back. It returns the number of shares that have ended.
-func (d *Divider) expire(b *bucket) (n int) {
+// expireRates removes expired rates, turns the shares of closed streams into lost rates, and passes lost rates on to
+// peers that came back. It returns the number of shares that it marked ended.
+func (d *Divider) expireRates(b *bucket) (n int) {
 	for i := range b.shares {
 		switch s := &b.shares[i]; {
-		case d.closed > 0 && s.stream.closed:
-			d.lose(b, s)
+		case d.closedShares > 0 && s.stream.closed:
+			d.addLostShare(b, s)
 			s.state |= ended
 			n++
-		case s.high > 0 && !s.is(outstanding) && s.until <= d.now:
-			s.high = 0
+		case s.maxRate > 0 && !s.has(expiryUnknown) && s.expiry <= d.now:
+			s.maxRate = 0
 			s.state &^= assigned
-			s.renew(d.now + d.o.Patience)
+			s.setUnassigned(d.now + d.o.AssignTimeout)
 		}
 	}
 	if b.lost == nil {
@@ -160,10 +160,10 @@ func (d *Divider) expire(b *bucket) (n int) {
 	}
 	kept := b.lost[:0]
 	for _, l := range b.lost {
-		if l.until > d.now && !d.takeOver(b, l) {
+		if l.expiry > d.now && !d.inheritLost(b, l) {
 			kept = append(kept, l)
 		} else {
-			d.charge(l.payer(b), -lostBytes)
+			d.addBytes(l.payer(b), -lostBytes)
 		}
 	}
 	clear(b.lost[len(kept):])
@@ -175,65 +175,65 @@ func (d *Divider) expire(b *bucket) (n int) {
 	return n
 }
 
-// takeOver reports whether something lost is now held by the stream that its peer came back with. That
-// has it until it is told something else.
-func (d *Divider) takeOver(b *bucket, l lost) bool {
+// inheritLost passes a lost rate on to the stream that its peer opened next, and reports whether it did. The rate
+// applies until the stream gets another assignment.
+func (d *Divider) inheritLost(b *bucket, l lost) bool {
 	p := l.peer
-	if p == nil || p.open != 1 || d.now < p.alone {
+	if p == nil || p.open != 1 || d.now < p.exclusiveFrom {
 		return false
 	}
-	i, found := b.find(p.newest)
-	if !found || b.shares[i].is(ended) || l.succeeded && (d.now < p.several || !b.shares[i].is(returned)) {
+	i, found := b.findShare(p.newest)
+	if !found || b.shares[i].has(ended) || l.succeeded && (d.now < p.sharedUntil || !b.shares[i].has(reconnected)) {
 		return false
 	}
-	if s := &b.shares[i]; !s.is(arrived) {
-		s.high = max(s.high, Rate(min(l.rate, unlimited)))
-		s.until = max(s.until, l.until)
-		d.counts.TakenOver++
+	if s := &b.shares[i]; !s.has(everConfirmed) {
+		s.maxRate = max(s.maxRate, Rate(min(l.rate, unlimited)))
+		s.expiry = max(s.expiry, l.expiry)
+		d.counts.Inherited++
 	}
 	return true
 }
 
-// learning is how long Envoys take to come back after a restart: they do at their next report, which is
-// due every 5 s.
-const learning = 6 * time.Second
+// learnPeriod is how long Envoys take to come back after a restart: at their next report, which is due every 5 s.
+const learnPeriod = 6 * time.Second
 
-// learn counts all that others may have assigned as lost.
-func (d *Divider) learn(b *bucket) {
-	if b.limit == nil || b.limit.Verdict != Divide || b.learning() {
+// addUnknown adds what other dividers may have assigned as a lost rate of unknown streams.
+func (d *Divider) addUnknown(b *bucket) {
+	if b.limit == nil || b.limit.Strategy != Divide || b.isLearning() {
 		return
 	}
-	if until := max(d.learnt, d.others(b)); until > d.now {
-		d.addLost(b, lost{until: until, rate: b.limit.rate(), unknown: true})
+	if until := max(d.learnUntil, d.handoverExpiry(b)); until > d.now {
+		d.addLost(b, lost{expiry: until, rate: b.limit.perFill(), unknown: true})
 	}
 }
 
-// others returns when all has ended that others assigned who divided a bucket's limit, 0 if nobody did.
-func (d *Divider) others(b *bucket) Time {
-	if b.limit == nil || b.limit.Since == 0 {
+// handoverExpiry returns when all assignments of the divider that had the bucket's limit before have expired, 0 if
+// there was none.
+func (d *Divider) handoverExpiry(b *bucket) Time {
+	if b.limit == nil || b.limit.PredecessorUntil == 0 {
 		return 0
 	}
-	return b.limit.Since + d.o.TTL + d.o.Delta
+	return b.limit.PredecessorUntil + d.o.TTL + d.o.ExpiryMargin
 }
 
-func (b *bucket) learning() bool {
+func (b *bucket) isLearning() bool {
 	return slices.ContainsFunc(b.lost, func(l lost) bool { return l.unknown })
 }
 
-// credit moves to a new share the rate at which its holder says that it admitted requests: that much a
-// predecessor is taken to have assigned to it.
-func (s *share) credit(b *bucket, until Time, r Report) {
+// adoptReportedRate moves the rate at which an Envoy reports to have admitted requests from the unknown lost rate to
+// its new share: a predecessor must have assigned at least that.
+func (s *share) adoptReportedRate(b *bucket, until Time, r Report) {
 	for i := range b.lost {
 		if l := &b.lost[i]; l.unknown {
-			rate := min(l.rate, r.admitted(), int64(MaxRate))
+			rate := min(l.rate, r.admittedRate(), int64(MaxRate))
 			l.rate -= rate
-			s.high, s.until = Rate(rate), until
+			s.maxRate, s.expiry = Rate(rate), until
 			return
 		}
 	}
 }
 
-// admitted returns the rate of what a report says was admitted, at the least.
-func (r *Report) admitted() int64 {
-	return int64(float64(min(r.Allowed, mostCounted)) * float64(Fill) / float64(r.span()))
+// admittedRate returns a lower bound of the rate that the report says was admitted.
+func (r *Report) admittedRate() int64 {
+	return int64(float64(min(r.Allowed, maxCount)) * float64(Fill) / float64(r.envoyInterval()))
 }

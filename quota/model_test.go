@@ -31,7 +31,7 @@ func (o worldOptions) ready() worldOptions {
 	if o.o.MaxLate == 0 {
 		o.o.MaxLate = -1
 	}
-	o.o.TTL, o.o.Delta, o.o.IdleReports = 12*time.Second, 500*time.Millisecond, 2
+	o.o.TTL, o.o.ExpiryMargin, o.o.IdleReports = 12*time.Second, 500*time.Millisecond, 2
 	return o
 }
 

@@ -19,9 +19,9 @@ func TestMutantsAreFound(t *testing.T) {
 	}{
 		"none":               {plain, mistake{}},
 		"none, with peers":   {peers, mistake{}},
-		"forgets lost":       {plain, mistake{afterClosed: func(w *world, _ quota.Holder, _ uint64) { w.d.ForgetLost() }}},
-		"raises at once":     {plain, mistake{afterTake: func(w *world, _ quota.Holder, _ uint64) { w.d.ForgetUnconfirmed() }}},
-		"confirms by itself": {plain, mistake{afterTake: func(w *world, h quota.Holder, seq uint64) { w.d.Confirmed(w.at(), h, seq) }}},
+		"forgets lost":       {plain, mistake{afterClosed: func(w *world, _ quota.StreamID, _ uint64) { w.d.ForgetLost() }}},
+		"raises at once":     {plain, mistake{afterTake: func(w *world, _ quota.StreamID, _ uint64) { w.d.ForgetUnconfirmed() }}},
+		"confirms by itself": {plain, mistake{afterTake: func(w *world, h quota.StreamID, seq uint64) { w.d.Confirm(w.at(), h, seq) }}},
 		"clock ahead":        {plain, mistake{early: 100 * time.Millisecond}},
 		"fears nothing":      {restarts, mistake{fresh: true}},
 		"peers mixed up":     {plain, mistake{onePeer: true}},

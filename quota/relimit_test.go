@@ -15,8 +15,8 @@ func TestQueuedAssignmentsEndWithTheirLimit(t *testing.T) {
 	limits := map[string]*quota.Limit{
 		"100":       hundred,
 		"20":        {Hits: 20, Window: time.Second},
-		"allow all": {Verdict: quota.AllowAll},
-		"deny all":  {Verdict: quota.DenyAll},
+		"allow all": {Strategy: quota.AllowAll},
+		"deny all":  {Strategy: quota.DenyAll},
 		"no rule":   nil,
 	}
 	for before, old := range limits {
@@ -36,13 +36,13 @@ func testQueued(t *testing.T, name string, old, limit *quota.Limit, holders int)
 	const unlimited = 1 << 32
 	r := newRig(quota.Options{Fresh: true})
 	for h := range holders {
-		r.first(quota.Holder(h), 0, old)
+		r.first(quota.StreamID(h), 0, old)
 	}
 	r.pass(2 * time.Second)
 	force := make([]int64, holders)
 	take := func(h int) (kinds []quota.Kind) {
-		for _, a := range r.told(quota.Holder(h)) {
-			if force[h] = int64(a.Rate); a.Kind == quota.AssignAll {
+		for _, a := range r.told(quota.StreamID(h)) {
+			if force[h] = int64(a.Rate); a.Kind == quota.AssignAllowAll {
 				force[h] = unlimited
 			}
 			kinds = append(kinds, a.Kind)
@@ -54,7 +54,7 @@ func testQueued(t *testing.T, name string, old, limit *quota.Limit, holders int)
 	}
 	r.pass(5 * time.Second)
 	for h := range holders { // so that the first half has a renewal to take, too
-		r.report(quota.Holder(h), 0, old, 100, 100, 5*time.Second)
+		r.report(quota.StreamID(h), 0, old, 100, 100, 5*time.Second)
 	}
 	r.pass(1500 * time.Millisecond)
 	sum := func() (sum int64) {
@@ -64,10 +64,10 @@ func testQueued(t *testing.T, name string, old, limit *quota.Limit, holders int)
 		return sum
 	}
 	had := sum()
-	r.Relimit(r.now, bucketOf(0), limit)
+	r.SetLimit(r.now, bucketOf(0), limit)
 	for h := range holders {
-		actions, seq, _ := r.Take(r.now, quota.Holder(h), nil, 9)
-		r.Confirmed(r.now, quota.Holder(h), seq)
+		actions, seq, _ := r.TakeActions(r.now, quota.StreamID(h), nil, 9)
+		r.Confirm(r.now, quota.StreamID(h), seq)
 		if len(actions) > 0 {
 			t.Errorf("%s: %d takes %+v of the old limit", name, h, actions)
 		}
@@ -75,7 +75,7 @@ func testQueued(t *testing.T, name string, old, limit *quota.Limit, holders int)
 	r.tick()
 	for h := range holders / 2 {
 		kinds := take(h)
-		if lower := limit == nil || limit.Verdict == quota.DenyAll || limit.Hits == 20 || old.Verdict == quota.AllowAll; lower && len(kinds) == 0 {
+		if lower := limit == nil || limit.Strategy == quota.DenyAll || limit.Hits == 20 || old.Strategy == quota.AllowAll; lower && len(kinds) == 0 {
 			t.Errorf("%s: %d is told nothing at once", name, h)
 		}
 	}
@@ -83,7 +83,7 @@ func testQueued(t *testing.T, name string, old, limit *quota.Limit, holders int)
 		for h := range holders {
 			take(h)
 			most := unlimited * int64(holders)
-			if limit != nil && limit.Verdict == quota.Divide {
+			if limit != nil && limit.Strategy == quota.Divide {
 				most = max(int64(limit.Hits)*3600, had)
 			}
 			if sum() > most {

@@ -13,51 +13,51 @@ import (
 func TestPeerComesBackBeforeItsEndIsNoticed(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		elapsed time.Duration                      // of the first report of the other stream
-		between func(r *rig) (newest quota.Holder) // while both are open
-		closed  [2]quota.Holder
+		elapsed time.Duration                        // of the first report of the other stream
+		between func(r *rig) (newest quota.StreamID) // while both are open
+		closed  [2]quota.StreamID
 		want    int64
 	}{
-		{"comes back", 5 * time.Second, func(*rig) quota.Holder { return 2 }, [2]quota.Holder{1, 0}, int64(perHour(100))},
-		{"comes back twice", 5 * time.Second, func(r *rig) quota.Holder {
-			r.Opened(r.now, 3, 7, 0)
+		{"comes back", 5 * time.Second, func(*rig) quota.StreamID { return 2 }, [2]quota.StreamID{1, 0}, int64(perHour(100))},
+		{"comes back twice", 5 * time.Second, func(r *rig) quota.StreamID {
+			r.OpenStream(r.now, 3, 7, 0)
 			r.report(3, 0, hundred, 500, 0, 5*time.Second)
 			return 3
-		}, [2]quota.Holder{1, 2}, int64(perHour(100))},
-		{"another one joins", 0, func(*rig) quota.Holder { return 2 }, [2]quota.Holder{1, 0}, -1},
-		{"both report", 5 * time.Second, func(r *rig) quota.Holder {
+		}, [2]quota.StreamID{1, 2}, int64(perHour(100))},
+		{"another one joins", 0, func(*rig) quota.StreamID { return 2 }, [2]quota.StreamID{1, 0}, -1},
+		{"both report", 5 * time.Second, func(r *rig) quota.StreamID {
 			r.report(1, 0, hundred, 500, 0, 5*time.Second)
 			return 2
-		}, [2]quota.Holder{1, 0}, -1},
-		{"the older one confirms", 5 * time.Second, func(r *rig) quota.Holder {
-			r.Confirmed(r.now, 1, 1)
+		}, [2]quota.StreamID{1, 0}, -1},
+		{"the older one confirms", 5 * time.Second, func(r *rig) quota.StreamID {
+			r.Confirm(r.now, 1, 1)
 			return 2
-		}, [2]quota.Holder{1, 0}, -1},
-		{"the newer one ends first", 5 * time.Second, func(r *rig) quota.Holder {
-			r.Closed(r.now, 2)
-			r.Opened(r.now, 3, 7, 0)
+		}, [2]quota.StreamID{1, 0}, -1},
+		{"the newer one ends first", 5 * time.Second, func(r *rig) quota.StreamID {
+			r.CloseStream(r.now, 2)
+			r.OpenStream(r.now, 3, 7, 0)
 			r.report(3, 0, hundred, 500, 0, 5*time.Second)
 			return 3
-		}, [2]quota.Holder{1, 0}, -1},
-		{"it was two Envoys a minute before", 5 * time.Second, nil, [2]quota.Holder{1, 0}, -1},
+		}, [2]quota.StreamID{1, 0}, -1},
+		{"it was two Envoys a minute before", 5 * time.Second, nil, [2]quota.StreamID{1, 0}, -1},
 	} {
 		r := newRig(quota.Options{Fresh: true})
-		r.Opened(r.now, 1, 7, 0)
+		r.OpenStream(r.now, 1, 7, 0)
 		if tt.between == nil {
-			r.Opened(r.now, 9, 7, 0)
+			r.OpenStream(r.now, 9, 7, 0)
 			r.first(1, 1, hundred)
-			r.Closed(r.now, 9)
+			r.CloseStream(r.now, 9)
 			r.pass(time.Minute)
-			tt.between = func(*rig) quota.Holder { return 2 }
+			tt.between = func(*rig) quota.StreamID { return 2 }
 		}
 		r.first(1, 0, hundred)
 		r.told(1)
 		r.pass(4 * time.Second)
-		r.Opened(r.now, 2, 7, 0)
+		r.OpenStream(r.now, 2, 7, 0)
 		r.report(2, 0, hundred, 500, 0, tt.elapsed)
 		newest := tt.between(r)
 		for _, h := range tt.closed {
-			r.Closed(r.now, h)
+			r.CloseStream(r.now, h)
 		}
 		r.tick()
 		if got := r.rate(newest); got != tt.want {
@@ -72,12 +72,12 @@ func TestPeerComesBackBeforeItsEndIsNoticed(t *testing.T) {
 func TestPeerThatComesBackKeepsItsDemand(t *testing.T) {
 	for elapsed := 4 * time.Second; elapsed < 20*time.Second; elapsed += time.Second {
 		r := newRig(quota.Options{Fresh: true})
-		all := []quota.Holder{1, 2}
+		all := []quota.StreamID{1, 2}
 		for i, h := range all {
-			r.Opened(r.now, h, uint64(i)+1, uint64(i)+1)
+			r.OpenStream(r.now, h, uint64(i)+1, uint64(i)+1)
 			r.first(h, 0, hundred)
 		}
-		report := func(h quota.Holder, seconds uint64, elapsed time.Duration) {
+		report := func(h quota.StreamID, seconds uint64, elapsed time.Duration) {
 			r.report(h, 0, hundred, 50*seconds, 450*seconds, elapsed)
 		}
 		settle := func() {
@@ -93,8 +93,8 @@ func TestPeerThatComesBackKeepsItsDemand(t *testing.T) {
 			}
 			settle()
 		}
-		r.Closed(r.now, 2)
-		r.Opened(r.now, 3, 2, 2)
+		r.CloseStream(r.now, 2)
+		r.OpenStream(r.now, 3, 2, 2)
 		all[1] = 3
 		r.pass(5 * time.Second)
 		report(1, 5, 5*time.Second)
@@ -124,32 +124,32 @@ func TestCallerStandsStill(t *testing.T) {
 	}
 	for range 30 {
 		r.pass(time.Second)
-		r.Ready(nil)
+		r.AppendReady(nil)
 		r.report(1, 0, hundred, 100, 0, 5*time.Second)
 		if got := r.rate(1); got != int64(perHour(100)) {
 			t.Fatalf("told %d", got)
 		}
 	}
-	r.Ready(nil)
+	r.AppendReady(nil)
 	r.report(1, 0, hundred, 100, 0, 5*time.Second)
 	r.now += 4 * time.Second
 	if got := r.told(1); got != nil {
 		t.Errorf("told %+v as soon as the caller goes on", got)
 	}
-	if got := r.Ready(nil); got != nil {
+	if got := r.AppendReady(nil); got != nil {
 		t.Errorf("Ready() = %v as soon as the caller goes on", got)
 	}
 	if next := r.tick(); next > r.now+250*time.Millisecond {
 		t.Errorf("the next Tick is due in %v", next-r.now)
 	}
 	r.pass(250 * time.Millisecond)
-	if got := r.Ready(nil); !slices.Equal(got, []quota.Holder{1}) {
+	if got := r.AppendReady(nil); !slices.Equal(got, []quota.StreamID{1}) {
 		t.Errorf("Ready() = %v", got)
 	}
 	if got := r.rate(1); got != int64(perHour(100)) {
 		t.Errorf("then told %d", got)
 	}
-	r.Closed(r.now, 1)
+	r.CloseStream(r.now, 1)
 	r.pass(20 * time.Second)
 	if next := r.tick(); next < r.now+time.Minute {
 		t.Errorf("without streams the next Tick is due in %v", next-r.now)

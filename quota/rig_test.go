@@ -43,11 +43,11 @@ func (r *rig) tick() quota.Time {
 }
 
 // first reports a bucket's first request.
-func (r *rig) first(h quota.Holder, bucket int, l *quota.Limit) quota.Outcome {
+func (r *rig) first(h quota.StreamID, bucket int, l *quota.Limit) quota.Outcome {
 	return r.report(h, bucket, l, 1, 0, 0)
 }
 
-func (r *rig) report(h quota.Holder, bucket int, l *quota.Limit, allowed, denied uint64, elapsed time.Duration) quota.Outcome {
+func (r *rig) report(h quota.StreamID, bucket int, l *quota.Limit, allowed, denied uint64, elapsed time.Duration) quota.Outcome {
 	o := r.Report(r.now, h, quota.Report{
 		Bucket: bucketOf(bucket), ID: []byte{byte(bucket)}, Limit: l, Allowed: allowed, Denied: denied, Elapsed: elapsed,
 	})
@@ -56,15 +56,15 @@ func (r *rig) report(h quota.Holder, bucket int, l *quota.Limit, allowed, denied
 }
 
 // told returns what a holder is told, and has it arrive.
-func (r *rig) told(h quota.Holder) []quota.Action {
-	actions, seq, _ := r.Take(r.now, h, nil, 1000)
-	r.Confirmed(r.now, h, seq)
+func (r *rig) told(h quota.StreamID) []quota.Action {
+	actions, seq, _ := r.TakeActions(r.now, h, nil, 1000)
+	r.Confirm(r.now, h, seq)
 	r.tick()
 	return actions
 }
 
 // rate returns the rate that a holder is told of a single bucket, -1 if it is told none.
-func (r *rig) rate(h quota.Holder) int64 {
+func (r *rig) rate(h quota.StreamID) int64 {
 	a := r.told(h)
 	if len(a) != 1 || a[0].Kind != quota.Assign {
 		return -1

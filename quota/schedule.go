@@ -2,45 +2,45 @@ package quota
 
 import "github.com/sluice-ratelimit/sluice/internal/heap"
 
-// schedule has buckets by the time at which they are to be divided next. It is a heap.
+// schedule is a heap of buckets, ordered by the time of their next division.
 type schedule struct{ heap.Heap[*bucket] }
 
-// Less makes the bucket that is due first the first of the heap.
+// Less implements [heap.Element]: the bucket that is due first is the first one.
 func (b *bucket) Less(other *bucket) bool { return b.due < other.due }
 
-// SetIndex notes the index in the heap.
-func (b *bucket) SetIndex(i int) { b.place = i + 1 }
+// SetIndex implements [heap.Element].
+func (b *bucket) SetIndex(i int) { b.heapIndex = i + 1 }
 
-// add plans a bucket for a time, unless it is planned for an earlier one.
+// add schedules a bucket for a time, unless it is scheduled for an earlier one.
 func (s *schedule) add(b *bucket, at Time) {
 	switch {
-	case b.place == 0:
+	case b.heapIndex == 0:
 		b.due = at
 		s.Push(b)
 	case at < b.due:
 		b.due = at
-		s.Fix(b.place - 1)
+		s.Fix(b.heapIndex - 1)
 	}
 }
 
-// pop returns a bucket that is due, nil if none is.
+// pop removes and returns a bucket that is due, nil if there is none.
 func (s *schedule) pop(now Time) *bucket {
 	if len(s.Heap) > 0 && s.Heap[0].due <= now {
 		b := s.Heap[0]
-		s.drop(b)
+		s.remove(b)
 		return b
 	}
 	return nil
 }
 
-// drop takes a bucket out, if it is there.
-func (s *schedule) drop(b *bucket) {
-	if b.place > 0 {
-		s.Remove(b.place - 1)
+// remove removes a bucket, if it is scheduled.
+func (s *schedule) remove(b *bucket) {
+	if b.heapIndex > 0 {
+		s.Remove(b.heapIndex - 1)
 	}
 }
 
-// queue has buckets in the order in which they were pushed, each once at most.
+// queue is a FIFO queue of buckets. Each is in it at most once.
 type queue struct {
 	buckets []*bucket
 	first   int
@@ -58,7 +58,7 @@ func (q *queue) push(b *bucket) {
 	q.buckets = append(q.buckets, b)
 }
 
-// pop returns the first bucket, nil if there is none.
+// pop removes and returns the first bucket, nil if there is none.
 func (q *queue) pop() *bucket {
 	if q.first == len(q.buckets) {
 		return nil
@@ -70,7 +70,7 @@ func (q *queue) pop() *bucket {
 	return b
 }
 
-// next returns when the first bucket is due, at most latest.
+// next returns when the first bucket is due, or latest if that is earlier.
 func (s *schedule) next(latest Time) Time {
 	if len(s.Heap) > 0 {
 		return min(latest, s.Heap[0].due)

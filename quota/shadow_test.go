@@ -11,13 +11,13 @@ import (
 // by two holders.
 func TestBeyond(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
-	limit := &quota.Limit{Verdict: quota.AllowAll, Hits: 100, Window: time.Second}
+	limit := &quota.Limit{Strategy: quota.AllowAll, Hits: 100, Window: time.Second}
 	r.first(1, 0, limit)
 	beyond := uint64(0)
 	reports := func(n int, hits uint64) {
 		for range n {
 			r.now += 2500 * time.Millisecond // they report at different times
-			beyond += r.Beyond(r.now, bucketOf(0), hits)
+			beyond += r.CountShadowHits(r.now, bucketOf(0), hits)
 		}
 	}
 	for _, step := range []struct {
@@ -35,16 +35,16 @@ func TestBeyond(t *testing.T) {
 			t.Errorf("after %d reports of %d: %d are beyond, want %d to %d", step.n, step.hits, beyond, step.from, step.to)
 		}
 	}
-	for i, l := range []*quota.Limit{{Verdict: quota.AllowAll}, hundred, {Verdict: quota.DenyAll}} {
-		if r.first(1, 1+i, l); r.Beyond(r.now, bucketOf(1+i), 1<<40) != 0 {
+	for i, l := range []*quota.Limit{{Strategy: quota.AllowAll}, hundred, {Strategy: quota.DenyAll}} {
+		if r.first(1, 1+i, l); r.CountShadowHits(r.now, bucketOf(1+i), 1<<40) != 0 {
 			t.Errorf("hits are beyond %+v", l)
 		}
 	}
-	if r.Beyond(r.now, bucketOf(9), 7) != 0 {
+	if r.CountShadowHits(r.now, bucketOf(9), 7) != 0 {
 		t.Error("hits are beyond a limit of a bucket that nobody knows")
 	}
-	r.first(1, 5, &quota.Limit{Verdict: quota.AllowAll, Window: time.Second})
-	if got := r.Beyond(r.now, bucketOf(5), 7); got != 7 {
+	r.first(1, 5, &quota.Limit{Strategy: quota.AllowAll, Window: time.Second})
+	if got := r.CountShadowHits(r.now, bucketOf(5), 7); got != 7 {
 		t.Errorf("%d of 7 are beyond a limit of 0", got)
 	}
 }

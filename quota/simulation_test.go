@@ -35,7 +35,7 @@ const simStep = 10 * time.Millisecond
 type proxy struct {
 	filter.Bucket
 
-	h              quota.Holder
+	h              quota.StreamID
 	dead           bool
 	rest, first    float64 // of a request: not yet reported, and of the first of a bucket
 	arriving       []quota.Action
@@ -56,15 +56,15 @@ func (s *simulation) run(t *testing.T) result {
 	d := quota.New(0, quota.Options{Fresh: true})
 	proxies := make([]*proxy, s.n)
 	for i := range proxies {
-		proxies[i] = &proxy{h: quota.Holder(i + 1)}
-		d.Opened(0, proxies[i].h, s.peer(i), 0)
+		proxies[i] = &proxy{h: quota.StreamID(i + 1)}
+		d.OpenStream(0, proxies[i].h, s.peer(i), 0)
 	}
 	r := result{rate: float64(s.limit.Hits)}
-	last := quota.Holder(s.n)
+	last := quota.StreamID(s.n)
 	for now := simStep; now < s.end; now += simStep {
 		if now == s.broken || now == s.killed {
 			for _, p := range proxies {
-				d.Closed(now, p.h)
+				d.CloseStream(now, p.h)
 				p.h, p.arriving = 0, nil
 			}
 			if s.back > now {
@@ -78,13 +78,13 @@ func (s *simulation) run(t *testing.T) result {
 		for i, p := range proxies {
 			if s.dies != nil && s.dies(i, now) {
 				if !p.dead {
-					d.Closed(now, p.h)
+					d.CloseStream(now, p.h)
 					p.dead = true
 				}
 				continue
 			}
 			if p.got != 0 && p.h != 0 && !s.byReports {
-				d.Confirmed(now, p.h, p.got)
+				d.Confirm(now, p.h, p.got)
 			}
 			p.apply(now)
 			hits := s.hits(s.demand(i, now))
@@ -98,13 +98,13 @@ func (s *simulation) run(t *testing.T) result {
 				if p.h == 0 && d != nil {
 					last++
 					p.h = last
-					d.Opened(now, p.h, s.peer(i), 0)
+					d.OpenStream(now, p.h, s.peer(i), 0)
 				}
 				if p.Known {
 					p.report(d, now, &s.limit)
 				}
 				if s.byReports {
-					d.Confirmed(now, p.h, p.sent)
+					d.Confirm(now, p.h, p.sent)
 					p.sent = p.seq
 				}
 			}
@@ -119,7 +119,7 @@ func (s *simulation) run(t *testing.T) result {
 			}
 			var seq uint64
 			if d != nil {
-				if p.arriving, seq, _ = d.Take(now, p.h, nil, 100); seq != 0 {
+				if p.arriving, seq, _ = d.TakeActions(now, p.h, nil, 100); seq != 0 {
 					p.seq = seq
 				}
 			}
@@ -169,7 +169,7 @@ func (p *proxy) apply(now quota.Time) {
 	for _, a := range p.arriving {
 		p.Refill(now)
 		before := p.Tokens
-		if p.Tell(now, &a); p.Known {
+		if p.Apply(now, &a); p.Known {
 			p.extra += max(p.Tokens-before, 0)
 		}
 	}
@@ -185,7 +185,7 @@ func (p *proxy) admit(now quota.Time, hits float64, report func()) float64 {
 			return 0
 		}
 		hits, p.first = p.first, 0
-		p.Begin(now)
+		p.Start(now)
 		p.count(hits, hits)
 		p.extra += hits
 		report()

@@ -22,9 +22,9 @@ type stall struct {
 
 	d      *quota.Divider
 	envoys []*stalledEnvoy
-	links  map[quota.Holder]*stalledLink
-	newest quota.Holder
-	ready  []quota.Holder
+	links  map[quota.StreamID]*stalledLink
+	newest quota.StreamID
+	ready  []quota.StreamID
 }
 
 type stalledEnvoy struct {
@@ -37,7 +37,7 @@ type stalledEnvoy struct {
 // stalledLink is a connection with a stream.
 type stalledLink struct {
 	e    *stalledEnvoy
-	h    quota.Holder
+	h    quota.StreamID
 	up   []func(now quota.Time) // what the service has not read yet
 	ping quota.Time             // when the keepalive was sent that is not answered, 0 if there is none
 	gone bool                   // at the Envoy
@@ -53,7 +53,7 @@ func (s *stall) stands(now quota.Time) bool { return now >= s.from && now < s.fr
 func (s *stall) run(t *testing.T) result {
 	t.Helper()
 	s.d = quota.New(0, quota.Options{Fresh: true})
-	s.links = map[quota.Holder]*stalledLink{}
+	s.links = map[quota.StreamID]*stalledLink{}
 	for i := range s.n {
 		e := &stalledEnvoy{peer: uint64(i) + 1}
 		if s.shared {
@@ -69,7 +69,7 @@ func (s *stall) run(t *testing.T) result {
 			if e.got = 0; len(e.arriving) > 0 {
 				e.apply(now)
 				seq, h := e.seq, e.link.h
-				e.send(func(now quota.Time) { s.d.Confirmed(now, h, seq) })
+				e.send(func(now quota.Time) { s.d.Confirm(now, h, seq) })
 			}
 			hits := s.hits(s.demand(i, now))
 			came += hits
@@ -100,7 +100,7 @@ func (s *stall) connect(e *stalledEnvoy) {
 	s.newest++
 	l := &stalledLink{e: e, h: s.newest}
 	s.links[l.h], e.link = l, l
-	e.send(func(now quota.Time) { s.d.Opened(now, l.h, e.peer, e.peer) })
+	e.send(func(now quota.Time) { s.d.OpenStream(now, l.h, e.peer, e.peer) })
 }
 
 func (e *stalledEnvoy) send(f func(now quota.Time)) {
@@ -125,7 +125,7 @@ func (s *stall) keepalive(i int, now quota.Time) {
 	if l.ping > 0 && now-l.ping >= keepaliveTimeout {
 		l.gone, l.e.link, l.e.arriving = true, nil, nil
 		l.up = append(l.up, func(now quota.Time) {
-			s.d.Closed(now, l.h)
+			s.d.CloseStream(now, l.h)
 			delete(s.links, l.h)
 		})
 	}
@@ -146,9 +146,9 @@ func (s *stall) serve(now quota.Time) {
 			l.up = l.up[1:]
 		}
 		s.d.Tick(now)
-		s.ready = s.d.Ready(s.ready[:0])
+		s.ready = s.d.AppendReady(s.ready[:0])
 		for _, h := range s.ready {
-			actions, seq, _ := s.d.Take(now, h, nil, 100)
+			actions, seq, _ := s.d.TakeActions(now, h, nil, 100)
 			if l := s.links[h]; l != nil && !l.gone && seq > 0 {
 				l.e.arriving, l.e.seq = append(l.e.arriving, actions...), seq
 			}

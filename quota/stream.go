@@ -1,103 +1,101 @@
 package quota
 
-// stream is a holder.
+// stream is an open stream, or a closed one whose shares are not removed yet.
 type stream struct {
-	holder Holder
-	peer   *peer
-	client *client
-	seq    uint64    // of what was taken last
-	shares []*bucket // the buckets in which it has a share
-	outbox []*bucket // in which something is queued for it
-	strays []Action  // about buckets of which nothing is kept
-	sent   []*bucket // what was taken and is unconfirmed, and which batch ended where
-	// batches are those of sent, oldest first.
+	id        StreamID
+	peer      *peer
+	client    *client
+	seq       uint64    // number of the last batch
+	shares    []*bucket // buckets in which it has a share
+	outbox    []*bucket // buckets with a queued action
+	untracked []Action  // Abandon actions for buckets without a share
+	sent      []*bucket // buckets of unconfirmed batches
+	// batches are the unconfirmed batches, oldest first.
 	batches   []batch
-	ready     bool // in Divider.ready
+	ready     bool // whether it is in Divider.readyStreams
 	closed    bool // its shares are removed by the next divisions of their buckets
 	closedAt  Time
-	succeeded bool // when it was closed its peer had a newer one
+	succeeded bool // its peer had a newer stream when it was closed
 }
 
 type batch struct {
 	seq uint64
-	end int // in sent
+	end int // index in sent
 }
 
-// mostStrays bounds the actions about buckets of which nothing is kept. What is beyond it is reported
-// again.
-const mostStrays = 1024
+// maxUntracked bounds the actions for buckets without a share. Buckets beyond it are reported again.
+const maxUntracked = 1024
 
-func (d *Divider) stream(h Holder) *stream {
-	s := d.streams[h]
+func (d *Divider) findStream(id StreamID) *stream {
+	s := d.streams[id]
 	if s == nil {
-		s = &stream{holder: h, client: &client{streams: 1}}
-		d.streams[h] = s
+		s = &stream{id: id, client: &client{streams: 1}}
+		d.streams[id] = s
 	}
 	return s
 }
 
-// stray leaves a bucket of which nothing is kept as it is while it has requests: its next request would
-// report it anew. One without is abandoned, so that the holder forgets it.
-func (d *Divider) stray(s *stream, r Report) {
-	n := strayBytes + len(r.ID)
-	if r.Elapsed > 0 && r.Allowed+r.Denied == 0 && len(s.strays) < mostStrays && d.hasRoom(s.client, n) {
-		d.charge(s.client, n)
-		s.strays = append(s.strays, Action{Bucket: r.Bucket, ID: string(r.ID), Kind: Abandon})
-		d.wake(s)
+// abandonUntracked queues Abandon for a bucket without a share if it has no requests. One with requests would be
+// reported again at once, so it is left as it is.
+func (d *Divider) abandonUntracked(s *stream, r Report) {
+	n := untrackedBytes + len(r.ID)
+	if r.Elapsed > 0 && r.Allowed+r.Denied == 0 && len(s.untracked) < maxUntracked && d.hasRoom(s.client, n) {
+		d.addBytes(s.client, n)
+		s.untracked = append(s.untracked, Action{Bucket: r.Bucket, ID: string(r.ID), Kind: Abandon})
+		d.markReady(s)
 	}
 }
 
-func (d *Divider) noRoom(s *stream, r Report) Outcome {
-	d.counts.NoRoom++
-	d.stray(s, r)
-	return NoRoom
+func (d *Divider) rejectBucket(s *stream, r Report) Outcome {
+	d.counts.TooManyBuckets++
+	d.abandonUntracked(s, r)
+	return TooManyBuckets
 }
 
-// takeStrays appends at most most strays.
-func (d *Divider) takeStrays(s *stream, to []Action, most int) []Action {
-	n := min(most, len(s.strays))
-	for i := range s.strays[:n] {
-		d.charge(s.client, -strayBytes-len(s.strays[i].ID))
+// takeUntracked appends up to limit actions for buckets without a share.
+func (d *Divider) takeUntracked(s *stream, dst []Action, limit int) []Action {
+	n := min(limit, len(s.untracked))
+	for i := range s.untracked[:n] {
+		d.addBytes(s.client, -untrackedBytes-len(s.untracked[i].ID))
 	}
-	to = append(to, s.strays[:n]...)
-	if s.strays = s.strays[n:]; len(s.strays) == 0 {
-		s.strays = nil
+	dst = append(dst, s.untracked[:n]...)
+	if s.untracked = s.untracked[n:]; len(s.untracked) == 0 {
+		s.untracked = nil
 	}
-	return to
+	return dst
 }
 
-// isFull reports whether a stream can have no other bucket, which takes n bytes.
+// isFull reports whether a stream cannot have another bucket of n bytes.
 func (d *Divider) isFull(s *stream, n int) bool {
 	return len(s.shares) >= d.o.MaxStreamBuckets || !d.hasRoom(s.client, n)
 }
 
-// queue puts what a holder is to be told into its outbox.
-func (d *Divider) queue(b *bucket, s *share, rate Rate) {
+// queueAssignment queues the assignment of a rate in the stream's outbox.
+func (d *Divider) queueAssignment(b *bucket, s *share, rate Rate) {
 	s.next = rate
 	s.state |= queued
-	if !s.is(listed) {
-		s.state |= listed
+	if !s.has(inOutbox) {
+		s.state |= inOutbox
 		s.stream.outbox = append(s.stream.outbox, b)
 	}
-	d.wake(s.stream)
+	d.markReady(s.stream)
 }
 
-// abandon has a holder forget a bucket. What it has is kept for it if it is only asked whether it has
-// requests.
-func (d *Divider) abandon(b *bucket, s *share) {
+// queueAbandon queues Abandon for a share. A probed share keeps its rate reserved.
+func (d *Divider) queueAbandon(b *bucket, s *share) {
 	s.state |= abandoning
-	s.state &^= answer
-	d.queue(b, s, s.told)
+	s.state &^= replyDue
+	d.queueAssignment(b, s, s.current)
 }
 
-// unlist takes a share off the outbox. It reports whether something is to be taken.
-func (s *share) unlist() bool {
-	s.state &^= listed
-	return s.is(queued)
+// removeFromOutbox records that the share left the outbox. It reports whether an action is queued.
+func (s *share) removeFromOutbox() bool {
+	s.state &^= inOutbox
+	return s.has(queued)
 }
 
-// confirmed returns how much of sent belongs to batches up to seq.
-func (s *stream) confirmed(seq uint64) int {
+// popConfirmed removes the batches up to seq and returns how many entries of sent belong to them.
+func (s *stream) popConfirmed(seq uint64) int {
 	n, end := 0, 0
 	for n < len(s.batches) && s.batches[n].seq <= seq {
 		end = s.batches[n].end
@@ -110,7 +108,7 @@ func (s *stream) confirmed(seq uint64) int {
 	return end
 }
 
-// dropFirst takes the first n away. Memory that much was needed of is given back once nothing is.
+// dropFirst removes the first n entries. It releases the memory of a long list that becomes empty.
 func dropFirst(list []*bucket, n int) []*bucket {
 	if n == len(list) && cap(list) > 1024 {
 		return nil
@@ -120,40 +118,40 @@ func dropFirst(list []*bucket, n int) []*bucket {
 	return list[:left]
 }
 
-// mostSlack is how many entries without an effect a stream's lists may have beyond those of its shares.
-const mostSlack = 64
+// maxStaleEntries is the number of stale entries that a stream's lists may have in addition to those of its shares.
+const maxStaleEntries = 64
 
-// compactOutbox drops entries without an effect, those of removed shares and duplicates, once they are more than half.
+// compactOutbox removes stale entries, those of removed shares and duplicates, once they are more than half.
 func (s *stream) compactOutbox() {
-	if len(s.outbox) <= 2*len(s.shares)+mostSlack {
+	if len(s.outbox) <= 2*len(s.shares)+maxStaleEntries {
 		return
 	}
 	kept := s.outbox[:0]
 	for _, b := range s.outbox {
-		if i, found := b.find(s.holder); found && b.shares[i].is(listed) {
-			b.shares[i].state &^= listed
+		if i, found := b.findShare(s.id); found && b.shares[i].has(inOutbox) {
+			b.shares[i].state &^= inOutbox
 			kept = append(kept, b)
 		}
 	}
 	clear(s.outbox[len(kept):])
 	s.outbox = kept
 	for _, b := range kept {
-		if i, found := b.find(s.holder); found {
-			b.shares[i].state |= listed
+		if i, found := b.findShare(s.id); found {
+			b.shares[i].state |= inOutbox
 		}
 	}
 }
 
-// compactSent drops entries that await no confirmation once they are most of the list. A holder may never confirm.
+// compactSent removes entries that await no confirmation once they are most of the list. A client may never confirm.
 func (s *stream) compactSent() {
-	if len(s.sent)+len(s.batches) <= 8*len(s.shares)+mostSlack {
+	if len(s.sent)+len(s.batches) <= 8*len(s.shares)+maxStaleEntries {
 		return
 	}
 	kept, batches, begin := s.sent[:0], s.batches[:0], 0
 	for _, a := range s.batches {
 		before := len(kept)
 		for _, b := range s.sent[begin:a.end] {
-			if i, found := b.find(s.holder); found && b.shares[i].awaits(uint32(a.seq)) {
+			if i, found := b.findShare(s.id); found && b.shares[i].awaitsSeq(uint32(a.seq)) {
 				kept = append(kept, b)
 			}
 		}
@@ -166,7 +164,7 @@ func (s *stream) compactSent() {
 	s.sent, s.batches = kept, batches
 }
 
-// awaits reports whether a share awaits the confirmation of a batch.
-func (s *share) awaits(seq uint32) bool {
-	return s.is(outstanding) && s.renewed == seq || s.is(settling) && s.seq == seq
+// awaitsSeq reports whether a share awaits the confirmation of batch seq.
+func (s *share) awaitsSeq(seq uint32) bool {
+	return s.has(expiryUnknown) && s.renewalSeq == seq || s.has(rateUnconfirmed) && s.rateSeq == seq
 }

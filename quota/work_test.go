@@ -15,10 +15,10 @@ func wide(i int) (quota.Bucket, []byte) {
 }
 
 // reportWide reports the first request of each of n buckets.
-func (r *rig) reportWide(h quota.Holder, n int, l *quota.Limit) (kept int) {
+func (r *rig) reportWide(h quota.StreamID, n int, l *quota.Limit) (kept int) {
 	for i := range n {
 		key, id := wide(i)
-		if r.Report(r.now, h, quota.Report{Bucket: key, ID: id, Limit: l, Allowed: 1}) == quota.Kept {
+		if r.Report(r.now, h, quota.Report{Bucket: key, ID: id, Limit: l, Allowed: 1}) == quota.Accepted {
 			kept++
 		}
 	}
@@ -36,38 +36,38 @@ func TestSilentHoldersCostNothing(t *testing.T) {
 		limit          *quota.Limit
 	}{
 		{name: "take nothing", limit: hundred},
-		{name: "take nothing, all allowed", limit: &quota.Limit{Verdict: quota.AllowAll}},
-		{name: "take nothing, all denied", limit: &quota.Limit{Verdict: quota.DenyAll}},
+		{name: "take nothing, all allowed", limit: &quota.Limit{Strategy: quota.AllowAll}},
+		{name: "take nothing, all denied", limit: &quota.Limit{Strategy: quota.DenyAll}},
 		{name: "take nothing, without a rule", limit: nil},
 		{name: "take a part", takes: 1, limit: hundred},
 		{name: "take all, confirm nothing", takes: 2, limit: hundred},
-		{name: "take all that is denied, confirm nothing", takes: 2, limit: &quota.Limit{Verdict: quota.DenyAll}},
+		{name: "take all that is denied, confirm nothing", takes: 2, limit: &quota.Limit{Strategy: quota.DenyAll}},
 		{name: "take and confirm all", takes: 2, confirms: true, limit: hundred},
 		{name: "take and confirm all, then report idle buckets", takes: 2, confirms: true, idle: true, limit: hundred},
 		{name: "take nothing, report idle buckets", idle: true, limit: hundred},
 	} {
 		r := newRig(quota.Options{Fresh: true, IdleReports: 2})
-		for h := range quota.Holder(holders) {
+		for h := range quota.StreamID(holders) {
 			r.reportWide(h+1, buckets, hundred)
 		}
 		if tt.limit != hundred {
 			for i := range buckets {
 				key, _ := wide(i)
-				r.Relimit(r.now, key, tt.limit)
+				r.SetLimit(r.now, key, tt.limit)
 			}
 		}
 		r.pass(2 * time.Second)
 		for range tt.takes {
-			for h := range quota.Holder(holders) {
-				_, seq, _ := r.Take(r.now, h+1, nil, buckets/2)
+			for h := range quota.StreamID(holders) {
+				_, seq, _ := r.TakeActions(r.now, h+1, nil, buckets/2)
 				if tt.confirms {
-					r.Confirmed(r.now, h+1, seq)
+					r.Confirm(r.now, h+1, seq)
 				}
 			}
 		}
 		for range 3 {
 			r.pass(5 * time.Second)
-			for h := range quota.Holder(holders) {
+			for h := range quota.StreamID(holders) {
 				for i := range buckets {
 					key, id := wide(i)
 					if tt.idle {
@@ -113,11 +113,11 @@ func TestTicksAreBounded(t *testing.T) {
 	if n := ticks(); n < buckets/tickShares {
 		t.Errorf("%d buckets are divided in %d ticks", buckets, n)
 	}
-	_, seq, _ := r.Take(r.now, 1, nil, math.MaxInt)
-	r.Confirmed(r.now, 1, seq)
-	r.Closed(r.now, 1)
+	_, seq, _ := r.TakeActions(r.now, 1, nil, math.MaxInt)
+	r.Confirm(r.now, 1, seq)
+	r.CloseStream(r.now, 1)
 	key, id := wide(buckets + 1)
-	for h := range quota.Holder(2) {
+	for h := range quota.StreamID(2) {
 		r.Report(r.now, 2+h, quota.Report{Bucket: key, ID: id, Limit: hundred, Allowed: 1})
 	}
 	r.Tick(r.now)
@@ -125,7 +125,7 @@ func TestTicksAreBounded(t *testing.T) {
 		t.Errorf("while a stream of %d buckets is closed, another is told %d", buckets, got)
 	}
 	ticks()
-	if v, _ := r.View(r.now, mustKey(7)); v.Lost == 0 || len(v.Holders) > 0 {
+	if v, _ := r.View(r.now, mustKey(7)); v.LostRate == 0 || len(v.Shares) > 0 {
 		t.Errorf("the closed stream's buckets are %+v", v)
 	}
 	r.pass(13 * time.Second)
@@ -148,7 +148,7 @@ func TestUnconfirmedIsBounded(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	for range 2000 {
 		r.report(1, 0, hundred, 500, 0, 5*time.Second)
-		r.Take(r.now, 1, nil, 9)
+		r.TakeActions(r.now, 1, nil, 9)
 		for i := range 3 {
 			r.report(2, i, hundred, 1, 0, 0)
 		}
@@ -163,17 +163,17 @@ func TestUnconfirmedIsBounded(t *testing.T) {
 func TestEach(t *testing.T) {
 	const buckets = 50
 	r := newRig(quota.Options{Fresh: true})
-	r.reportWide(1, buckets, &quota.Limit{Verdict: quota.DenyAll})
+	r.reportWide(1, buckets, &quota.Limit{Strategy: quota.DenyAll})
 	seen, steps := map[quota.Bucket]bool{}, 0
 	for left := math.MaxInt; left > 0; steps++ {
 		before := len(seen)
-		left = r.Each(1, left, 7, func(key quota.Bucket, _ string) { seen[key] = true })
+		left = r.EachBucket(1, left, 7, func(key quota.Bucket, _ string) { seen[key] = true })
 		if len(seen)-before > 7 {
 			t.Fatalf("a step has %d buckets", len(seen)-before)
 		}
 		if steps == 2 {
 			for i := range buckets / 2 {
-				r.Relimit(r.now, mustKey(2*i), nil)
+				r.SetLimit(r.now, mustKey(2*i), nil)
 			}
 			r.told(1)
 			r.told(1)
@@ -187,7 +187,7 @@ func TestEach(t *testing.T) {
 			t.Errorf("bucket %d is missing", 2*i+1)
 		}
 	}
-	if r.Each(2, math.MaxInt, 7, nil) != 0 {
+	if r.EachBucket(2, math.MaxInt, 7, nil) != 0 {
 		t.Error("an unknown holder has buckets")
 	}
 }

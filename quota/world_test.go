@@ -21,7 +21,7 @@ type world struct {
 	// most is what may be in force of each bucket: its limit, or more while that has just been lowered.
 	most  []int64
 	young quota.Time // until when the divider has a predecessor's assignments to fear
-	last  quota.Holder
+	last  quota.StreamID
 	log   []string
 	mistake
 }
@@ -38,7 +38,7 @@ type worldOptions struct {
 
 // A mistake is what a mutant does wrong.
 type mistake struct {
-	afterTake, afterClosed func(w *world, h quota.Holder, seq uint64)
+	afterTake, afterClosed func(w *world, h quota.StreamID, seq uint64)
 	early                  time.Duration // the divider's clock is so much ahead
 	fresh                  bool          // nothing is feared after a restart
 	onePeer                bool          // all Envoys are taken for one
@@ -58,7 +58,7 @@ type envoy struct {
 
 // link is a stream. Either end may know before the other that it has ended.
 type link struct {
-	h                 quota.Holder
+	h                 quota.StreamID
 	e                 *envoy
 	down              []message
 	up                []func()
@@ -103,17 +103,17 @@ func limitOf(i int) *quota.Limit {
 		{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond},
 		{Hits: 20, Window: time.Second, Burst: 100 * time.Millisecond},
 		{Hits: 500, Window: time.Second, Burst: 100 * time.Millisecond},
-		{Verdict: quota.DenyAll},
-		{Verdict: quota.AllowAll},
+		{Strategy: quota.DenyAll},
+		{Strategy: quota.AllowAll},
 		nil,
 	}[i]
 }
 
 func rateOf(l *quota.Limit) int64 {
 	switch {
-	case l == nil || l.Verdict == quota.DenyAll:
+	case l == nil || l.Strategy == quota.DenyAll:
 		return 0
-	case l.Verdict == quota.AllowAll:
+	case l.Strategy == quota.AllowAll:
 		return math.MaxInt64
 	}
 	return int64(l.Hits) * int64(quota.Fill/l.Window)
@@ -153,7 +153,7 @@ func (w *world) step(choose chooser) {
 		few, some, ttl := time.Millisecond, 300*time.Millisecond, w.o.TTL
 		w.pass([]time.Duration{
 			few, few, few, few, few, some, some, some, some, time.Second, time.Second, 5 * time.Second, 5 * time.Second,
-			ttl - 100*time.Millisecond, ttl, ttl + w.o.Delta + 1,
+			ttl - 100*time.Millisecond, ttl, ttl + w.o.ExpiryMargin + 1,
 		}[choose(16)])
 	case what == 36 && l != nil && l.atEnvoy && choose(3) == 0:
 		l.atEnvoy, l.down = false, nil // whatever is on its way up may still arrive
@@ -174,14 +174,14 @@ func (w *world) connect(e *envoy) {
 	l := &link{h: w.last, e: e, atServer: true, atEnvoy: true}
 	e.link = l
 	w.links = append(w.links, l)
-	w.d.Opened(w.at(), l.h, e.peer, e.client)
+	w.d.OpenStream(w.at(), l.h, e.peer, e.client)
 	w.note("envoy %p connects as %d", e, l.h)
 }
 
 func (w *world) request(e *envoy, i, n int) {
 	b := &e.buckets[i]
 	if !b.Known {
-		b.Begin(w.now)
+		b.Start(w.now)
 		b.Admit(w.now, 1, w.allow)
 		w.usage(e, i)
 		n--
@@ -205,7 +205,7 @@ func (w *world) usage(e *envoy, i int) {
 	if l == nil {
 		return
 	}
-	r := b.Usage(w.now)
+	r := b.TakeReport(w.now)
 	r.Bucket, r.ID = bucketOf(i), []byte{byte(i)}
 	w.note("%d sends %+v", l.h, r)
 	l.up = append(l.up, func() {
@@ -219,7 +219,7 @@ func (w *world) take(l *link, most int) {
 	if l.e.silent {
 		return
 	}
-	actions, seq, _ := w.d.Take(w.at(), l.h, nil, most)
+	actions, seq, _ := w.d.TakeActions(w.at(), l.h, nil, most)
 	if seq == 0 {
 		return
 	}
@@ -236,12 +236,12 @@ func (w *world) deliver(l *link) {
 	l.down = l.down[1:]
 	w.note("%d gets %d: %+v", l.h, m.seq, m.actions)
 	for _, a := range m.actions {
-		l.e.buckets[a.ID[0]].Tell(w.now, &a)
+		l.e.buckets[a.ID[0]].Apply(w.now, &a)
 	}
 	if l.atServer {
 		l.up = append(l.up, func() {
 			w.note("%d confirms %d", l.h, m.seq)
-			w.d.Confirmed(w.at(), l.h, m.seq)
+			w.d.Confirm(w.at(), l.h, m.seq)
 		})
 	}
 }
@@ -256,8 +256,8 @@ func (w *world) pass(dt time.Duration) {
 // close has the server find a stream ended. What is on its way may arrive for a while.
 func (w *world) close(l *link) {
 	w.note("server lost %d", l.h)
-	l.atServer, l.up, l.gone = false, nil, w.now+w.o.Delta
-	w.d.Closed(w.at(), l.h)
+	l.atServer, l.up, l.gone = false, nil, w.now+w.o.ExpiryMargin
+	w.d.CloseStream(w.at(), l.h)
 	w.d.Tick(w.at())
 	if w.afterClosed != nil {
 		w.afterClosed(w, l.h, 0)
@@ -269,7 +269,7 @@ func (w *world) relimit(i, to int) {
 	w.note("limit of %d: %+v", i, limit)
 	w.limits[i] = limit
 	w.most[i] = w.d.Taken(bucketOf(i))
-	w.d.Relimit(w.at(), bucketOf(i), limit)
+	w.d.SetLimit(w.at(), bucketOf(i), limit)
 }
 
 // restart ends the service, which forgets all, or an Envoy. No limit may just have been lowered, as a
@@ -284,7 +284,7 @@ func (w *world) restart(service bool, e *envoy) {
 		return
 	}
 	for i, limit := range w.limits {
-		if now, _ := w.d.InForce(bucketOf(i)); now > rateOf(limit) || limit == nil || limit.Verdict != quota.Divide {
+		if now, _ := w.d.InForce(bucketOf(i)); now > rateOf(limit) || limit == nil || limit.Strategy != quota.Divide {
 			return
 		}
 	}
@@ -294,13 +294,13 @@ func (w *world) restart(service bool, e *envoy) {
 	w.note("service restarts")
 	for _, l := range w.links {
 		if l.atServer {
-			l.atServer, l.up, l.gone = false, nil, w.now+w.o.Delta
+			l.atServer, l.up, l.gone = false, nil, w.now+w.o.ExpiryMargin
 		}
 	}
 	o := w.o
 	o.Fresh = w.fresh
 	w.d = quota.New(w.at(), o)
-	w.young = w.now + w.o.TTL + w.o.Delta
+	w.young = w.now + w.o.TTL + w.o.ExpiryMargin
 }
 
 // reap ends streams that have ended at one end for long, or at both.
@@ -325,7 +325,7 @@ func (w *world) inForce(i int) int64 {
 		b := &e.buckets[i]
 		switch {
 		case !b.Known || !b.Active(w.now):
-		case b.Kind == quota.AssignAll:
+		case b.Kind == quota.AssignAllowAll:
 			sum += math.MaxUint32
 		case b.Kind == quota.Assign:
 			sum += int64(b.Rate)

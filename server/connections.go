@@ -50,7 +50,7 @@ type boundedConn struct {
 	served  transport.Served // guarded by from.mu; optional
 }
 
-var _ transport.Bounded = (*boundedConn)(nil)
+var _ transport.BoundedConn = (*boundedConn)(nil)
 
 // Accept returns the next connection within the bound.
 func (l *connections) Accept() (net.Conn, error) {

@@ -54,7 +54,7 @@ func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
 			go func() { _, _ = conn.Write(flood.Bytes()) }() // it is ended meanwhile
 			_, err = io.Copy(io.Discard, conn)               // until it is
 			t.Logf("the connection ended: %v", err)
-			if diff := cmp.Diff(map[string]float64{"odd_acts": 1}, endedBy(t, s)); diff != "" {
+			if diff := cmp.Diff(map[string]float64{"flood": 1}, endedBy(t, s)); diff != "" {
 				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
 			}
 			if err := r.ask(t, creds); err != nil {

@@ -69,11 +69,11 @@ func TestHTTP1GetsAnAnswer(t *testing.T) {
 				t.Errorf("the answer is %q, %v", said, err)
 			}
 			_ = conn.Close()
-			await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
+			await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_grpc_connections") == nil })
 			if diff := cmp.Diff(map[string]float64{"protocol": 1}, endedBy(t, s)); diff != "" {
 				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
 			}
-			if n := r.logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "grpc connection closed") }).Len(); n != 1 {
+			if n := r.logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "gRPC connection closed") }).Len(); n != 1 {
 				t.Errorf("the log has %d lines about it, want 1", n)
 			}
 			creds := insecure.NewCredentials()

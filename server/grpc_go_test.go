@@ -163,7 +163,7 @@ descriptors:
 		_, err := limits.ShouldRateLimit(t.Context(), simpleRequest())
 		held <- err
 	}()
-	await(t, "a call is held", func() bool { return testutil.ToFloat64(s.Metrics().WaitedCalls) == 1 })
+	await(t, "a call is held", func() bool { return testutil.ToFloat64(s.Metrics().DelayedResponses) == 1 })
 	r.stop()
 	if err := <-held; err != nil {
 		t.Errorf("the held call: %v", err)

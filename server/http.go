@@ -213,7 +213,7 @@ func recovering(h http.Handler, panics *telemetry.Panics) http.Handler {
 			case http.ErrAbortHandler:
 				panic(p) //nolint:forbidigo // as above
 			default:
-				panics.Caught(p)
+				panics.Report(p)
 				if response.begun {
 					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http ends the connection
 				}

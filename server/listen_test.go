@@ -160,7 +160,9 @@ func TestListenOpensAllOrNone(t *testing.T) {
 // roleRequests counts the requests for roles.
 type roleRequests struct{ atomic.Int64 }
 
-func (r *roleRequests) Hold(string, time.Duration, []string, func(int, string)) { r.Add(1) }
+func (r *roleRequests) AcquireLeadership(string, time.Duration, []string, func(int, string)) {
+	r.Add(1)
+}
 
 // TestListenEndsQuotas lets each listener fail. The quota service of the server, which asks for roles periodically, must end.
 func TestListenEndsQuotas(t *testing.T) {
@@ -174,7 +176,7 @@ func TestListenEndsQuotas(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var roles roleRequests
-			options.Roles = &roles
+			options.Elector = &roles
 			if err := New(options, service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: {}}}]}"), zap.NewNop()).Listen(t.Context()); err == nil {
 				t.Fatalf("the %s listener is open, want an error", name)
 			}

@@ -40,10 +40,10 @@ type Options struct {
 	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time after SIGTERM between reporting unhealthy and rejecting new calls."`
 	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Maximum time to wait for calls in flight when draining."`
 
-	// Roles says which domains of the rate limit quota service are this server's, and Name who it is for
-	// people. Optional: it divides all.
-	Roles rlqs.Roles `kong:"-"`
-	Name  string     `kong:"-"`
+	// Elector elects the replica that divides the quotas of a domain. If it is nil, this server divides all.
+	// Name is the name of this replica in messages.
+	Elector rlqs.Elector `kong:"-"`
+	Name    string       `kong:"-"`
 	// Optional names the HTTP listeners that are left out, with a warning, if another process
 	// has their port. The value says how to move the listener.
 	Optional map[string]string `kong:"-"`

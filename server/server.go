@@ -106,7 +106,7 @@ func (s *Server) Listen(ctx context.Context) error {
 			s.close()
 			return err
 		}
-		s.grpcConn = s.bound(l, s.options.Limits.MaxConnections, h, s.metrics.Carry(s.options.Transport))
+		s.grpcConn = s.bound(l, s.options.Limits.MaxConnections, h, s.metrics.SetTransport(s.options.Transport))
 		s.grpc = s.transport(h, creds)
 	}
 	json := http.Handler(newJSONHandler(h, min(web.MaxBody, s.options.Limits.MaxMessageBytes)))
@@ -177,21 +177,21 @@ func (s *Server) divide(h *answer.Handler) {
 	settings := s.service.Settings()
 	s.quotas = rlqs.New(rlqs.Options{
 		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: settings.ShadowMode, Allow: settings.Allow, Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
-		Roles: s.options.Roles, Name: s.options.Name, Role: s.tellRole,
+		Elector: s.options.Elector, Name: s.options.Name, LeaderChanged: s.logLeader,
 	})
-	s.health.shares(s.quotas.Serves)
+	s.health.shares(s.quotas.DividedDomains)
 	s.service.OnServe(s.quotas.RulesChanged)
 }
 
-// tellRole tells of who divides the quotas of a domain.
-func (s *Server) tellRole(domain string, ours bool, other string) {
+// logLeader logs which replica divides the quotas of a domain.
+func (s *Server) logLeader(domain string, leads bool, leader string) {
 	s.health.update()
 	about := zap.String("domain", domain)
 	switch {
-	case ours:
+	case leads:
 		s.logger.Info("this sluice divides the quotas of a domain", about)
-	case other != "":
-		s.logger.Info("another sluice divides the quotas of a domain", about, zap.String("sluice", other[:min(len(other), 100)]))
+	case leader != "":
+		s.logger.Info("another sluice divides the quotas of a domain", about, zap.String("sluice", leader[:min(len(leader), 100)]))
 	default:
 		s.logger.Warn("this sluice does not divide the quotas of a domain: the store has not said that it may", about)
 	}
@@ -328,7 +328,7 @@ func (s *Server) drain(ctx context.Context) {
 	}
 	select {
 	case <-resigned:
-	case <-time.After(time.Second): // roles end by themselves
+	case <-time.After(time.Second): // leaderships expire
 	}
 	s.quotas.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -26,14 +26,14 @@ func TestTransportIsShown(t *testing.T) {
 	if diff := cmp.Diff(want, gathered(t, s, "sluice_grpc_transport_info")); diff != "" {
 		t.Errorf("sluice_grpc_transport_info: -want +got\n%s", diff)
 	}
-	if n := gathered(t, s, "sluice_connections"); n != nil {
-		t.Errorf("sluice_connections is %v before the first", n)
+	if n := gathered(t, s, "sluice_grpc_connections"); n != nil {
+		t.Errorf("sluice_grpc_connections is %v before the first", n)
 	}
 	conn := r.dial(t)
 	checkOK(t, conn)
-	if diff := cmp.Diff(want, gathered(t, s, "sluice_connections")); diff != "" {
-		t.Errorf("sluice_connections: -want +got\n%s", diff)
+	if diff := cmp.Diff(want, gathered(t, s, "sluice_grpc_connections")); diff != "" {
+		t.Errorf("sluice_grpc_connections: -want +got\n%s", diff)
 	}
 	_ = conn.Close()
-	await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
+	await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_grpc_connections") == nil })
 }

@@ -277,13 +277,13 @@ func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
 		awaitEnds(t, s, conn, closes) // else the decisions might come before the resets
 		store.decide(calls)
 		// The first went at once, the others had turns that nobody waits for.
-		for testutil.ToFloat64(s.Metrics().CancelledWaits) < calls-1 {
+		for testutil.ToFloat64(s.Metrics().CancelledDelays) < calls-1 {
 			runtime.Gosched()
 		}
 		if got := store.cancelled.Load(); got != calls-1 {
 			t.Errorf("%d turns came back, want %d", got, calls-1)
 		}
-		for testutil.ToFloat64(s.Metrics().WaitingCalls) > 0 {
+		for testutil.ToFloat64(s.Metrics().PendingDelays) > 0 {
 			runtime.Gosched()
 		}
 	}
@@ -294,7 +294,7 @@ func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
 func awaitEnds(t *testing.T, s *answer.Service, conn *grpc.ClientConn, closed bool) {
 	t.Helper()
 	if closed {
-		await(t, "the connection has ended", func() bool { return gathered(t, s, "sluice_connections") == nil })
+		await(t, "the connection has ended", func() bool { return gathered(t, s, "sluice_grpc_connections") == nil })
 		return
 	}
 	if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {

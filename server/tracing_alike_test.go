@@ -119,7 +119,7 @@ func TestTransportsTraceAlike(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting sync.WaitGroup
 		waiting.Go(func() { _, _ = client.ShouldRateLimit(ctx, held) })
-		await(t, "a reply is held", func() bool { return testutil.ToFloat64(s.Metrics().WaitingCalls) == 1 })
+		await(t, "a reply is held", func() bool { return testutil.ToFloat64(s.Metrics().PendingDelays) == 1 })
 		cancel()
 		<-rec.ended
 		waiting.Wait()

@@ -288,7 +288,7 @@ func TestCollectorIsAway(t *testing.T) {
 	if want := "\nsluice_trace_export_errors_total 3\n"; !strings.Contains(metrics, want) {
 		t.Errorf("the metrics lack %q", want)
 	}
-	if got := logs.FilterMessage("tracing: spans cannot be sent and are dropped").Len(); got != 1 {
+	if got := logs.FilterMessage("tracing: failed to send spans; they are dropped").Len(); got != 1 {
 		t.Errorf("the loss is logged %d times, want once", got)
 	}
 }

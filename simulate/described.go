@@ -67,7 +67,7 @@ func (d *described) describe(r *reading, l *accesslog.Line) error {
 		return r.descriptor(&s, l)
 	})
 	if err != nil {
-		return &accesslog.LineError{Column: column + s.At, Why: err}
+		return &accesslog.LineError{Column: column + s.Offset, Why: err}
 	}
 	r.writer.endCall(call)
 	return nil

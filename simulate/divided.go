@@ -118,7 +118,7 @@ func (r *run) comparison(s *side) report.Comparison {
 
 // division reports what the Envoys made of each limit with quota.
 func (r *run) division() *report.Division {
-	out := &report.Division{Comparison: r.comparison(r.divided), Envoys: r.options.Envoys, Without: r.divided.fleet.Without(), Divided: []report.Divided{}}
+	out := &report.Division{Comparison: r.comparison(r.divided), Envoys: r.options.Envoys, Without: r.divided.fleet.UnassignedAllowed(), Divided: []report.Divided{}}
 	for _, i := range r.divided.tally.touched {
 		of, by := &r.divided.tally.limits[i], &r.rules.tally.limits[i]
 		if of.limit == nil || of.limit.Rule.Divided() == nil {

@@ -45,8 +45,8 @@ func newEnvoySource(o *Options, f *accesslog.Format) (*envoySource, error) {
 	}
 	// Whether the configuration asks at all shows with the first request.
 	calls, err := s.config.Calls(envoyconfig.Request{Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" }})
-	if err == nil && calls.None == envoyconfig.OnlyConnections {
-		err = errors.New(calls.None + ", and a log of requests does not show when that is")
+	if err == nil && calls.NotCalled == envoyconfig.OnlyConnections {
+		err = errors.New(calls.NotCalled + ", and a log of requests does not show when that is")
 	}
 	return s, err
 }
@@ -84,7 +84,7 @@ func (s *envoySource) describe(r *reading, l *accesslog.Line) error {
 	if err != nil {
 		return err
 	}
-	if why, ok := strings.CutPrefix(calls.None, envoyconfig.Unknowable); ok {
+	if why, ok := strings.CutPrefix(calls.NotCalled, envoyconfig.Unknowable); ok {
 		r.unknown(why)
 		return nil
 	}
@@ -95,11 +95,11 @@ func (s *envoySource) describe(r *reading, l *accesslog.Line) error {
 }
 
 func (s *envoySource) call(r *reading, c *envoyconfig.Call) {
-	if why, ok := strings.CutPrefix(c.None, envoyconfig.Unknowable); ok {
+	if why, ok := strings.CutPrefix(c.NotCalled, envoyconfig.Unknowable); ok {
 		r.unknown(why)
 		return
 	}
-	if c.None != "" {
+	if c.NotCalled != "" {
 		return
 	}
 	if s.only != "" && s.only != c.Domain {

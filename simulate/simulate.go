@@ -234,7 +234,7 @@ func (r *run) fits() error {
 		}
 		kept += s.tally.bytes() + int64(len(s.running))*bytesOfHeld
 		if s.division != nil {
-			kept += int64(s.fleet.Known()) * bytesOfBucket
+			kept += int64(s.fleet.Buckets()) * bytesOfBucket
 		}
 	}
 	if kept > r.options.Memory {

@@ -17,7 +17,7 @@
 //	prober      connects, and looks each second whether the server is there                 away.go
 //
 // A lane has two senders and one prober. Two others use its connection: the prober of another lane, for debts of a slot that
-// moves between their nodes (repay.go), and [Store.Hold], which has nothing to do with
+// moves between their nodes (repay.go), and [Store.AcquireLeadership], which has nothing to do with
 // counters: it says which of several processes does what only one may do (role.go). No timer fills batches: what comes while
 // two are under way is the next. So a busy counter costs the store one read and one write a batch.
 //

@@ -12,13 +12,13 @@ import (
 // mostHolder is how many bytes the name of a holder has at most.
 const mostHolder = 100
 
-// Hold has holder, a name of 1 to 100 bytes that no other process has, have each role for a length of time, unless
+// AcquireLeadership has holder, a name of 1 to 100 bytes that no other process has, have each role for a length of time, unless
 // another has it. It has a role for longer that it has already, and gives roles back if the length is 0. Then it tells
 // answer of each role the store has answered for, who had it before: "" is nobody. Of others nothing is known: they may
 // be held or not. A role that the store forgets, as when it restarts without its data, is anybody's.
 //
 // Hold waits for the store for as long as the longer of [Options.Timeout] and [Options.DialTimeout].
-func (s *Store) Hold(holder string, length time.Duration, roles []string, answer func(i int, before string)) {
+func (s *Store) AcquireLeadership(holder string, length time.Duration, roles []string, answer func(i int, before string)) {
 	if holder == "" || len(holder) > mostHolder {
 		return
 	}

@@ -28,7 +28,7 @@ func holdOne(tb testing.TB, s *Store, holder, role string, length time.Duration)
 func holdAll(tb testing.TB, s *Store, holder string, length time.Duration, roles ...string) map[string]string {
 	tb.Helper()
 	all := map[string]string{}
-	s.Hold(holder, length, roles, func(i int, before string) { all[roles[i]] = before })
+	s.AcquireLeadership(holder, length, roles, func(i int, before string) { all[roles[i]] = before })
 	return all
 }
 

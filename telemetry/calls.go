@@ -7,52 +7,51 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// codeNames are the gRPC status codes by their numbers.
+// codeNames are the names of the gRPC status codes, by number.
 var codeNames = [...]string{
 	"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
 	"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
 	"UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
 }
 
-// methodNames are the methods that the gRPC server has, without their services.
+// methodNames are the methods of the gRPC server, without their services.
 var methodNames = [...]string{"ShouldRateLimit", "Check", "List", "Watch", "ServerReflectionInfo", "StreamRateLimitQuotas"}
 
-// responseTimeBuckets are upper bounds in seconds: from 10 us, since a decision
-// takes microseconds; from 5 ms on those that envoyproxy/ratelimit has.
+// responseTimeBuckets are upper bounds in seconds. They start at 10 us, since a decision takes microseconds; from 5
+// ms they are those of envoyproxy/ratelimit.
 var responseTimeBuckets = append([]float64{10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3}, prometheus.DefBuckets...)
 
 const responseTime = "ratelimit_service_response_time_seconds"
 
-// Calls count gRPC calls by method, and those of /json as ShouldRateLimit.
+// Calls count gRPC calls by method. Requests to /json count as ShouldRateLimit.
 type Calls struct {
-	// ShouldRateLimit is the method that decides.
+	// ShouldRateLimit is the method that decides requests.
 	ShouldRateLimit *Method
 
 	methods map[string]*Method
-	// unit is what response times are counted in.
+	// unit is the unit of response times.
 	unit time.Duration
 }
 
-// Method counts the calls of one method. Its methods may be called concurrently;
-// they look nothing up once a status code has occurred.
+// Method counts the calls of one method. Its methods may be called concurrently. They look up a label only for the
+// first call with a status code.
 type Method struct {
-	// Requests counts them when they begin.
+	// Requests counts calls at their start.
 	Requests prometheus.Counter
 
 	times prometheus.ObserverVec
-	// byCode has the histogram of each status code that occurred, so that those
-	// that never do have no series.
+	// byCode contains a histogram for each status code that has occurred; the others have no series.
 	byCode [len(codeNames)]atomic.Pointer[prometheus.Observer]
-	// unit is what the response time is counted in, in nanoseconds.
+	// unit is the unit of the response time, in nanoseconds.
 	unit float64
 }
 
 func newCalls(r *registry, milliseconds bool) *Calls {
-	requests := r.counters("ratelimit_service_total_requests", "Calls by method, of health and reflection too; /json counts as ShouldRateLimit.", "grpc_method")
-	unit, help := time.Second, "Time from a request's bytes to its reply's, by method and gRPC status code, without the time for which a reply was held."
+	requests := r.counters("ratelimit_service_total_requests", "Calls by method, including health and reflection; /json counts as ShouldRateLimit.", "grpc_method")
+	unit, help := time.Second, "Time from reading a request to writing its response, by method and gRPC status code, without the delay by a leaky bucket."
 	buckets := responseTimeBuckets
 	if milliseconds {
-		unit, help = time.Millisecond, help+" In MILLISECONDS, as --response-time-milliseconds asks."
+		unit, help = time.Millisecond, help+" In MILLISECONDS, because of --response-time-milliseconds."
 		buckets = make([]float64, len(buckets))
 		for i, b := range responseTimeBuckets {
 			buckets[i] = b * 1e3
@@ -60,7 +59,7 @@ func newCalls(r *registry, milliseconds bool) *Calls {
 	}
 	times := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: responseTime, Help: help, Buckets: buckets,
-		// A native histogram too, for servers that ask for it: buckets a tenth apart.
+		// Also a native histogram, for servers that ask for it: its buckets differ by 10 %.
 		NativeHistogramBucketFactor:     1.1,
 		NativeHistogramMaxBucketNumber:  160,
 		NativeHistogramMinResetDuration: time.Hour,
@@ -75,15 +74,14 @@ func newCalls(r *registry, milliseconds bool) *Calls {
 		}
 	}
 	c.ShouldRateLimit = c.methods[methodNames[0]]
-	c.ShouldRateLimit.observer(0) // there before the first call
+	c.ShouldRateLimit.observer(0) // so that the series exists before the first call
 	return c
 }
 
-// Method returns what counts the calls of the method of that name, without its
-// service, or nil if no service has it.
+// Method returns the metrics of a method, given without its service, or nil if there is no such method.
 func (c *Calls) Method(name string) *Method { return c.methods[name] }
 
-// Done notes that a call was answered with a gRPC status code after some time.
+// Done records that a call was answered with a gRPC status code after the given time.
 func (m *Method) Done(code uint32, took time.Duration) {
 	if code >= uint32(len(codeNames)) {
 		code = 2 // UNKNOWN, as gRPC has it

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// ClientErrors are what clients do wrong. Each is a condition while it goes on. Whatever clients do, the memory is that of a count
-// and of one peer for each.
+// ClientErrors are the kinds of client errors. Each kind is a condition while its errors continue. The memory is
+// bounded: a count and the last peer of each kind.
 type ClientErrors struct {
 	WithoutDomain, WithoutDescriptors, Malformed, BeyondBounds, NotAllowed, GRPCOnHTTP *ClientError
 }
@@ -28,17 +28,17 @@ func newClientErrors(c *Conditions) ClientErrors {
 	}
 }
 
-// ClientError is one kind of them. Its methods may be called concurrently.
+// ClientError is a kind of client error. Its methods may be called concurrently.
 type ClientError struct {
 	definition *Definition
 	message    string
 
 	mu   sync.Mutex
 	n    uint64
-	peer fmt.Stringer // of the last one; nil if it is not known
+	peer fmt.Stringer // peer of the last error, nil if unknown
 }
 
-// Report counts an error of a client, remembers the client's address unless it is nil, and logs the error. The logger must be one of
+// Report counts and logs an error, and stores the client's address unless it is nil. The logger must be one of
 // [Rare]. A field named remedy replaces the remedy of the code.
 func (e *ClientError) Report(rare *zap.Logger, peer fmt.Stringer, fields ...zap.Field) {
 	e.mu.Lock()
@@ -49,7 +49,7 @@ func (e *ClientError) Report(rare *zap.Logger, peer fmt.Stringer, fields ...zap.
 	e.mu.Unlock()
 	d := e.definition
 	if line := rare.Check(d.Level, e.message); line != nil {
-		remedy, fields := takeRemedy(d, fields)
+		remedy, fields := splitRemedy(d, fields)
 		line.Write(append(fields, zap.String("peer", peerText(peer)), zap.String("remedy", remedy), Mark(d.Code))...)
 	}
 }
@@ -66,17 +66,17 @@ func (e *ClientError) lastPeer() string {
 	return peerText(e.peer)
 }
 
-// longestPeer is the most that is shown of a peer's address. A client may choose the name of its unix socket.
-const longestPeer = 64
+// maxPeerBytes bounds a peer's address in texts. A client can choose the name of its unix socket.
+const maxPeerBytes = 64
 
-// peerText returns the text of an address in printable ASCII, cut to longestPeer bytes.
+// peerText returns an address in printable ASCII, truncated to maxPeerBytes.
 func peerText(peer fmt.Stringer) string {
 	if peer == nil || peer.String() == "" {
 		return "unknown"
 	}
 	text := peer.String()
-	if len(text) > longestPeer {
-		text = text[:longestPeer-3] + "..."
+	if len(text) > maxPeerBytes {
+		text = text[:maxPeerBytes-3] + "..."
 	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -86,7 +86,7 @@ func peerText(peer fmt.Stringer) string {
 	}, text)
 }
 
-// levelName returns a level as the log has it.
+// levelName returns the name of a level in the log.
 func levelName(l zapcore.Level) string {
 	if l == zapcore.WarnLevel {
 		return "warning" // as envoyproxy/ratelimit does

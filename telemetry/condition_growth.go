@@ -7,22 +7,22 @@ import (
 	"go.uber.org/zap"
 )
 
-// growthEnds is how long a count must not have grown until its condition has ended.
+// growthEnds is the time without growth after which a condition ends.
 const growthEnds = time.Minute
 
 // growth is a condition that lasts while a count grows.
 type growth struct {
 	code   Code
 	read   func() uint64
-	client *ClientError // whose count it is; nil for another count
+	client *ClientError // nil unless the count is that of a ClientError
 	was    uint64
-	sum    uint64 // by which the count has grown since the condition began
+	sum    uint64 // growth of the count since the condition started
 	since  time.Time
-	last   time.Time // when the count has grown last; zero, as since, without a condition
+	last   time.Time // time of the last growth; zero, like since, without a condition
 }
 
-// WhileGrows has a condition last while the count that read returns grows, and for a minute after that. The log gets a line
-// when it begins and one when it ends. [Conditions.Tick] must be called again and again.
+// WhileGrows raises a condition while the count that read returns grows, and for a minute after that. The log gets a
+// line at its start and at its end. [Conditions.Tick] must be called periodically.
 func (c *Conditions) WhileGrows(code Code, read func() uint64) {
 	c.addGrowth(&growth{code: code, read: read, was: read()})
 }
@@ -33,7 +33,7 @@ func (c *Conditions) addGrowth(g *growth) {
 	c.growths = append(c.growths, g)
 }
 
-// Tick begins and ends the conditions of [Conditions.WhileGrows] at the time now.
+// Tick starts and ends the conditions of [Conditions.WhileGrows] at the time now.
 func (c *Conditions) Tick(now time.Time) {
 	c.growing.Lock()
 	defer c.growing.Unlock()
@@ -43,10 +43,10 @@ func (c *Conditions) Tick(now time.Time) {
 		g.tick(now)
 		d := g.code.Define()
 		switch is := g.active(now); {
-		case is && !was && g.client == nil: // a ClientError logs by itself
+		case is && !was && g.client == nil: // a ClientError logs itself
 			c.logger.Log(d.Level, d.Sentence, zap.String("remedy", d.Remedy), Mark(g.code))
 		case !is && lasted:
-			c.logger.Info("for a minute no more: "+d.Sentence, zap.Uint64("count", g.sum), zap.Inline(&transition{act: actEnded, codes: []Code{g.code}}))
+			c.logger.Info("not seen for a minute: "+d.Sentence, zap.Uint64("count", g.sum), zap.Inline(&transition{act: actEnded, codes: []Code{g.code}}))
 		}
 	}
 }

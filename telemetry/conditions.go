@@ -11,26 +11,26 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Condition is something that is wrong now.
+// Condition is a problem that exists now.
 type Condition struct {
 	Code Code `json:"code"`
-	// Kind is the older name of the code.
+	// Kind is the former name of the code.
 	Kind string `json:"kind"`
 	// Severity is info, warning or error.
 	Severity string    `json:"severity"`
 	Since    time.Time `json:"since"`
-	// Text says what is wrong and what happens meanwhile, and Remedy what to do. Docs is the page with more.
+	// Text describes the problem and its effect, Remedy the remedy. Docs is the page with details.
 	Text   string `json:"text"`
 	Remedy string `json:"remedy"`
 	Docs   string `json:"docs"`
-	// Fields and Lines are the details.
+	// Fields and Lines are details.
 	Fields map[string]any `json:"fields,omitempty"`
 	Lines  []string       `json:"lines,omitempty"`
-	// Replica is the address of the replica that has the condition, if several were asked.
+	// Replica is the address of the replica that has the condition, if several were queried.
 	Replica string `json:"replica,omitempty"`
 }
 
-// NewCondition returns a condition of a code with the texts of its definition.
+// NewCondition returns a condition with the texts of its code's definition.
 func NewCondition(code Code, since time.Time) Condition {
 	d := code.Define()
 	return Condition{
@@ -39,15 +39,16 @@ func NewCondition(code Code, since time.Time) Condition {
 	}
 }
 
-// Raise begins a condition, or gives it new details, by a line of the log: the sentence of its definition, with the fields, a
-// remedy and the attribute condition=CODE. Subject tells apart several conditions of a code, such as the address of a store.
-// A field named remedy replaces the remedy of the definition. The logger must be one of [Events.Watch], and must not be sampled.
+// Raise starts a condition, or updates its details, with a line of the log: the sentence of its definition, the
+// fields, a remedy and the attribute condition=CODE. subject distinguishes conditions with the same code, such as the
+// address of a store. A field named remedy replaces the remedy of the definition. The logger must be one of
+// [Events.Watch] and must not be sampled.
 func Raise(logger *zap.Logger, code Code, subject string, fields ...zap.Field) {
 	raiseWithLines(logger, code, subject, nil, fields)
 }
 
-// RaiseWithLines is [Raise] for a condition of several errors. The log gets a line for each before, since people and log stores
-// read lines.
+// RaiseWithLines is [Raise] for a condition with several errors. Each error is logged on a line of its own first,
+// since people and log stores read lines.
 func RaiseWithLines(logger *zap.Logger, code Code, subject, prefix string, errors []string, fields ...zap.Field) {
 	for _, line := range errors {
 		logger.Error(prefix+line, zap.Inline(&transition{act: actDetail, codes: []Code{code}}))
@@ -57,13 +58,14 @@ func RaiseWithLines(logger *zap.Logger, code Code, subject, prefix string, error
 
 func raiseWithLines(logger *zap.Logger, code Code, subject string, lines []string, fields []zap.Field) {
 	d := code.Define()
-	remedy, fields := takeRemedy(d, fields)
+	remedy, fields := splitRemedy(d, fields)
 	t := &transition{act: actRaise, codes: []Code{code}, subject: subject, remedy: remedy, lines: lines}
 	logger.Log(d.Level, d.Sentence, append(fields, zap.Inline(t))...)
 }
 
-// takeRemedy returns the field named remedy, or else the remedy of a definition, and a copy of the other fields.
-func takeRemedy(d *Definition, fields []zap.Field) (remedy string, others []zap.Field) {
+// splitRemedy returns the value of the field named remedy, or else the remedy of the definition, and the other
+// fields.
+func splitRemedy(d *Definition, fields []zap.Field) (remedy string, others []zap.Field) {
 	remedy = d.Remedy
 	for _, f := range fields {
 		if f.Key == "remedy" {
@@ -75,18 +77,18 @@ func takeRemedy(d *Definition, fields []zap.Field) (remedy string, others []zap.
 	return remedy, others
 }
 
-// Clear returns a field for the line that the log gets when conditions end. It ends them, and if there were such, the line has the
-// attribute condition=CODE, or several codes with commas.
+// Clear returns a field for a log line that ends conditions. If conditions with these codes and the subject exist, it
+// ends them, and the line gets the attribute condition=CODE, with several codes separated by commas.
 func Clear(subject string, codes ...Code) zap.Field {
 	return zap.Inline(&transition{act: actClear, codes: codes, subject: subject})
 }
 
-// Mark returns the attribute condition=CODE for a line about a condition that is neither begun nor ended by it.
+// Mark returns the attribute condition=CODE for a line about a condition that the line neither starts nor ends.
 func Mark(code Code) zap.Field { return zap.String(conditionKey, string(code)) }
 
 const conditionKey = "condition"
 
-// transition is the field of a line that begins or ends conditions.
+// transition is the field of a line that starts or ends conditions.
 type transition struct {
 	act     act
 	codes   []Code
@@ -101,7 +103,7 @@ const (
 	actRaise act = iota
 	actClear
 	actEnded  // the conditions have ended already
-	actDetail // an error among those of a condition that a later line raises
+	actDetail // one error of a condition that a later line raises
 )
 
 // MarshalLogObject implements [zapcore.ObjectMarshaler].
@@ -121,28 +123,28 @@ func joinCodes(codes []Code) string {
 	return strings.Join(names, ",")
 }
 
-// conditionID tells conditions apart.
+// conditionID identifies a condition.
 type conditionID struct {
 	code    Code
 	subject string
 }
 
-// Conditions are what is wrong now. Lines of the log begin and end some of them; see [Raise] and [Clear]. The others last while
-// something goes on to happen; see [Conditions.WhileGrows]. The methods may be called concurrently.
+// Conditions are the current conditions. Some start and end with lines of the log; see [Raise] and [Clear]. The
+// others last while a count grows; see [Conditions.WhileGrows]. The methods may be called concurrently.
 type Conditions struct {
 	mu     sync.Mutex
 	raised map[conditionID]Condition
 
-	growing sync.Mutex // guards growths with their elements, and logger
+	growing sync.Mutex // guards growths, their elements, and logger
 	growths []*growth
-	logger  *zap.Logger // of the last Watch
+	logger  *zap.Logger // logger of the last Watch
 }
 
 func newConditions() *Conditions {
 	return &Conditions{raised: map[conditionID]Condition{}, logger: zap.NewNop()}
 }
 
-// raise has the condition of a transition be that of an event.
+// raise starts or updates the condition of a transition with the details of an event.
 func (c *Conditions) raise(t *transition, event *Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,8 +157,8 @@ func (c *Conditions) raise(t *transition, event *Event) {
 	c.raised[id] = now
 }
 
-// clear ends the conditions that the fields of a line clear. It replaces the field that clears them by the codes of those that were
-// active, and reports whether there were any.
+// clear ends the conditions that the fields of a line clear. It replaces the field that clears them by the codes of those
+// that were active, and reports whether there were any.
 func (c *Conditions) clear(fields []zap.Field) (others []zap.Field, ends bool) {
 	i := slices.IndexFunc(fields, func(f zap.Field) bool {
 		t, ok := f.Interface.(*transition)
@@ -191,8 +193,8 @@ func (c *Conditions) remove(t *transition) (active []Code) {
 	return active
 }
 
-// logTo has the lines about conditions of counts written by a logger.
-func (c *Conditions) logTo(logger *zap.Logger) {
+// setLogger sets the logger of the conditions that last while a count grows.
+func (c *Conditions) setLogger(logger *zap.Logger) {
 	c.growing.Lock()
 	defer c.growing.Unlock()
 	c.logger = logger

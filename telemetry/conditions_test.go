@@ -67,8 +67,8 @@ func TestConditionsOfTheLog(t *testing.T) {
 		RaiseWithLines(logger, RulesRejected, "", "rules: ", []string{"a.yaml:7: worse"})
 		expect("store_unavailable", "store_unavailable", "rules_rejected a.yaml:7: worse")
 		want := Condition{
-			Code: StoreUnavailable, Kind: "store_away", Severity: "error", Since: began.Add(2 * time.Second), Text: "the store is away",
-			Remedy: "start it", Docs: "docs/store.md#what-is-wrong", Fields: map[string]any{"error": "no"},
+			Code: StoreUnavailable, Kind: "store_away", Severity: "error", Since: began.Add(2 * time.Second), Text: "the store is unavailable; --store-fallback decides",
+			Remedy: "start it", Docs: "docs/store.md#errors", Fields: map[string]any{"error": "no"},
 		}
 		active := e.conditions.Active(time.Now())
 		if diff := cmp.Diff(want, active[0]); diff != "" {
@@ -170,7 +170,7 @@ func TestConditionsOfCountsAreLogged(t *testing.T) {
 		got = append(got, fmt.Sprint(line.Level, " ", line.Message, " ", line.ContextMap()["condition"]))
 	}
 	text := ConnectionsRejected.Define().Sentence
-	if diff := cmp.Diff([]string{"warn " + text + " connections_rejected", "info for a minute no more: " + text + " connections_rejected"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"warn " + text + " connections_rejected", "info not seen for a minute: " + text + " connections_rejected"}, got); diff != "" {
 		t.Errorf("the log differs (-want +got):\n%s", diff)
 	}
 }

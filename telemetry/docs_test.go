@@ -21,15 +21,15 @@ const metricsPage = "../docs/metrics.md"
 
 const pageHead = `# Metrics
 
-Every metric of sluice, beside those of Go (` + "`go_...`" + `) and of the process (` + "`process_...`" + `).
+All metrics of sluice, except those of Go (` + "`go_...`" + `) and of the process (` + "`process_...`" + `).
 ` + "`go test ./telemetry -run TestMetricsPage -update`" + ` writes this page.
 
-` + "`ratelimit_...`" + ` metrics are those of envoyproxy/ratelimit, by their names in its Prometheus
-exposition. Metrics that it lacks begin with ` + "`sluice_`" + `. The last column is the name in StatsD:
-text in angle brackets stands for a label's value, and other labels become tags. A dashboard and
-alerts are in [dashboards](../dashboards/README.md).
+` + "`ratelimit_...`" + ` metrics have their names in envoyproxy/ratelimit's Prometheus exporter. Additional
+metrics start with ` + "`sluice_`" + `. The last column is the name in StatsD: text in angle brackets is the
+value of a label, and other labels become tags. [dashboards](../dashboards/README.md) has a
+dashboard and alerts.
 
-All series of a limit have the same labels, so they join as they are:
+All series of a limit have the same labels, so any two of them can be joined:
 
 | label | |
 | --- | --- |
@@ -38,39 +38,40 @@ All series of a limit have the same labels, so they join as they are:
 | ` + "`rule`" + ` | all levels joined by dots |
 | ` + "`limit`" + ` | which of a ` + "`rate_limits`" + ` list: its name, else ` + "`60/minute`" + `; empty outside lists |
 
-In them ` + "`:` and `|`" + `, and the dots of IPv4 addresses, are ` + "`_`" + `, as in envoyproxy/ratelimit. With
-` + "`--sanitize-metric-dots`" + ` so are all dots of keys and values, and dots in ` + "`rule`" + ` divide levels only.
-` + "`--extra-tags`" + ` adds labels to every series.
+In label values, ` + "`:`" + `, ` + "`|`" + ` and the dots of IPv4 addresses are replaced by ` + "`_`" + `, as in
+envoyproxy/ratelimit. ` + "`--sanitize-metric-dots`" + ` also replaces all other dots of keys and values, so
+that dots in ` + "`rule`" + ` only separate levels. ` + "`--extra-tags`" + ` adds labels to every series.
 
-**Series are bounded.** Up to 10,000 configured limits have series of their own, eight each: 80,000.
-The first 1,000 limits have them from the start, at 0. The others get them with their first hit, so
-` + "`rate()`" + ` misses the hits before the next scrape. A limit without series has had no hit.
-Up to 1,000 names that hold values of requests (` + "`detailed_metric`, `value_to_metric`" + `, limits in
-requests) have six each, for as long as their domain is configured. The rest count under
-` + "`rule=\"other\"`" + ` of their domain. The first 100 domains without rules that requests name have one
-each, in whose name all but letters and digits is ` + "`_`" + `, and the rest count as the domain ` + "`other`" + `.
+**The number of series is bounded.** Up to 10,000 configured limits have series of their own, eight
+each: 80,000. The first 1,000 limits have them from the start, at 0. The others get them with their
+first hit, so ` + "`rate()`" + ` misses the hits before the next scrape. A limit without series has had no
+hit. Up to 1,000 names that contain request values (` + "`detailed_metric`, `value_to_metric`" + `, limits
+in requests) have six each while their domain is configured. The rest count under ` + "`rule=\"other\"`" + `
+of their domain. The first 100 domains without rules that requests name have one each, in whose
+name characters other than letters and digits are replaced by ` + "`_`" + `; the rest count as the domain
+` + "`other`" + `.
 
-**Leases.** Limits that give leases have two more: ` + "`sluice_in_flight`" + `, those that are out now, and
-` + "`sluice_leases_expired_total`" + `, those that ran out because no end call brought them back. Both know
-of the leases that this process has given since its start, the last 65,536 at most; after a restart
-with ` + "`--state-file-leases`" + ` older ones free their places without being counted. With a store both are
-left out, because an end call may reach another replica.
+**Leases.** Limits that grant leases have two more: ` + "`sluice_leases_active`" + ` and
+` + "`sluice_leases_expired_total`" + `, which counts leases that were not released in time. Both cover the
+leases that this process has granted since its start, at most the last 65,536; after a restart
+with ` + "`--state-file-leases`" + ` older ones free their slots without being counted. With a store both are
+omitted, because another replica may receive the end call.
 
 **Penalties.** Limits with ` + "`penalty`" + ` have ` + "`sluice_penalties_total`" + `, which counts each penalty once.
-The requests that a penalty denies count in over_limit, as other denials do.
+The requests that a penalty denies count in over_limit, like other denials.
 
-**Limits that Envoys divide.** Limits with the word ` + "`quota`" + ` have
-` + "`sluice_quota_in_force_ratio`" + `, unless their metrics have values of requests or they are in shadow
-mode: the sum of what may be in force at all Envoys, of all buckets, by the sum of their limits. It
-is up to a second old, with 100,000 buckets six, and of more than that it is of 100,000 of them.
+**Limits that Envoys divide.** Limits with ` + "`quota`" + ` have ` + "`sluice_quota_assigned_ratio`" + `, unless
+their metrics contain request values or they are in shadow mode: the sum of the rates assigned to
+all Envoys, over all buckets, divided by the sum of their limits. It is up to a second old, with
+100,000 buckets six seconds. With more buckets it covers 100,000 of them.
 
-**StatsD.** Counters are sent as differences, with the last hits of rules that a reload removes. A
-line longer than a packet, 1,432 bytes over UDP and 8,192 otherwise, is not sent: the log names its
-metric once.
+**StatsD.** Counters are sent as differences, including the last hits of removed rules.
+A line longer than a packet, 1,432 bytes over UDP and 8,192 otherwise, is not sent; the log names
+its metric once.
 
 **How a hit counts.** A hit counts in total_hits, and in within_limit or over_limit. Hits above
-` + "`--near-limit-ratio`" + ` of the limit count in near_limit too. A descriptor that had room in a denied
-request counts in total_hits only. Refunds count in total_negative_hits only.
+` + "`--near-limit-ratio`" + ` of the limit also count in near_limit. A descriptor that is within its limit
+in a denied request counts in total_hits only. Refunds count in total_negative_hits only.
 
 `
 

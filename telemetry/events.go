@@ -15,37 +15,37 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// MaxEvents is how many of the last events are kept.
+// MaxEvents is the number of events that are kept.
 const MaxEvents = 100
 
-// Event is a line of the log, from level info on.
+// Event is a line of the log with level info or above.
 type Event struct {
-	// Time is when it was logged, last if that was several times in a row. Count is how often.
+	// Time is when it was logged last, and Count how often it was logged in a row.
 	Time  time.Time `json:"time"`
 	Count int       `json:"count"`
 	// Level is info, warning or error.
 	Level string `json:"level"`
-	// Code is that of the condition that the line is about, or several codes with commas.
+	// Code is the code of the condition that the line is about, or several codes separated by commas.
 	Code string `json:"code,omitempty"`
 	// Ends reports whether these conditions ended with the line.
 	Ends bool `json:"ends,omitempty"`
-	// Text is the message, and Fields are its attributes. Lines are the errors of a condition that has several.
+	// Text is the message, Fields are its attributes. Lines are the errors of a condition with several errors.
 	Text   string         `json:"text"`
 	Fields map[string]any `json:"fields,omitempty"`
 	Lines  []string       `json:"lines,omitempty"`
-	// Replica is the address of the one that said it, where several were asked.
+	// Replica is the address of the replica that logged it, if several were queried.
 	Replica string `json:"replica,omitempty"`
 }
 
-// The bounds on an event. What is beyond them is in the log.
+// Bounds on an event. The log contains the complete text.
 const (
 	// maxLines bounds the lines of an event, and the elements of a field.
 	maxLines = 20
-	// maxText bounds the bytes of a text.
+	// maxText bounds a text, in bytes.
 	maxText = 2 << 10
 )
 
-// rulePrefix begins each line about a single rule, of which a file may have thousands.
+// rulePrefix is the prefix of lines about a single rule, of which a file may have thousands.
 const rulePrefix = "rules: "
 
 // Events are the last lines of the log. The methods may be called concurrently.
@@ -59,15 +59,15 @@ type Events struct {
 
 func newEvents(c *Conditions) *Events { return &Events{conditions: c} }
 
-// Watch returns a logger whose lines are events, too, and begin and end conditions. Warnings about rules are left out, and lines
-// of net/http: clients can cause any number. Equal warnings in a row are one event.
+// Watch returns a logger whose lines also become events, and start and end conditions. Warnings about rules and lines
+// of net/http are left out, since clients can cause any number of them. Equal warnings in a row are one event.
 func (e *Events) Watch(logger *zap.Logger) *zap.Logger {
 	watched := logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return &eventCore{Core: core, events: e} }))
-	e.conditions.logTo(watched)
+	e.conditions.setLogger(watched)
 	return watched
 }
 
-// eventCore is a core whose entries are events.
+// eventCore is a core whose entries become events.
 type eventCore struct {
 	zapcore.Core
 
@@ -80,7 +80,7 @@ func (c *eventCore) With(fields []zapcore.Field) zapcore.Core {
 	return &eventCore{Core: c.Core.With(fields), events: c.events, fields: slices.Concat(c.fields, fields)}
 }
 
-// Enabled implements [zapcore.Core]: events do not depend on the level of the log.
+// Enabled implements [zapcore.Core]. Events do not depend on the level of the log.
 func (c *eventCore) Enabled(level zapcore.Level) bool {
 	return level >= zapcore.InfoLevel || c.Core.Enabled(level)
 }
@@ -106,7 +106,7 @@ func (c *eventCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return c.Core.Write(entry, fields)
 }
 
-// add makes a line of the log an event, and begins its condition. Ends reports whether the line has ended conditions.
+// add adds a log line to the events, and starts its condition. ends reports whether the line ended conditions.
 func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field, ends bool) {
 	if strings.HasPrefix(entry.Message, "http: ") || strings.HasPrefix(entry.Message, rulePrefix) {
 		return
@@ -141,7 +141,7 @@ func (e *Events) add(entry zapcore.Entry, fields []zapcore.Field, ends bool) {
 	e.addLocked(event)
 }
 
-// boundedLines returns the first of the lines of an event.
+// boundedLines returns the first lines of an event.
 func boundedLines(lines []string) (first []string) {
 	for _, line := range lines[:min(len(lines), maxLines)] {
 		first = append(first, cut(line))
@@ -149,7 +149,7 @@ func boundedLines(lines []string) (first []string) {
 	return first
 }
 
-// bounded returns the value of a field as an event has it.
+// bounded returns the value of a field, truncated for an event.
 func bounded(value any) any {
 	switch v := value.(type) {
 	case time.Duration:
@@ -170,14 +170,14 @@ func bounded(value any) any {
 	}
 }
 
-// cut returns a text, or its beginning and an ellipsis.
+// cut returns text, truncated to maxText bytes with an ellipsis.
 func cut(text string) string {
 	const mark = "…"
 	if len(text) <= maxText {
 		return text
 	}
 	end := maxText - len(mark)
-	for n := 1; n < utf8.UTFMax && !utf8.RuneStart(text[end]); n++ { // text may not be UTF-8
+	for n := 1; n < utf8.UTFMax && !utf8.RuneStart(text[end]); n++ { // text may be invalid UTF-8
 		end--
 	}
 	return text[:end] + mark
@@ -196,7 +196,7 @@ func (e *Events) addLocked(event Event) {
 	e.next++
 }
 
-// Last returns the last events, the newest first.
+// Last returns the events, the newest first.
 func (e *Events) Last() []Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -208,7 +208,7 @@ func (e *Events) Last() []Event {
 	return all
 }
 
-// FieldsText writes what stands behind a message, for people: of a load that changed rules, what it changed.
+// FieldsText formats the fields of an event for people. For a load that changed rules it lists the changes.
 func FieldsText(fields map[string]any) string {
 	var b strings.Builder
 	if changed, ok := fields["changed"].([]any); ok && len(changed) > 0 {

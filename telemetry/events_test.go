@@ -39,7 +39,7 @@ func TestEventsAreTheLog(t *testing.T) {
 		Raise(logger, StoreUnavailable, "s", zap.String("store", "s"), zap.Error(errors.New("no")))
 		now := time.Now().UTC()
 		want := []Event{
-			{Time: now, Level: "error", Code: "store_unavailable", Text: "the store is away", Fields: map[string]any{"store": "s", "error": "no"}, Count: 1},
+			{Time: now, Level: "error", Code: "store_unavailable", Text: "the store is unavailable; --store-fallback decides", Fields: map[string]any{"store": "s", "error": "no"}, Count: 1},
 			{Time: now, Level: "warning", Text: "closed", Fields: map[string]any{"n": int64(4)}, Count: 5},
 			{Time: now.Add(-6 * time.Second), Level: "info", Text: "rules loaded", Fields: map[string]any{"hash": "2"}, Count: 1},
 			{Time: now.Add(-6 * time.Second), Level: "info", Text: "rules loaded", Fields: map[string]any{"hash": "1", "took": "1.5s"}, Count: 1},

@@ -17,9 +17,8 @@ var logLevels = map[string]zapcore.Level{
 	"warning": zapcore.WarnLevel, "info": zapcore.InfoLevel, "debug": zapcore.DebugLevel, "trace": zapcore.DebugLevel,
 }
 
-// NewLogger returns a logger that writes lines to w: format json has the keys and
-// levels of envoyproxy/ratelimit, @timestamp, level and @message; text is for
-// people. Letter case does not matter.
+// NewLogger returns a logger that writes lines to w. Format json has the keys and levels of envoyproxy/ratelimit:
+// @timestamp, level and @message; format text is for people. Level and format are case-insensitive.
 func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 	l, ok := logLevels[strings.ToLower(level)]
 	if !ok {
@@ -42,8 +41,7 @@ func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), nil
 }
 
-// logrusLevel writes levels as envoyproxy/ratelimit's logs have them: warning, not
-// warn.
+// logrusLevel writes levels as envoyproxy/ratelimit does: warning, not warn.
 func logrusLevel(l zapcore.Level, enc zapcore.PrimitiveArrayEncoder) {
 	if l == zapcore.WarnLevel {
 		enc.AppendString("warning")

@@ -9,33 +9,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A [LogQueue] holds at most the errors of a few thousand rules at once, beside the line that
-// is being written.
+// Bounds on a [LogQueue], in addition to the line that is being written. It has space for the errors of a few
+// thousand rules.
 const (
 	queuedBytes = 1 << 20
 	queuedLines = 1 << 12
 )
 
-// LogQueue stands between a logger and a writer that may be stuck, such as a pipe that
-// nobody reads, or full, such as a file on a full disk. It drops and counts a line that
-// does not fit into it or cannot be written. Logging never waits. All methods may be
-// called concurrently.
+// LogQueue is a writer for a logger. It passes lines on to another writer that may block, such as a pipe without a
+// reader, or fail, such as a file on a full disk. Lines that do not fit into the queue or cannot be written are
+// dropped and counted. Logging never blocks. All methods may be called concurrently.
 type LogQueue struct {
 	to      io.Writer
 	dropped atomic.Uint64
 	lines   chan []byte
-	bytes   atomic.Int64 // of lines
-	// closing is closed by Close, closed when Run has ended.
+	bytes   atomic.Int64 // queued bytes
+	// closing is closed by Close, closed when Run returns.
 	closing, closed chan struct{}
 }
 
-// NewLogQueue returns a queue whose lines [LogQueue.Run] writes to w. One goroutine
-// calls Run, once; one calls [LogQueue.Close], once.
+// NewLogQueue returns a queue whose lines [LogQueue.Run] writes to w. Run and [LogQueue.Close] must each be called
+// once.
 func NewLogQueue(w io.Writer) *LogQueue {
 	return &LogQueue{to: w, lines: make(chan []byte, queuedLines), closing: make(chan struct{}), closed: make(chan struct{})}
 }
 
-// Write queues a line, which is one call's, or drops it. It never waits nor fails.
+// Write queues a line, or drops it. Each call is one line. It never blocks or fails.
 func (q *LogQueue) Write(line []byte) (int, error) {
 	size := int64(len(line))
 	if q.bytes.Add(size) <= queuedBytes {
@@ -50,7 +49,7 @@ func (q *LogQueue) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Run writes lines as they are queued. After Close it writes the rest and returns.
+// Run writes queued lines until Close is called, and then the rest of the queue.
 func (q *LogQueue) Run() {
 	defer close(q.closed)
 	for {
@@ -71,8 +70,8 @@ func (q *LogQueue) Run() {
 	}
 }
 
-// write writes a line. What a full disk or a closed pipe does not take is lost. It may
-// take the next.
+// write writes a line. A line that a full disk or a closed pipe does not accept is lost; the next one may be
+// accepted.
 func (q *LogQueue) write(line []byte) {
 	q.bytes.Add(-int64(len(line)))
 	if _, err := q.to.Write(line); err != nil {
@@ -80,8 +79,8 @@ func (q *LogQueue) write(line []byte) {
 	}
 }
 
-// Close ends Run and waits until it has written what was queued, patience at most.
-// It reports whether Run ended: if not, the writer is stuck, and Run with it.
+// Close ends Run and waits, at most for patience, until it has written the queued lines. It reports whether Run
+// returned; if not, the writer is blocked.
 func (q *LogQueue) Close(patience time.Duration) bool {
 	close(q.closing)
 	select {
@@ -92,9 +91,9 @@ func (q *LogQueue) Close(patience time.Duration) bool {
 	}
 }
 
-// WatchLog counts the lines that q drops.
+// WatchLog registers the metric of the lines that q drops.
 func (m *Metrics) WatchLog(q *LogQueue) {
 	m.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "sluice_log_lines_dropped_total", Help: "Log lines that were lost because the log's reader did not keep up, or its disk was full.",
+		Name: "sluice_log_lines_dropped_total", Help: "Log lines that were dropped because the reader of the log did not keep up, or its disk was full.",
 	}, func() float64 { return float64(q.dropped.Load()) }))
 }

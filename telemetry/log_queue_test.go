@@ -48,7 +48,7 @@ func TestALogThatNobodyReadsHoldsNobody(t *testing.T) {
 	}
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(fmt.Sprintf(
 		"# HELP %[1]s %[2]s\n# TYPE %[1]s counter\n%[1]s %[3]d\n", "sluice_log_lines_dropped_total",
-		"Log lines that were lost because the log's reader did not keep up, or its disk was full.", lost,
+		"Log lines that were dropped because the reader of the log did not keep up, or its disk was full.", lost,
 	)), "sluice_log_lines_dropped_total"); err != nil {
 		t.Error(err)
 	}

@@ -10,19 +10,19 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Sampled returns a logger that passes on the first lines of each message in an interval, and then one of each thereafter, or
-// none if that is 0. Unlike zap's sampler it drops no more lines after the clock was set back.
+// Sampled returns a logger that passes on the first lines of each message in an interval, and after that every
+// thereafter-th one, or none if thereafter is 0. Unlike zap's sampler it continues to log after the clock was set
+// back.
 func Sampled(logger *zap.Logger, interval time.Duration, first, thereafter uint64) *zap.Logger {
 	s := &sampler{interval: int64(interval), first: first, thereafter: thereafter}
 	s.counts.Store(&map[string]*sampleCount{})
 	return logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return sampledCore{core, s} }))
 }
 
-// Rare returns a logger that passes on each message once in ten seconds. Without it, a
-// client could fill the log with what it causes.
+// Rare returns a logger that passes on each message once in ten seconds. It is for messages that clients can cause.
 func Rare(logger *zap.Logger) *zap.Logger { return Sampled(logger, 10*time.Second, 1, 0) }
 
-// sampler counts lines by their messages, which are those of the program and so are few.
+// sampler counts lines by message. The messages are those of the program, so they are few.
 type sampler struct {
 	interval          int64 // in nanoseconds
 	first, thereafter uint64
@@ -36,14 +36,14 @@ type sampleCount struct {
 	lines atomic.Uint64
 }
 
-// passes counts a line, and reports whether it is passed on.
+// passes counts a line, and reports whether to log it.
 func (s *sampler) passes(message string, at time.Time) bool {
 	c := (*s.counts.Load())[message]
 	if c == nil {
-		c = s.begin(message)
+		c = s.add(message)
 	}
 	now, ends := at.UnixNano(), c.ends.Load()
-	// An interval that ends so late began before the clock was set back.
+	// An interval that ends that late started before the clock was set back.
 	if (now >= ends || now < ends-2*s.interval) && c.ends.CompareAndSwap(ends, now+s.interval) {
 		c.lines.Store(0)
 	}
@@ -51,8 +51,8 @@ func (s *sampler) passes(message string, at time.Time) bool {
 	return n <= s.first || s.thereafter > 0 && (n-s.first)%s.thereafter == 0
 }
 
-// begin returns the count of a message that had none.
-func (s *sampler) begin(message string) *sampleCount {
+// add returns the count of a message, a new one if it has none.
+func (s *sampler) add(message string) *sampleCount {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	counts := *s.counts.Load()
@@ -65,7 +65,7 @@ func (s *sampler) begin(message string) *sampleCount {
 	return counts[message]
 }
 
-// sampledCore is a core that is given a sample.
+// sampledCore is a core that receives a sample of the lines.
 type sampledCore struct {
 	zapcore.Core
 

@@ -9,22 +9,20 @@ import (
 
 var placeholders = regexp.MustCompile(`\$\d+`)
 
-// Mogrifier turns parts of a StatsD name into DogStatsD tags, as those of
-// envoyproxy/ratelimit do.
+// Mogrifier turns parts of a StatsD name into DogStatsD tags, like those of envoyproxy/ratelimit.
 type Mogrifier struct {
 	pattern *regexp.Regexp
 	name    string
 	tags    []Tag
 }
 
-// UnmarshalText reads `PATTERN;NAME;KEY:VALUE,KEY:VALUE`. The pattern is a
-// regular expression in Go's syntax; $0, $1 and so on in the name and in the
-// tags' values stand for what it and its groups matched. The tags may be left
-// out, with their semicolon if the pattern has none.
+// UnmarshalText parses `PATTERN;NAME;KEY:VALUE,KEY:VALUE`. The pattern is a regular expression in Go's syntax; $0, $1
+// and so on in the name and in tag values are replaced by what it and its groups matched. The tags are optional, and
+// so is their semicolon if the pattern contains none.
 func (m *Mogrifier) UnmarshalText(text []byte) error {
 	parts := strings.Split(string(text), ";")
 	tags := ""
-	if len(parts) > 2 { // a pattern may have semicolons
+	if len(parts) > 2 { // a pattern may contain semicolons
 		parts, tags = parts[:len(parts)-1], parts[len(parts)-1]
 	}
 	last := len(parts) - 1
@@ -43,7 +41,7 @@ func (m *Mogrifier) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// apply returns the name and the tags for a name, if the pattern matches it.
+// apply returns the new name and the tags of a name. ok is false if the pattern does not match.
 func (m *Mogrifier) apply(name string) (renamed string, tags []Tag, ok bool) {
 	groups := m.pattern.FindStringSubmatch(name)
 	if groups == nil {
@@ -56,7 +54,7 @@ func (m *Mogrifier) apply(name string) (renamed string, tags []Tag, ok bool) {
 	return sanitizeName(expand(m.name, groups)), tags, true
 }
 
-// expand puts groups for $0, $1 and so on. One that is not there stays as it is.
+// expand replaces $0, $1 and so on by groups. References to missing groups stay.
 func expand(text string, groups []string) string {
 	return placeholders.ReplaceAllStringFunc(text, func(p string) string {
 		if i, err := strconv.Atoi(p[1:]); err == nil && i < len(groups) {

@@ -22,15 +22,15 @@ func TestPanicsAreLoggedNowAndThen(t *testing.T) {
 		}
 		panics := NewPanics(metrics.Panics, zap.New(core))
 		for range 250 { // 25 seconds
-			panics.Caught("a bug")
+			panics.Report("a bug")
 			time.Sleep(100 * time.Millisecond)
 		}
-		var leftOut []any
+		var skipped []any
 		for _, line := range logs.FilterMessage("panic in a request; more within ten seconds are only counted").All() {
-			leftOut = append(leftOut, line.ContextMap()["left_out"])
+			skipped = append(skipped, line.ContextMap()["skipped"])
 		}
-		if want := []any{nil, int64(99), int64(99)}; !slices.Equal(leftOut, want) {
-			t.Errorf("the lines say that %v were left out, want %v", leftOut, want)
+		if want := []any{nil, int64(99), int64(99)}; !slices.Equal(skipped, want) {
+			t.Errorf("the lines say that %v were left out, want %v", skipped, want)
 		}
 		if got := testutil.ToFloat64(metrics.Panics); got != 250 {
 			t.Errorf("%v panics are counted, want 250", got)

@@ -5,12 +5,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// registry holds all metrics of a process.
+// registry contains all metrics of a process.
 type registry struct {
-	// Registry is what /metrics serves. Register with [Metrics.Register], which
-	// adds the tags.
+	// Registry is the content of /metrics. Register with [Metrics.Register], which adds the tags.
 	Registry prometheus.Gatherer
-	// tagged is the registry behind Registry, with the tags on all that is registered.
+	// tagged is Registry, with the tags added to all collectors that are registered.
 	tagged prometheus.Registerer
 	tags   prometheus.Labels
 }
@@ -20,25 +19,24 @@ func newRegistry(tags prometheus.Labels) registry {
 	return registry{Registry: r, tagged: prometheus.WrapRegistererWith(tags, r), tags: tags}
 }
 
-// gather returns what a collector shows that is not registered, with the tags.
+// gather returns the metrics of a collector that is not registered, with the tags.
 func (r *registry) gather(c prometheus.Collector) ([]*dto.MetricFamily, error) {
 	alone := newRegistry(r.tags)
 	alone.Register(c)
 	return alone.Registry.Gather()
 }
 
-// Register adds collectors to what /metrics serves, with the tags of all series.
-// Their labels must be in ownLabels.
+// Register adds collectors to Registry, with the tags. Their labels must be in ownLabels.
 func (r *registry) Register(cs ...prometheus.Collector) { r.tagged.MustRegister(cs...) }
 
-// counters registers counters with labels, by which the caller picks them.
+// counters registers a counter with labels.
 func (r *registry) counters(name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	r.Register(v)
 	return v
 }
 
-// gauges registers gauges with labels.
+// gauges registers a gauge with labels.
 func (r *registry) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	r.Register(v)

@@ -2,21 +2,19 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Rejected count requests that were answered with an error instead of a decision,
-// by reason. Its fields may be used concurrently.
+// Rejected count requests that were answered with an error instead of a decision, by reason. The fields may be used concurrently.
 type Rejected struct {
-	// Headers, Message, Descriptors, Entries and KeyLength are those beyond the bound
-	// on each.
+	// Headers, Message, Descriptors, Entries and KeyLength count requests beyond the bound on each.
 	Headers, Message, Descriptors, Entries, KeyLength prometheus.Counter
-	// NoDomain and NoDescriptors are those without a domain or without descriptors, and Malformed those that do not decode.
+	// NoDomain and NoDescriptors count requests without a domain or descriptors, Malformed those that cannot be decoded.
 	NoDomain, NoDescriptors, Malformed prometheus.Counter
-	// NotAllowed are those for a domain that the client may not ask for.
+	// NotAllowed counts requests for a domain that the client may not use.
 	NotAllowed prometheus.Counter
 }
 
 func newRejected(r *registry) Rejected {
 	v := r.counters("sluice_rejected_requests_total",
-		"Requests answered with an error instead of a decision, by reason: beyond the bound on headers, message, descriptors, entries or key_length; no_domain, no_descriptors or malformed; or not_allowed to the client by --grpc-allow.",
+		"Requests answered with an error instead of a decision, by reason: beyond the bound on headers, message, descriptors, entries or key_length; no_domain, no_descriptors or malformed; or not_allowed by --grpc-allow.",
 		"reason")
 	by := func(reason string) prometheus.Counter { return v.WithLabelValues(reason) }
 	return Rejected{

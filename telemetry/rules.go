@@ -9,34 +9,32 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds on the series of rules. Beyond MaxConfigured and MaxRuntime hits count under
-// the labels key1="other", rule="other" of their domain.
+// Bounds on the series of rules. Hits beyond MaxConfigured and MaxRuntime count under the labels key1="other",
+// rule="other" of their domain.
 const (
 	// MaxConfigured bounds the configured limits with series of their own.
 	MaxConfigured = 10_000
-	// MaxUnhit bounds those that have series before their first hit. The others get
-	// theirs with it: of a hundred thousand rules most are never hit.
+	// MaxUnhit bounds those that have series before their first hit: of a hundred thousand rules most are never hit.
 	MaxUnhit   = 1_000
 	MaxRuntime = 1_000
-	// maxRuntimeKey bounds the bytes of one runtime key, since labels that hold
-	// values of requests could be as long as a request.
+	// maxRuntimeKey bounds a runtime key, in bytes, since labels that contain request values could be as long as a
+	// request.
 	maxRuntimeKey = 512
 )
 
 const other = "other"
 
-// RuleKey names the series of one limit. It is comparable.
+// RuleKey identifies the series of one limit. It is comparable.
 type RuleKey struct {
 	Domain string
-	// Rule is the whole metric key without its domain, Key1 and Key2 its first
-	// two levels, "" where there is none.
+	// Rule is the complete metric key without its domain, Key1 and Key2 are its first two levels, empty if missing.
 	Rule, Key1, Key2 string
-	// Limit tells the limits of one list apart, "" outside lists.
+	// Limit distinguishes the limits of a list; it is empty outside lists.
 	Limit string
 }
 
-// NewRuleKey returns the key of the series for a metric key. Key1End and key2End are where
-// its first and second level end, key2End 0 if it has one level.
+// NewRuleKey returns the key of the series for a metric key. key1End and key2End are the ends of its first and second
+// level; key2End is 0 if it has one level.
 func NewRuleKey(domain, limit string, key []byte, key1End, key2End int) RuleKey {
 	k := RuleKey{Domain: domain, Rule: string(key), Limit: limit}
 	k.Key1 = k.Rule[:key1End]
@@ -49,39 +47,36 @@ func NewRuleKey(domain, limit string, key []byte, key1End, key2End int) RuleKey 
 // RuleLimit is one configured limit.
 type RuleLimit struct {
 	Key RuleKey
-	// Requests in Window is what it grants. Window is 0 if it is unlimited.
+	// Requests is the number of requests per Window. Window is 0 for an unlimited one.
 	Requests uint64
 	Window   time.Duration
-	// Leases says that it gives leases, and Penalty that who is denied is denied for longer.
+	// Leases is true if it grants leases, Penalty if denied clients are denied for longer.
 	Leases, Penalty bool
-	// Divided says that Envoys divide it.
+	// Divided is true if Envoys divide it.
 	Divided bool
 }
 
-// RuleCounters count the hits of one limit. All methods may be called
-// concurrently and cost one atomic addition for each number that is not 0.
+// RuleCounters count the hits of one limit. All methods may be called concurrently and cost one atomic addition for
+// each number that is not 0.
 type RuleCounters struct {
 	totalHits, overLimit, nearLimit, withinLimit, shadowMode, negativeHits atomic.Uint64
-	// exceeded are hits that turned out to be beyond the limit when a store was back.
+	// exceeded counts hits that turned out to exceed the limit after an outage of the store.
 	exceeded atomic.Uint64
-	// held is how many leases are out, and expired how many have run out.
-	held    atomic.Int64
-	expired atomic.Uint64
-	// penalties is how many have begun.
+	// activeLeases is the number of active leases, and expired counts those that expired.
+	activeLeases atomic.Int64
+	expired      atomic.Uint64
+	// penalties counts penalties that have started.
 	penalties atomic.Uint64
-	// inForce is the part of a limit that Envoys may act by, in millionths.
-	inForce atomic.Int64
-	// limit is the number of the configured limit whose hits these are, from 1, of a key that holds values of
-	// requests.
+	// assignedRatio is the part of the limit that is assigned to Envoys, in millionths.
+	assignedRatio atomic.Int64
+	// limit is the number of the configured limit of these hits, starting at 1, if the key contains request values.
 	limit atomic.Int32
 }
 
-// Hits is how the hits of one decision split. Negative are those of a refund, in
-// no other number.
+// Hits are the hits of one decision by outcome. Negative are those of a refund, which no other number includes.
 type Hits struct{ Total, Over, Near, Within, Shadow, Negative uint64 }
 
-// Add counts h. Counters stop at 2^64-1 and never wrap around, since clients
-// choose the numbers.
+// Add counts h. Counters saturate at 2^64-1, since clients choose the numbers.
 func (c *RuleCounters) Add(h Hits) {
 	add(&c.totalHits, h.Total)
 	add(&c.overLimit, h.Over)
@@ -91,16 +86,16 @@ func (c *RuleCounters) Add(h Hits) {
 	add(&c.negativeHits, h.Negative)
 }
 
-// Counted returns what was counted so far.
-func (c *RuleCounters) Counted() Hits {
+// Hits returns the current counts.
+func (c *RuleCounters) Hits() Hits {
 	return Hits{
 		Total: c.totalHits.Load(), Over: c.overLimit.Load(), Near: c.nearLimit.Load(), Within: c.withinLimit.Load(),
 		Shadow: c.shadowMode.Load(), Negative: c.negativeHits.Load(),
 	}
 }
 
-// Exceeded counts hits that were admitted without a store and turned out to be beyond the limit.
-func (c *RuleCounters) Exceeded(hits uint64) { add(&c.exceeded, hits) }
+// CountExceeded counts hits that were admitted without the store and turned out to exceed the limit.
+func (c *RuleCounters) CountExceeded(hits uint64) { add(&c.exceeded, hits) }
 
 func add(c *atomic.Uint64, n uint64) {
 	if n == 0 {
@@ -111,31 +106,31 @@ func add(c *atomic.Uint64, n uint64) {
 	}
 }
 
-// used reports whether anything was counted.
+// used reports whether there are hits.
 func (c *RuleCounters) used() bool { return c.totalHits.Load() > 0 || c.negativeHits.Load() > 0 }
 
-// Rules holds the counters of all rules. Configured rules keep theirs until
-// [Rules.Configure] is called without them. Keys that hold values of requests
-// share a pool of [MaxRuntime], for as long as their domain is configured.
+// Rules contains the counters of all rules. Configured rules keep theirs until [Rules.Configure] is called without
+// them. Keys that contain request values share a pool of [MaxRuntime] while their domain is configured.
 type Rules struct {
 	mu         sync.Mutex
 	configured map[RuleKey]configuredRule
-	// omitted is how many configured limits were hit and have no series of their own.
+	// omitted is the number of configured limits with hits and without series of their own.
 	omitted int
-	// overflow has the counters of each configured domain, by its name, for
-	// whatever is beyond the bounds. Written under the lock, the map never.
+	// overflow maps each configured domain to its counters for hits beyond the bounds. The map is replaced under the
+	// lock and never modified.
 	overflow atomic.Pointer[map[string]*RuleCounters]
 	// runtime is read without the lock and replaced under it. See [RuleKey.text].
 	runtime atomic.Pointer[map[string]*runtimeRule]
-	// stored is whether a store may be away, so that limits show what was admitted beyond them then.
+	// stored is true if there is a store, so that limits have a series for hits that exceeded them during an outage.
 	stored atomic.Bool
-	// loads counts the calls of Configure. ended are series that ended with them, if keepsEnded, the oldest first.
+	// loads counts the calls of Configure. ended are series that ended with them, if keepsEnded is set, the oldest
+	// first.
 	loads      uint64
 	ended      []*endedSeries
 	keepsEnded bool
-	// updates are called before each reading, without the lock.
+	// updates are called before each collection, without the lock.
 	updates []func()
-	// spill counts the decisions that went to overflow because there was no room.
+	// spill counts the decisions that were counted in overflow.
 	spill atomic.Uint64
 }
 
@@ -147,8 +142,7 @@ type configuredRule struct {
 type runtimeRule struct {
 	key      RuleKey
 	counters *RuleCounters
-	// alias says that another series has the key and the counters. It is read and
-	// written under the lock.
+	// alias is true if another series has the key and the counters. The lock guards it.
 	alias bool
 }
 
@@ -159,37 +153,34 @@ func newRules() *Rules {
 	return r
 }
 
-// Configured are the counters of the configured limits. Any number of goroutines may use
-// them.
+// Configured are the counters of the configured limits. It may be used concurrently.
 type Configured struct {
 	rules *Rules
 	limit func(i int) RuleLimit
-	// counters has nil for limits that have no series yet.
+	// counters contains nil for limits without series.
 	counters []atomic.Pointer[RuleCounters]
 }
 
-// Of returns the counters of limit i. The first call for a limit may allocate and take a
-// lock, later ones do neither.
-func (c *Configured) Of(i int) *RuleCounters {
+// Get returns the counters of limit i. The first call for a limit may allocate and lock; later ones do neither.
+func (c *Configured) Get(i int) *RuleCounters {
 	if counters := c.counters[i].Load(); counters != nil {
 		return counters
 	}
 	c.rules.mu.Lock()
 	defer c.rules.mu.Unlock()
 	l := c.limit(i)
-	return c.rules.beginLocked(&c.counters[i], l, c.rules.sharedLocked(l.Key))
+	return c.rules.addSeriesLocked(&c.counters[i], l, c.rules.sharedLocked(l.Key))
 }
 
-// OfLimit notes which configured limit's hits these are, if their key holds values of requests. It costs a comparison.
-func (c *RuleCounters) OfLimit(i int32) {
+// SetLimit records the configured limit of these hits, if their key contains request values. It costs a comparison.
+func (c *RuleCounters) SetLimit(i int32) {
 	if c.limit.Load() != i+1 {
 		c.limit.Store(i + 1)
 	}
 }
 
-// EachRuntime calls f with the counters of each key that holds values of requests, and the limit that they are of: -1 if
-// none was noted since the limits were configured. It also calls f with the counters of what is beyond the bounds, which are
-// of no limit.
+// EachRuntime calls f with the counters of each key that contains request values, and the number of their limit, or
+// -1 if none was recorded since the limits were configured. It also calls f with the overflow counters and -1.
 func (r *Rules) EachRuntime(f func(limit int, c *RuleCounters)) {
 	for _, c := range *r.overflow.Load() {
 		f(-1, c)
@@ -199,18 +190,16 @@ func (r *Rules) EachRuntime(f func(limit int, c *RuleCounters)) {
 	}
 }
 
-// ExceededHits returns what [RuleCounters.Exceeded] has counted.
+// ExceededHits returns the count of [RuleCounters.CountExceeded].
 func (c *RuleCounters) ExceededHits() uint64 { return c.exceeded.Load() }
 
-// Begun returns the counters of limit i, or nil if it was not hit yet.
-func (c *Configured) Begun(i int) *RuleCounters { return c.counters[i].Load() }
+// Existing returns the counters of limit i, or nil if it was not hit yet.
+func (c *Configured) Existing(i int) *RuleCounters { return c.counters[i].Load() }
 
-// Configure makes n limits the configured ones and returns their counters. Limit returns
-// each by its number. It may be called for as long as the counters are used, by one
-// goroutine at a time. Limits of equal keys share their counters and show the first one's
-// numbers. Counters of keys that had series before go on from their values; series of keys
-// that are no longer there end. Domains are all that are configured, those without limits
-// too.
+// Configure replaces the configured limits by n limits and returns their counters. limit returns a limit by its
+// number. It may be called as long as the counters are used, by one goroutine at a time. Limits with equal keys share
+// counters and show the numbers of the first one. Keys that had series before keep their counters; series of other
+// keys end. domains are all configured domains, including those without limits.
 func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) *Configured {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,7 +230,7 @@ func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) 
 			was = old[l.Key].counters
 		}
 		if i < MaxUnhit || was != nil {
-			r.beginLocked(&c.counters[i], l, was)
+			r.addSeriesLocked(&c.counters[i], l, was)
 		}
 	}
 	r.dropAliasesLocked()
@@ -249,8 +238,8 @@ func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) 
 	return c
 }
 
-// beginLocked gives a configured limit its counters: those that it had, if that is not nil.
-func (r *Rules) beginLocked(at *atomic.Pointer[RuleCounters], l RuleLimit, had *RuleCounters) *RuleCounters {
+// addSeriesLocked gives a configured limit counters: its former ones, or new ones if had is nil.
+func (r *Rules) addSeriesLocked(at *atomic.Pointer[RuleCounters], l RuleLimit, had *RuleCounters) *RuleCounters {
 	c, ok := r.configured[l.Key]
 	switch {
 	case ok:
@@ -265,7 +254,7 @@ func (r *Rules) beginLocked(at *atomic.Pointer[RuleCounters], l RuleLimit, had *
 		}
 	default:
 		c.counters = (*r.overflow.Load())[l.Key.Domain]
-		if c.counters == nil { // the request began with rules that had the domain
+		if c.counters == nil { // the request started with rules that contain the domain
 			c.counters = &RuleCounters{}
 		}
 		r.omitted++
@@ -274,8 +263,8 @@ func (r *Rules) beginLocked(at *atomic.Pointer[RuleCounters], l RuleLimit, had *
 	return c.counters
 }
 
-// sharedLocked returns the counters of a series that is not a configured limit's, but has
-// the key k, or nil. Two series of one name cannot be exposed, so a limit shares it.
+// sharedLocked returns the counters of a series with key k that does not belong to a configured limit, or nil. Two
+// series with the same labels cannot be exposed, so a limit shares it.
 func (r *Rules) sharedLocked(k RuleKey) *RuleCounters {
 	if k == otherKey(k.Domain) {
 		return (*r.overflow.Load())[k.Domain]
@@ -286,13 +275,12 @@ func (r *Rules) sharedLocked(k RuleKey) *RuleCounters {
 	return nil
 }
 
-// dropAliasesLocked deletes from the runtime map the keys that configured rules have
-// now or had before, and those of domains that are no longer configured. So the next
-// request finds the counters of the configured rules.
+// dropAliasesLocked removes from the runtime map the keys that configured rules have or had, and those of domains
+// that are no longer configured. The next request then finds the counters of the configured rules.
 func (r *Rules) dropAliasesLocked() {
 	next := make(map[string]*runtimeRule)
 	for text, s := range *r.runtime.Load() {
-		s.counters.limit.Store(0) // limits have other numbers now
+		s.counters.limit.Store(0) // the numbers of limits have changed
 		if _, reachable := (*r.overflow.Load())[s.key.Domain]; reachable && !s.alias {
 			next[text] = s
 		}
@@ -300,9 +288,9 @@ func (r *Rules) dropAliasesLocked() {
 	r.runtime.Store(&next)
 }
 
-// takenLocked returns the counters of the series that has k without a request, or
-// nil. Two series of one name cannot be exposed, so a runtime key shares it.
-func (r *Rules) takenLocked(k RuleKey) *RuleCounters {
+// configuredLocked returns the counters of the configured or overflow series with key k, or nil. Two series with the
+// same labels cannot be exposed, so a runtime key shares it.
+func (r *Rules) configuredLocked(k RuleKey) *RuleCounters {
 	if c, ok := r.configured[k]; ok {
 		return c.counters
 	}
@@ -314,14 +302,12 @@ func (r *Rules) takenLocked(k RuleKey) *RuleCounters {
 
 func otherKey(domain string) RuleKey { return RuleKey{Domain: domain, Rule: other, Key1: other} }
 
-// text is how the runtime map spells a key.
+// text returns the key of the runtime map.
 func (k RuleKey) text() string { return k.Domain + "\x00" + k.Limit + "\x00" + k.Rule }
 
-// Runtime returns the counters for a metric key that holds values of a request.
-// key1End and key2End are where the key's first and second level end, key2End 0
-// if it has one level. scratch is used to build the look-up key and returned for
-// the next call. A key that is known already, or that has no room, costs neither
-// an allocation nor a lock.
+// Runtime returns the counters for a metric key that contains request values. key1End and key2End are the ends of the
+// key's first and second level; key2End is 0 if it has one level. scratch is used to build the lookup key and is
+// returned for the next call. A known key, or one beyond a bound, costs neither an allocation nor a lock.
 func (r *Rules) Runtime(scratch []byte, domain, limit string, key []byte, key1End, key2End int) (*RuleCounters, []byte) {
 	if len(key) > maxRuntimeKey {
 		return r.other(domain), scratch
@@ -333,7 +319,7 @@ func (r *Rules) Runtime(scratch []byte, domain, limit string, key []byte, key1En
 	if s := runtime[string(scratch)]; s != nil {
 		return s.counters, scratch
 	}
-	// A text that is not UTF-8 cannot be a label.
+	// Labels must be valid UTF-8.
 	if len(runtime) >= MaxRuntime || !utf8.Valid(key) || !utf8.ValidString(limit) {
 		return r.other(domain), scratch
 	}
@@ -352,9 +338,8 @@ func (r *Rules) addRuntime(k RuleKey) *RuleCounters {
 	}
 	next := make(map[string]*runtimeRule, len(old)+1)
 	maps.Copy(next, old)
-	// A runtime key may spell a configured one: an override of values that have a
-	// rule of their own.
-	s := &runtimeRule{key: k, counters: r.takenLocked(k)}
+	// A runtime key may equal a configured one: an override of values that have a rule of their own.
+	s := &runtimeRule{key: k, counters: r.configuredLocked(k)}
 	if s.alias = s.counters != nil; !s.alias {
 		s.counters = &RuleCounters{}
 	}
@@ -363,12 +348,12 @@ func (r *Rules) addRuntime(k RuleKey) *RuleCounters {
 	return s.counters
 }
 
-// other returns the counters for what is beyond the bounds.
+// other returns the overflow counters of a domain.
 func (r *Rules) other(domain string) *RuleCounters {
 	r.spill.Add(1)
 	if c := (*r.overflow.Load())[domain]; c != nil {
 		return c
 	}
-	// The request began with rules that had the domain; its series has ended.
+	// The request started with rules that contain the domain; its series has ended.
 	return &RuleCounters{}
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxEnded bounds the series that are kept after their rules ended.
+// maxEnded bounds the series that are kept after their rules were removed.
 const maxEnded = MaxConfigured + MaxRuntime
 
-// endedSeries are the series that ended with one call of [Rules.Configure], and had hits.
+// endedSeries are the series with hits that ended with one call of [Rules.Configure].
 type endedSeries struct {
-	load   uint64 // the number of the call
+	load   uint64 // number of the call
 	series []ruleSeries
 	stored bool
 }
 
-// keepEnded has series kept that end, until forgetEnded is called: a series of the same name may begin at 0 before a [Statsd]
-// has sent the last hits of the one that ended.
+// keepEnded makes r keep the series that end, until forgetEnded is called: a series of the same name may start at 0
+// before a [Statsd] has sent the last hits of the one that ended.
 func (r *Rules) keepEnded() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,14 +53,15 @@ func (r *Rules) endLocked(before []ruleSeries) {
 	}
 }
 
-// loaded returns how often [Rules.Configure] was called.
-func (r *Rules) loaded() uint64 {
+// loadCount returns the number of calls of [Rules.Configure].
+func (r *Rules) loadCount() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.loads
 }
 
-// nextEnded returns the oldest series that are kept, of no later call of [Rules.Configure] than load, or nil.
+// nextEnded returns the oldest kept series, or nil if there are none up to the call of [Rules.Configure] with number
+// load.
 func (r *Rules) nextEnded(load uint64) *endedSeries {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +71,7 @@ func (r *Rules) nextEnded(load uint64) *endedSeries {
 	return r.ended[0]
 }
 
-// forgetEnded ends keeping e.
+// forgetEnded drops e.
 func (r *Rules) forgetEnded(e *endedSeries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,8 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ruleLabels are those of all series of a limit, so that any two of them join
-// without saying on what.
+// ruleLabels are the labels of all series of a limit, so that any two of them can be joined.
 var ruleLabels = []string{"domain", "key1", "key2", "rule", "limit"}
 
 func ruleDesc(name, help string) *prometheus.Desc {
@@ -19,20 +18,20 @@ var ruleHits = []struct {
 	desc *prometheus.Desc
 	of   func(*RuleCounters) *atomic.Uint64
 }{
-	{ruleDesc("ratelimit_service_rate_limit_total_hits", "Hits that asked this limit."), func(c *RuleCounters) *atomic.Uint64 { return &c.totalHits }},
-	{ruleDesc("ratelimit_service_rate_limit_over_limit", "Hits beyond the limit."), func(c *RuleCounters) *atomic.Uint64 { return &c.overLimit }},
+	{ruleDesc("ratelimit_service_rate_limit_total_hits", "Hits that this limit was applied to."), func(c *RuleCounters) *atomic.Uint64 { return &c.totalHits }},
+	{ruleDesc("ratelimit_service_rate_limit_over_limit", "Hits over the limit."), func(c *RuleCounters) *atomic.Uint64 { return &c.overLimit }},
 	{ruleDesc("ratelimit_service_rate_limit_near_limit", "Hits within the limit, above NEAR_LIMIT_RATIO of it."), func(c *RuleCounters) *atomic.Uint64 { return &c.nearLimit }},
 	{ruleDesc("ratelimit_service_rate_limit_within_limit", "Hits within the limit."), func(c *RuleCounters) *atomic.Uint64 { return &c.withinLimit }},
-	{ruleDesc("ratelimit_service_rate_limit_shadow_mode", "Hits beyond a limit in shadow mode, which passed."), func(c *RuleCounters) *atomic.Uint64 { return &c.shadowMode }},
-	{ruleDesc("ratelimit_service_rate_limit_total_negative_hits", "Hits of refunds, also of those that found nothing to refund. They are in no other number."), func(c *RuleCounters) *atomic.Uint64 { return &c.negativeHits }},
+	{ruleDesc("ratelimit_service_rate_limit_shadow_mode", "Hits over a limit in shadow mode, which were allowed."), func(c *RuleCounters) *atomic.Uint64 { return &c.shadowMode }},
+	{ruleDesc("ratelimit_service_rate_limit_total_negative_hits", "Hits of refunds, including those without an effect. No other metric counts them."), func(c *RuleCounters) *atomic.Uint64 { return &c.negativeHits }},
 }
 
 var (
-	exceededDesc = ruleDesc("sluice_store_exceeded_hits_total", "Hits that were admitted while the store was away, and turned out to be beyond the limit when it was back.")
-	limitDesc    = ruleDesc("sluice_rule_limit_requests", "Requests that a configured limit grants in its window.")
-	windowDesc   = ruleDesc("sluice_rule_window_seconds", "The window of a configured limit.")
-	seriesDesc   = prometheus.NewDesc("sluice_rule_series", "Limits with series of their own, by where their names come from: configured or runtime.", []string{"kind"}, nil)
-	omittedDesc  = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits that were hit and count under rule=\"other\" because the bound on configured series is reached.", nil, nil)
+	exceededDesc = ruleDesc("sluice_store_exceeded_hits_total", "Hits that were admitted while the store was unavailable, and exceeded the limit once it was available again.")
+	limitDesc    = ruleDesc("sluice_rule_limit_requests", "Requests that a configured limit allows per window.")
+	windowDesc   = ruleDesc("sluice_rule_window_seconds", "Window of a configured limit.")
+	seriesDesc   = prometheus.NewDesc("sluice_rule_series", "Limits with series of their own, by the origin of their names: configured, or runtime (from requests).", []string{"kind"}, nil)
+	omittedDesc  = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits with hits that count under rule=\"other\" because the bound on configured series is reached.", nil, nil)
 	spillDesc    = prometheus.NewDesc("sluice_rule_series_other_total", "Decisions counted under rule=\"other\" because the bound on runtime series is reached, or their name is too long.", nil, nil)
 )
 
@@ -43,19 +42,19 @@ func (rulesCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, h := range ruleHits {
 		ch <- h.desc
 	}
-	for _, d := range []*prometheus.Desc{exceededDesc, heldDesc, expiredDesc, penaltiesDesc, inForceDesc, limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
+	for _, d := range []*prometheus.Desc{exceededDesc, leasesDesc, expiredDesc, penaltiesDesc, assignedDesc, limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
 		ch <- d
 	}
 }
 
-// ruleSeries is what one limit shows.
+// ruleSeries are the series of one limit.
 type ruleSeries struct {
 	key      RuleKey
 	counters *RuleCounters
 	limit    RuleLimit
 }
 
-// snapshot returns all series, and how many limits of each kind there are.
+// snapshot returns all series, and the number of limits of each kind.
 func (r *Rules) snapshot() (all []ruleSeries, configured, runtime, omitted int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +75,7 @@ func (r *Rules) seriesLocked() (all []ruleSeries) {
 	}
 	for domain, counters := range overflow {
 		k := otherKey(domain)
-		// Shown once it is needed. Most installations never see it.
+		// Emitted once it has hits. Most installations never see it.
 		if _, taken := r.configured[k]; !taken && counters.used() {
 			all = append(all, ruleSeries{key: k, counters: counters})
 		}
@@ -92,7 +91,7 @@ func (r *Rules) seriesLocked() (all []ruleSeries) {
 // Collect implements [prometheus.Collector].
 func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
-	updates := c.updates // which is only ever appended to
+	updates := c.updates // append-only
 	c.mu.Unlock()
 	for _, update := range updates {
 		update()
@@ -107,7 +106,7 @@ func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(spillDesc, prometheus.CounterValue, float64(c.spill.Load()))
 }
 
-// collect shows the series of one limit. Stored is whether a store may be away.
+// collect emits the series of one limit. stored reports whether there is a store.
 func (s *ruleSeries) collect(ch chan<- prometheus.Metric, stored bool) {
 	labels := []string{s.key.Domain, s.key.Key1, s.key.Key2, s.key.Rule, s.key.Limit}
 	for _, h := range ruleHits {

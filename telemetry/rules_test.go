@@ -33,7 +33,7 @@ func all(r *Rules, domains []string, limits ...RuleLimit) []*RuleCounters {
 	c := r.Configure(domains, len(limits), func(i int) RuleLimit { return limits[i] })
 	out := make([]*RuleCounters, len(limits))
 	for i := range limits {
-		out[i] = c.Of(i)
+		out[i] = c.Get(i)
 	}
 	return out
 }
@@ -43,7 +43,7 @@ func check(t *testing.T, reg *prometheus.Registry, want ...string) {
 	t.Helper()
 	var text strings.Builder
 	if len(want) > 0 {
-		text.WriteString("# HELP ratelimit_service_rate_limit_total_hits Hits that asked this limit.\n# TYPE ratelimit_service_rate_limit_total_hits counter\n")
+		text.WriteString("# HELP ratelimit_service_rate_limit_total_hits Hits that this limit was applied to.\n# TYPE ratelimit_service_rate_limit_total_hits counter\n")
 	}
 	for _, w := range want {
 		text.WriteString("ratelimit_service_rate_limit_total_hits" + w + "\n")
@@ -91,22 +91,22 @@ func TestRulesThatAreNotHitHaveNoSeries(t *testing.T) {
 	if got := series(); got != MaxUnhit {
 		t.Errorf("%d series before the first hit, want %d", got, MaxUnhit)
 	}
-	c.Of(0).Add(Hits{Total: 1})
-	c.Of(n - 1).Add(Hits{Total: 5})
+	c.Get(0).Add(Hits{Total: 1})
+	c.Get(n - 1).Add(Hits{Total: 5})
 	if got := series(); got != MaxUnhit+1 {
 		t.Errorf("%d series, want one more for the rule that was hit", got)
 	}
-	if n := testing.AllocsPerRun(100, func() { c.Of(n - 1).Add(Hits{Total: 1}) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { c.Get(n - 1).Add(Hits{Total: 1}) }); n != 0 {
 		t.Errorf("a hit of a rule that was hit before allocates %v times, want 0", n)
 	}
-	before := c.Of(n - 1)
+	before := c.Get(n - 1)
 	later := r.Configure([]string{"d"}, n+1, func(i int) RuleLimit { return key(i - 1) })
-	if later.Of(n) != before || series() != MaxUnhit+2 { // the one of -1 is new
+	if later.Get(n) != before || series() != MaxUnhit+2 { // the one of -1 is new
 		t.Errorf("a rule that was hit has other counters after a reload, or %d series", series())
 	}
 	// A request that began with the older rules still counts.
-	c.Of(n - 2).Add(Hits{Total: 3})
-	if got := later.Of(n - 1).totalHits.Load(); got != 3 {
+	c.Get(n - 2).Add(Hits{Total: 3})
+	if got := later.Get(n - 1).totalHits.Load(); got != 3 {
 		t.Errorf("the rule has %d hits, want the 3 of a request with older rules", got)
 	}
 }
@@ -122,7 +122,7 @@ func TestARequestSpellsARuleThatIsNotHitYet(t *testing.T) {
 	c := r.Configure([]string{"d"}, len(limits), func(i int) RuleLimit { return limits[i] })
 	spelt, _ := r.Runtime(nil, "d", "", []byte("late"), 4, 0)
 	spelt.Add(Hits{Total: 2})
-	c.Of(MaxUnhit).Add(Hits{Total: 1})
+	c.Get(MaxUnhit).Add(Hits{Total: 1})
 	again, _ := r.Runtime(nil, "d", "", []byte("late"), 4, 0)
 	again.Add(Hits{Total: 4})
 	check(t, reg, `{domain="d",key1="late",key2="",limit="",rule="late"} 7`, `{domain="d",key1="same",key2="",limit="",rule="same"} 0`)
@@ -320,10 +320,10 @@ func TestConfiguredNumbers(t *testing.T) {
 		RuleLimit{Key: RuleKey{Domain: "d", Rule: "u", Key1: "u"}}, // unlimited
 	)
 	want := `
-# HELP sluice_rule_limit_requests Requests that a configured limit grants in its window.
+# HELP sluice_rule_limit_requests Requests that a configured limit allows per window.
 # TYPE sluice_rule_limit_requests gauge
 sluice_rule_limit_requests{domain="d",key1="k",key2="l",limit="60/minute",rule="k.l"} 60
-# HELP sluice_rule_window_seconds The window of a configured limit.
+# HELP sluice_rule_window_seconds Window of a configured limit.
 # TYPE sluice_rule_window_seconds gauge
 sluice_rule_window_seconds{domain="d",key1="k",key2="l",limit="60/minute",rule="k.l"} 60
 `

@@ -7,17 +7,16 @@ import (
 
 var quads = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
-// sanitizeName makes a name fit for a line: a colon or a bar would end it, a
-// control character could begin another one.
+// sanitizeName makes a name valid in a StatsD line: a colon or a bar would end it, a control character could start
+// another line.
 func sanitizeName(name string) string { return replace(name, ":|") }
 
-// sanitizeQuads does the same to a domain, and makes one level of an IPv4
-// address.
+// sanitizeQuads makes the IPv4 addresses in a domain a single level each.
 func sanitizeQuads(domain string) string {
 	return quads.ReplaceAllStringFunc(domain, func(quad string) string { return strings.ReplaceAll(quad, ".", "_") })
 }
 
-// metricName has an underscore for whatever names of metrics cannot have.
+// metricName replaces all characters that are invalid in the name of a metric by underscores.
 func metricName(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -27,8 +26,7 @@ func metricName(text string) string {
 	}, text)
 }
 
-// replace puts an underscore for each of the bytes in bad and for control
-// characters.
+// replace replaces the bytes in bad and control characters by underscores.
 func replace(s, bad string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || strings.ContainsRune(bad, r) {

@@ -18,22 +18,22 @@ func TestMetricsAreValidAndNamed(t *testing.T) {
 	}
 	everySeries(t, m)
 	want := `
-# HELP sluice_build_info 1, with what was built as labels; revision and commit_date are empty where the build did not record them.
+# HELP sluice_build_info Always 1; the labels describe the build. revision and commit_date are empty if the build did not record them.
 # TYPE sluice_build_info gauge
 sluice_build_info{commit_date="2026-11-21T18:57:30Z",goversion="` + runtime.Version() + `",revision="c0ffee",version="v1"} 1
-# HELP ratelimit_service_config_load_error Rule sets that were rejected; the previous one stayed.
+# HELP ratelimit_service_config_load_error Rule sets that were rejected; the previous rules stayed active.
 # TYPE ratelimit_service_config_load_error counter
 ratelimit_service_config_load_error 1
-# HELP ratelimit_service_config_load_success Rule sets that were loaded.
+# HELP ratelimit_service_config_load_success Rule sets that were loaded successfully.
 # TYPE ratelimit_service_config_load_success counter
 ratelimit_service_config_load_success 1
-# HELP sluice_config_info 1, with the fingerprint of the rules in force as label.
+# HELP sluice_config_info Always 1; the label is the hash of the active rules.
 # TYPE sluice_config_info gauge
 sluice_config_info{hash="abc"} 1
-# HELP sluice_config_last_load_successful 1 if the rules in force are what their source has, 0 if that was rejected.
+# HELP sluice_config_last_load_successful 1 if the last rules of the source are active, 0 if they were rejected.
 # TYPE sluice_config_last_load_successful gauge
 sluice_config_last_load_successful 0
-# HELP sluice_counters_live Counters of a size that could still change a decision; an estimate, to about a percent, above a quarter of a million, and beyond 128MiB of a size.
+# HELP sluice_counters_live Counters of a size that can still affect a decision. Above 250,000 counters, or 128 MiB of a size, it is an estimate to about 1 %.
 # TYPE sluice_counters_live gauge
 sluice_counters_live{counter_bytes="16",domain=""} 2
 sluice_counters_live{counter_bytes="72",domain="d"} 0

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// StatsdOptions say where a [Statsd] sends. Fields that are flags carry them as tags. Names are
-// resolved at each connection.
+// StatsdOptions configure a [Statsd]. Fields that are flags carry them as tags. Host names are resolved at each
+// connection.
 type StatsdOptions struct {
 	Addr string `name:"statsd-addr" placeholder:"ADDR" help:"Address of a StatsD server to send metrics to: host:port. Default: none."`
 	// Network may also be unixgram, for DogStatsD.
@@ -23,78 +23,75 @@ type StatsdOptions struct {
 	Mogrifiers []Mogrifier   `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rule that rewrites names of metrics for DogStatsD: PATTERN;NAME;KEY:VALUE,KEY:VALUE, where $$1 is the first group of the pattern. The first matching rule applies. May be repeated."`
 	Interval   time.Duration `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Interval at which metrics are sent to StatsD."`
 	Tags       []Tag         `name:"extra-tags" type:"tags" placeholder:"K:V,K:V" help:"Tags to add to every metric."`
-	// Dog says that the other side speaks DogStatsD: tags are sent as tags, and the DD_ variables of
-	// Datadog's agents are heeded. Else tags are appended to names as `.__key=value`.
+	// Dog is true if the server speaks DogStatsD: tags are sent as tags, and the DD_ variables of Datadog's agents
+	// apply. Otherwise tags are appended to names as `.__key=value`.
 	Dog bool `kong:"-"`
 }
 
-// chunkLines is how many lines are sent at a time. When a connection breaks, that many
-// are lost. The lines after them wait for the next flush.
+// chunkLines is the number of lines per write. When a connection breaks, at most these are lost; the lines after them
+// wait for the next flush.
 const chunkLines = 256
 
-// endsOutage is the number of flushes in a row that must succeed before an outage
-// counts as over. Over UDP a flush to an absent receiver may succeed, since it may hear of no refused packet.
+// endsOutage is the number of consecutive successful flushes that end an outage. Over UDP a flush to an absent server
+// may succeed, since not every refused packet is reported.
 const endsOutage = 3
 
-// flushTimeout bounds a flush, with connecting.
+// flushTimeout bounds a flush, including the connection.
 const flushTimeout = 2 * time.Second
 
-// Statsd sends what a registry holds to a StatsD or DogStatsD server: counters as
-// what they grew by, gauges as they are, histograms as timers. Nothing waits for
-// it. While the server is away, counters go on and are sent once it is back; the
-// memory it takes is bounded by the registry's series.
+// Statsd sends the metrics of a registry to a StatsD or DogStatsD server: the increase of counters, the values of
+// gauges, and histograms as timers. Nothing waits for it. While the server is unavailable, counters continue and are
+// sent afterwards; the memory is bounded by the series of the registry.
 type Statsd struct {
 	options StatsdOptions
 	metrics *Metrics
-	// milliseconds is how many of them the response time counts as 1.
+	// milliseconds is the unit of the response time in milliseconds.
 	milliseconds float64
 	logger       *zap.Logger
 	errors       prometheus.Counter
-	outlet       *outlet
+	conn         *statsdConn
 	client       *statsd.Client
-	// series is what has been sent, by family and labels.
-	series map[string]*sent
+	// series are the series that were sent, by family and labels.
+	series map[string]*sentSeries
 	key    []byte // scratch
 	lines  int    // of the chunk that is being written
 	round  uint64
-	// good counts the flushes without an error since the last one with; down says
-	// that an outage was logged.
+	// good counts the successful flushes since the last failed one; down is true while an outage is logged.
 	good int
 	down bool
-	// long counts the series since the last log line whose lines are longer than a packet, packet bytes. longName is the
-	// name of the first.
-	long, packet int
-	longName     string
+	// oversized counts the series with lines longer than a packet since the last log line, and oversizedName is the
+	// first of them. packet is the size of a packet in bytes.
+	oversized, packet int
+	oversizedName     string
 }
 
-// NewStatsd returns a sender for what metrics hold. It connects when
-// [Statsd.Run] first has something to send.
+// NewStatsd returns a sender for metrics. It connects when [Statsd.Run] first flushes.
 func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*Statsd, error) {
 	s := &Statsd{
 		options: options,
 		metrics: metrics, milliseconds: metrics.Calls.unit.Seconds() * 1e3,
 		logger: logger,
-		errors: metrics.counter("sluice_statsd_errors_total", "Connections to the StatsD server that failed, packets that were lost, and series that have lines longer than a packet, which are not sent."),
-		outlet: newOutlet(options.Network, options.Addr, !options.Dog),
-		series: map[string]*sent{},
-		packet: 1432, // fits an Ethernet frame
+		errors: metrics.counter("sluice_statsd_errors_total", "Failed connections to the StatsD server, lost packets, and series that are not sent because their lines are longer than a packet."),
+		conn:   newStatsdConn(options.Network, options.Addr, !options.Dog),
+		series: map[string]*sentSeries{},
+		packet: 1432, // fits in an Ethernet frame
 	}
 	if options.Network != "udp" {
 		s.packet = 8192
 	}
 	metrics.Rules.keepEnded()
-	// Datadog's way to tell containers apart, which only its own servers understand.
+	// Datadog's identification of containers, which only its own servers understand.
 	origin := statsd.WithoutOriginDetection()
 	if options.Dog {
 		origin = statsd.WithOriginDetection()
 	}
-	client, err := statsd.NewWithWriter(s.outlet,
-		statsd.WithoutTelemetry(), // would send its own metrics
+	client, err := statsd.NewWithWriter(s.conn,
+		statsd.WithoutTelemetry(), // it would send metrics of its own
 		statsd.WithoutClientSideAggregation(),
 		statsd.WithWorkersCount(1),
 		statsd.WithBufferFlushInterval(time.Hour), // it is flushed after each chunk
 		statsd.WithMaxBytesPerPayload(s.packet),
-		statsd.WithSenderQueueSize(chunkLines+1), // so that no line is dropped because there is no room
+		statsd.WithSenderQueueSize(chunkLines+1), // so that the queue never drops a line
 		statsd.WithBufferPoolSize(16),
 		statsd.WithErrorHandler(func(error) { s.errors.Inc() }),
 		origin,
@@ -106,8 +103,8 @@ func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*St
 	return s, nil
 }
 
-// Run sends each interval until ctx is done, and then once more; it returns at
-// most four seconds after that. Call it once.
+// Run flushes at each interval until ctx is done, and then once more. It returns at most four seconds after that. It
+// must be called once.
 func (s *Statsd) Run(ctx context.Context) {
 	ticker := time.NewTicker(s.options.Interval)
 	defer ticker.Stop()
@@ -118,14 +115,14 @@ func (s *Statsd) Run(ctx context.Context) {
 			running = false
 		}
 		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
-		s.tell(s.flush(flush))
+		s.reportResult(s.flush(flush))
 		cancel()
 	}
-	_ = s.client.Close() // what could fail has been told
+	_ = s.client.Close() // errors have been reported
 }
 
-// tell logs where an outage begins and where it ends.
-func (s *Statsd) tell(err error) {
+// reportResult logs the start and the end of an outage.
+func (s *Statsd) reportResult(err error) {
 	to := []zap.Field{zap.String("network", s.options.Network), zap.String("addr", s.options.Addr)}
 	if err != nil {
 		s.good = 0
@@ -141,14 +138,15 @@ func (s *Statsd) tell(err error) {
 	}
 	if s.good++; s.down && s.good >= endsOutage {
 		s.down = false
-		s.logger.Info("statsd: sending again", append(to, Clear(s.options.Addr, StatsdUnavailable, StatsdNotListening))...)
+		s.logger.Info("statsd: sending metrics again", append(to, Clear(s.options.Addr, StatsdUnavailable, StatsdNotListening))...)
 	}
 }
 
-// flush sends what changed since the last one, or returns why it ended early, or that packets of the last one were lost.
+// flush sends the changes since the last flush. It returns why it failed, or that packets of the last flush were
+// lost.
 func (s *Statsd) flush(ctx context.Context) error {
 	families, load := s.gather()
-	refused, err := s.outlet.open(ctx)
+	refused, err := s.conn.open(ctx)
 	if err != nil {
 		s.errors.Inc()
 		return err
@@ -156,7 +154,7 @@ func (s *Statsd) flush(ctx context.Context) error {
 	if refused != nil {
 		s.errors.Inc()
 	}
-	defer s.reportLong()
+	defer s.reportOversized()
 	s.round++
 	s.lines = 0
 	for ended := s.metrics.Rules.nextEnded(load); ended != nil; ended = s.metrics.Rules.nextEnded(load) {
@@ -169,28 +167,29 @@ func (s *Statsd) flush(ctx context.Context) error {
 	}
 	for key, series := range s.series {
 		if series.round != s.round {
-			delete(s.series, key) // a rule that is gone
+			delete(s.series, key) // its rule was removed
 		}
 	}
 	return refused
 }
 
-// gather returns all metrics, and after which load of rules: series that end with a later one are not sent before.
+// gather returns all metrics and the number of the last load of rules that they include. Series that end with a later
+// load must not be sent before.
 func (s *Statsd) gather() (families []*dto.MetricFamily, load uint64) {
-	for load = s.metrics.Rules.loaded(); ; {
+	for load = s.metrics.Rules.loadCount(); ; {
 		var err error
 		if families, err = s.metrics.Registry.Gather(); err != nil {
 			s.errors.Inc()
 			s.logger.Debug("statsd: some metrics cannot be gathered", zap.Error(err))
 		}
 		was := load
-		if load = s.metrics.Rules.loaded(); load == was {
+		if load = s.metrics.Rules.loadCount(); load == was {
 			return families, load
 		}
 	}
 }
 
-// sendEnded sends the last of what series of rules counted that have ended. Series of the same names begin at 0 then.
+// sendEnded sends the last counts of series whose rules were removed. Series with the same names then start at 0.
 func (s *Statsd) sendEnded(ended *endedSeries) error {
 	families, err := s.metrics.gather(ended)
 	if err != nil {
@@ -208,7 +207,7 @@ func (s *Statsd) sendEnded(ended *endedSeries) error {
 	return nil
 }
 
-// sendFamilies sends families, or only the counters of those that have ended.
+// sendFamilies sends families. If ended is true, these are series that ended, and only their counters are sent.
 func (s *Statsd) sendFamilies(families []*dto.MetricFamily, ended bool) error {
 	for _, f := range families {
 		for _, e := range statsdEntries(f) {
@@ -216,7 +215,7 @@ func (s *Statsd) sendFamilies(families []*dto.MetricFamily, ended bool) error {
 				continue
 			}
 			for _, m := range f.GetMetric() {
-				series := s.find(&e, m)
+				series := s.findSeries(&e, m)
 				series.ended = ended
 				s.send(series, &e, m)
 				if s.lines < chunkLines {
@@ -236,12 +235,11 @@ func (s *Statsd) endChunk() error {
 	if err := s.client.Flush(); err != nil {
 		return err
 	}
-	return s.outlet.broken()
+	return s.conn.brokenBy()
 }
 
-// find returns the series of an entry that m belongs to, a new one if it was
-// never sent.
-func (s *Statsd) find(e *statsdEntry, m *dto.Metric) *sent {
+// findSeries returns the sent series of m, a new one if it was never sent.
+func (s *Statsd) findSeries(e *statsdEntry, m *dto.Metric) *sentSeries {
 	s.key = append(s.key[:0], e.id...)
 	for _, l := range m.GetLabel() {
 		s.key = append(append(s.key, 0), l.GetName()...)
@@ -256,12 +254,12 @@ func (s *Statsd) find(e *statsdEntry, m *dto.Metric) *sent {
 	return series
 }
 
-func (s *Statsd) newSeries(e *statsdEntry, m *dto.Metric) *sent {
+func (s *Statsd) newSeries(e *statsdEntry, m *dto.Metric) *sentSeries {
 	name, own := e.series(m, s.options.Tags)
 	name = sanitizeName(name)
 	tags := slices.Concat(s.options.Tags, own)
 	if !s.options.Dog {
-		return &sent{name: appendTags(name, tags)}
+		return &sentSeries{name: appendTags(name, tags)}
 	}
 	for i := range s.options.Mogrifiers {
 		if renamed, more, ok := s.options.Mogrifiers[i].apply(name); ok {
@@ -269,7 +267,7 @@ func (s *Statsd) newSeries(e *statsdEntry, m *dto.Metric) *sent {
 			break
 		}
 	}
-	series := &sent{name: name}
+	series := &sentSeries{name: name}
 	for _, t := range tags {
 		series.tags = append(series.tags, dogTag(t))
 	}
@@ -277,11 +275,11 @@ func (s *Statsd) newSeries(e *statsdEntry, m *dto.Metric) *sent {
 }
 
 // send writes the lines of one series.
-func (s *Statsd) send(series *sent, e *statsdEntry, m *dto.Metric) {
+func (s *Statsd) send(series *sentSeries, e *statsdEntry, m *dto.Metric) {
 	var err error
 	switch e.kind {
 	case dto.MetricType_COUNTER:
-		if grown := series.grow(whole(e.value(m))); grown > 0 {
+		if grown := series.delta(toUint(e.value(m))); grown > 0 {
 			s.lines++
 			err = s.client.Count(series.name, grown, series.tags, 1)
 		}
@@ -295,27 +293,26 @@ func (s *Statsd) send(series *sent, e *statsdEntry, m *dto.Metric) {
 			err = errors.Join(err, s.client.TimeInMilliseconds(series.name, value*scale, series.tags, 1))
 		}
 	}
-	if err == nil || series.long { // a line that is longer than a packet is reported once
+	if err == nil || series.oversized { // an oversized line is reported once
 		return
 	}
 	s.errors.Inc()
-	series.long = true
-	if s.long++; s.long == 1 {
-		s.longName = series.name
+	series.oversized = true
+	if s.oversized++; s.oversized == 1 {
+		s.oversizedName = series.name
 	}
 }
 
-// reportLong logs that there are more series whose lines are longer than a packet.
-func (s *Statsd) reportLong() {
-	if s.long > 0 {
+// reportOversized logs new series with lines longer than a packet.
+func (s *Statsd) reportOversized() {
+	if s.oversized > 0 {
 		s.logger.Warn("statsd: metrics are not sent, because their lines are longer than a packet; shorten their names and tags, or send over TCP",
-			zap.String("metric", fmt.Sprintf("%.200s", s.longName)), zap.Int("more", s.long-1), zap.Int("packet_bytes", s.packet))
-		s.long = 0
+			zap.String("metric", fmt.Sprintf("%.200s", s.oversizedName)), zap.Int("more", s.oversized-1), zap.Int("packet_bytes", s.packet))
+		s.oversized = 0
 	}
 }
 
-// scale is what a histogram's values are sent times. Times are sent in milliseconds, anything else
-// as it is.
+// scale returns the factor for the values of a histogram: times are sent in milliseconds, other values unchanged.
 func (s *Statsd) scale(family string) float64 {
 	switch {
 	case family == responseTime:

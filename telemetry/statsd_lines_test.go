@@ -143,12 +143,12 @@ func TestStatsdOfRulesThatEnd(t *testing.T) {
 	counters[0].Add(Hits{Total: 2})
 	runtime(2)
 	all(m.Rules, []string{"other"})
-	dial := s.outlet.dial
-	s.outlet.dial = func(context.Context, string, string) (net.Conn, error) { return nil, errNotOpen }
+	dial := s.conn.dial
+	s.conn.dial = func(context.Context, string, string) (net.Conn, error) { return nil, errNotOpen }
 	if err := flush(t, s); err == nil {
 		t.Error("flush() = nil without a server")
 	}
-	s.outlet.dial = dial
+	s.conn.dial = dial
 	send()
 	want(20_253, 1013, 10_006)
 	send()

@@ -8,20 +8,20 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// statsdEntry says how one family of the registry is sent. A family may have several.
+// statsdEntry describes how a metric family is sent. A family may have several entries.
 type statsdEntry struct {
-	// id tells the entries apart.
+	// id identifies the entry.
 	id   string
-	kind dto.MetricType // counter, gauge, or histogram: its values, as timers
-	// name is that of a series, with $label for a label's value.
+	kind dto.MetricType // counter, gauge, or histogram, whose values are sent as timers
+	// name is the name of a series, with $label for the value of a label.
 	name string
 	// tags are the labels that are sent as tags.
 	tags []string
-	// value is of a counter or gauge.
+	// value returns the value of a counter or gauge.
 	value func(*dto.Metric) float64
 }
 
-// series returns the name and the tags of a series, without the tags that all have.
+// series returns the name and the tags of a series, without the common tags.
 func (e *statsdEntry) series(m *dto.Metric, common []Tag) (name string, tags []Tag) {
 	values := map[string]string{}
 	for _, l := range m.GetLabel() {
@@ -35,7 +35,7 @@ func (e *statsdEntry) series(m *dto.Metric, common []Tag) (name string, tags []T
 	return os.Expand(e.name, func(label string) string { return values[label] }), tags
 }
 
-// statsdNames are the names that envoyproxy/ratelimit has for families.
+// statsdNames are envoyproxy/ratelimit's names of families.
 var statsdNames = map[string]string{
 	"ratelimit_service_total_requests":          "ratelimit_server.${grpc_method}.total_requests",
 	"ratelimit_service_response_time_seconds":   "ratelimit_server.${grpc_method}.response_time",
@@ -54,9 +54,9 @@ var statsdNames = map[string]string{
 	"go_memstats_next_gc_bytes":       "ratelimit.go.nextGC",
 }
 
-// statsdEntries returns how a family is sent: under the name that envoyproxy/ratelimit has for it;
-// what has no counterpart there under its own name, with its labels as tags; nothing of the process
-// and of Go beyond what is known there.
+// statsdEntries returns the entries of a family. A family of envoyproxy/ratelimit is sent under its name there, other
+// families under their own name with their labels as tags. Families of the process and of Go are sent only if
+// envoyproxy/ratelimit has them.
 func statsdEntries(f *dto.MetricFamily) []statsdEntry {
 	family := f.GetName()
 	e := statsdEntry{id: family, kind: f.GetType(), value: plainValue}
@@ -68,8 +68,8 @@ func statsdEntries(f *dto.MetricFamily) []statsdEntry {
 	case isRule && strings.HasSuffix(rule, notFoundEnd):
 		e.name = "ratelimit.service.rate_limit.$domain.domain_not_found"
 	case isRule:
-		// The domain and the whole metric key. The limits of a list, which envoyproxy/ratelimit
-		// does not have, differ in a tag.
+		// The domain and the complete metric key. The limits of a list, which envoyproxy/ratelimit lacks, differ in a
+		// tag.
 		e.name, e.tags = "ratelimit.service.rate_limit.$domain.$rule."+rule, []string{"limit"}
 	case isService:
 		e.name = "ratelimit.service." + service
@@ -97,8 +97,7 @@ func plainValue(m *dto.Metric) float64 {
 	return m.GetGauge().GetValue()
 }
 
-// appendTags appends tags to a name as gostats, the library of
-// envoyproxy/ratelimit, does: sorted by key.
+// appendTags appends tags to a name, sorted by key, like gostats, the library of envoyproxy/ratelimit.
 func appendTags(name string, tags []Tag) string {
 	slices.SortStableFunc(tags, func(a, b Tag) int { return strings.Compare(a.Key, b.Key) })
 	var b strings.Builder
@@ -109,5 +108,5 @@ func appendTags(name string, tags []Tag) string {
 	return b.String()
 }
 
-// dogTag returns a tag as DogStatsD has it: a comma would begin another one.
+// dogTag returns a tag in DogStatsD's format. A comma would start another tag.
 func dogTag(t Tag) string { return replace(t.Key, ",|:") + ":" + replace(t.Value, ",|") }

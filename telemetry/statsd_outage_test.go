@@ -40,7 +40,7 @@ func TestStatsdOutage(t *testing.T) {
 		// One flush, then it hangs up.
 		var all bytes.Buffer
 		buffer := make([]byte, 1<<16)
-		for !strings.Contains(all.String(), "sluice_waiting_calls:0|g\n") { // the last line
+		for !strings.Contains(all.String(), "sluice_rule_series_omitted:0|g\n") { // the last line
 			n, err := conn.Read(buffer)
 			if err != nil {
 				break
@@ -89,7 +89,7 @@ func TestStatsdOutage(t *testing.T) {
 			t.Errorf("what was counted during the outage is missing from:\n%s", got)
 		}
 	}
-	if got := logs.FilterMessage("statsd: sending again").Len(); got != 1 {
+	if got := logs.FilterMessage("statsd: sending metrics again").Len(); got != 1 {
 		t.Errorf("the end of the outage is logged %d times, want once", got)
 	}
 	expectCodes(t, m.Conditions, time.Now())
@@ -100,7 +100,7 @@ func TestStatsdOutage(t *testing.T) {
 func TestStatsdServerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m, _ := newTestStatsd(t, StatsdOptions{Network: "tcp", Addr: "x", Interval: 10 * time.Second})
-		s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+		s.conn.dial = func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			t.Cleanup(func() { theirs.Close() })
 			return ours, nil
@@ -147,7 +147,7 @@ func TestStatsdInterval(t *testing.T) {
 			got []arrival
 		)
 		began := time.Now()
-		s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+		s.conn.dial = func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			go func() {
 				buffer := make([]byte, 1<<16)
@@ -221,7 +221,7 @@ func TestStatsdNamesAreResolvedAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, _, _ := newTestStatsd(t, StatsdOptions{Network: network, Addr: "x"})
 			var servers []net.Conn
-			s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+			s.conn.dial = func(context.Context, string, string) (net.Conn, error) {
 				ours, theirs := net.Pipe()
 				servers = append(servers, theirs)
 				go func() { _, _ = io.Copy(io.Discard, theirs) }()
@@ -253,7 +253,7 @@ func TestStatsdEndsWithAServerThatDoesNotRead(t *testing.T) {
 		for _, after := range []time.Duration{0, 10*time.Second + flushTimeout/2, 15 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
 				s, _, _ := newTestStatsd(t, StatsdOptions{Network: network, Addr: "x", Interval: 10 * time.Second})
-				s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+				s.conn.dial = func(context.Context, string, string) (net.Conn, error) {
 					ours, theirs := net.Pipe()
 					t.Cleanup(func() { theirs.Close() })
 					return ours, nil
@@ -310,7 +310,7 @@ func TestStatsdDatagramsThatNobodyTakes(t *testing.T) {
 	s, m, logs := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: "x"})
 	var sent strings.Builder
 	listens := true
-	s.outlet.dial = func(context.Context, string, string) (net.Conn, error) {
+	s.conn.dial = func(context.Context, string, string) (net.Conn, error) {
 		return &datagramSocket{listens: &listens, sent: &sent}, nil
 	}
 	send := func(fails bool) {
@@ -338,7 +338,7 @@ func TestStatsdDatagramsThatNobodyTakes(t *testing.T) {
 		t.Errorf("%v errors are counted, want 3", got)
 	}
 	expectCodes(t, m.Conditions, time.Now())
-	begins, ends := logs.FilterMessageSnippet("nobody listens").Len(), logs.FilterMessage("statsd: sending again").Len()
+	begins, ends := logs.FilterMessageSnippet("no server is listening").Len(), logs.FilterMessage("statsd: sending metrics again").Len()
 	if begins != 1 || ends != 1 {
 		t.Errorf("the absence begins %d times in the log, and ends %d times, want once", begins, ends)
 	}

@@ -7,23 +7,22 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// sent is one series as the other side knows it.
-type sent struct {
+// sentSeries is the state of a series that was sent.
+type sentSeries struct {
 	name string
 	tags []string
-	// total and buckets are the values that were sent last.
+	// total and buckets are the values sent last.
 	total   uint64
 	buckets []uint64
-	// begun is when the histogram began to count: native ones that have too many buckets begin again.
-	begun time.Time
-	round uint64 // in which it was seen last
-	// ended says that its rule is gone, and long that a line was longer than a packet.
-	ended, long bool
+	// created is when the histogram started to count: native histograms with too many buckets are reset.
+	created time.Time
+	round   uint64 // round of the last flush that contained it
+	// ended is true if its rule was removed, oversized if a line was longer than a packet.
+	ended, oversized bool
 }
 
-// grow takes a counter's new total and returns what it grew by. A counter that fell
-// began anew.
-func (s *sent) grow(total uint64) int64 {
+// delta returns the increase of a counter since the last call. A counter that fell was reset.
+func (s *sentSeries) delta(total uint64) int64 {
 	grown := total
 	if total >= s.total {
 		grown = total - s.total
@@ -32,8 +31,8 @@ func (s *sent) grow(total uint64) int64 {
 	return int64(min(grown, math.MaxInt64))
 }
 
-// whole returns the whole number that a counter's value stands for.
-func whole(f float64) uint64 {
+// toUint converts the value of a counter to an integer.
+func toUint(f float64) uint64 {
 	if f >= math.MaxUint64 {
 		return math.MaxUint64
 	}
@@ -43,16 +42,15 @@ func whole(f float64) uint64 {
 // maxTimerValues bounds the values that one histogram sends in one flush.
 const maxTimerValues = 100
 
-// sample returns values that stand for what a histogram grew by since the last call:
-// one for each observation, or, if there are more, [maxTimerValues] quantiles at even
-// distances. So percentiles on the other side are right to the width of a bucket. How
-// many observations there were is in the counters.
-func (s *sent) sample(h *dto.Histogram) []float64 {
+// sample returns values that represent the increase of a histogram since the last call: one for each observation, or,
+// if there are more, [maxTimerValues] evenly spaced quantiles. Percentiles of the server are therefore exact to the
+// width of a bucket. The number of observations is in the counters.
+func (s *sentSeries) sample(h *dto.Histogram) []float64 {
 	buckets := h.GetBucket()
-	if begun := h.GetCreatedTimestamp().AsTime(); len(s.buckets) != len(buckets)+1 || !begun.Equal(s.begun) {
-		s.buckets, s.begun = make([]uint64, len(buckets)+1), begun
+	if created := h.GetCreatedTimestamp().AsTime(); len(s.buckets) != len(buckets)+1 || !created.Equal(s.created) {
+		s.buckets, s.created = make([]uint64, len(buckets)+1), created
 	}
-	// The last bucket is all above the highest bound.
+	// The last bucket contains all values above the highest bound.
 	grown := make([]uint64, len(s.buckets)) // cumulative
 	for i := range grown {
 		now := h.GetSampleCount()
@@ -71,20 +69,20 @@ func (s *sent) sample(h *dto.Histogram) []float64 {
 		for at < len(buckets) && float64(grown[at]) < rank {
 			at++
 		}
-		values = append(values, within(buckets, grown, at, rank))
+		values = append(values, interpolate(buckets, grown, at, rank))
 	}
 	return values
 }
 
-// within returns the value of the observation of a rank, which is in bucket at. It
-// assumes that the observations of a bucket lie at even distances.
-func within(buckets []*dto.Bucket, grown []uint64, at int, rank float64) float64 {
+// interpolate returns the value of the observation with the given rank, which is in bucket at. It assumes that the
+// observations of a bucket are evenly spaced.
+func interpolate(buckets []*dto.Bucket, grown []uint64, at int, rank float64) float64 {
 	low, before := 0.0, uint64(0)
 	if at > 0 {
 		low, before = buckets[at-1].GetUpperBound(), grown[at-1]
 	}
 	if at == len(buckets) || math.IsInf(buckets[at].GetUpperBound(), 1) {
-		return low // all that is known is that it is above
+		return low // the bucket has no upper bound
 	}
 	share := (rank - float64(before)) / float64(grown[at]-before)
 	return low + (buckets[at].GetUpperBound()-low)*share

@@ -64,7 +64,7 @@ func TestHistogramsAreSentInTheirUnits(t *testing.T) {
 		}
 		all := lines()
 		// The middles of the buckets.
-		for _, want := range []string{"sluice_store_batch_seconds:1.750000|ms", "sluice_store_batch_charges:3.000000|ms"} {
+		for _, want := range []string{"sluice_store_batch_duration_seconds:1.750000|ms", "sluice_store_batch_charges:3.000000|ms"} {
 			if !slices.Contains(all, want) {
 				t.Errorf("milliseconds %v: sent %q, want %q among it", milliseconds, all, want)
 			}
@@ -81,7 +81,7 @@ func TestTimersOfAHistogramThatBeginsAgain(t *testing.T) {
 			Bucket: []*dto.Bucket{{UpperBound: new(1.0), CumulativeCount: new(low)}, {UpperBound: new(2.0), CumulativeCount: new(low + high)}},
 		}
 	}
-	var s sent
+	var s sentSeries
 	for _, step := range []struct {
 		h         *dto.Histogram
 		low, high int

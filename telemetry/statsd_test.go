@@ -47,7 +47,7 @@ func flush(t *testing.T, s *Statsd) error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err := s.flush(ctx)
-	s.tell(err)
+	s.reportResult(err)
 	return err
 }
 
@@ -129,7 +129,7 @@ func TestStatsdSendsTheReferencesNames(t *testing.T) {
 	if diff := cmp.Diff(want, only(slices.Clone(all))); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
-	for _, gauge := range []string{"ratelimit.go.numGoroutine", "ratelimit.go.heapInuse", "sluice_waiting_calls"} {
+	for _, gauge := range []string{"ratelimit.go.numGoroutine", "ratelimit.go.heapInuse", "sluice_delayed_responses_pending"} {
 		if !slices.ContainsFunc(all, func(l string) bool {
 			return strings.HasPrefix(l, tagged(gauge)+":") && strings.HasSuffix(l, "|g")
 		}) {
@@ -207,7 +207,7 @@ func TestPlainLines(t *testing.T) {
 	if got, want := string(plainLines([]byte(in))), "a:1|c\nb:2|g\nc:3.5|ms\n"; got != want {
 		t.Errorf("plainLines(%q) = %q, want %q", in, got, want)
 	}
-	if _, err := (&outlet{}).Write([]byte("x")); err == nil {
+	if _, err := (&statsdConn{}).Write([]byte("x")); err == nil {
 		t.Error("Write() = nil without a connection")
 	}
 }

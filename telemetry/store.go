@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Store are the metrics of a store that replicas share. Its methods may be called concurrently.
+// Store are the metrics of a shared store. Its methods may be called concurrently.
 type Store struct {
 	took, charges   prometheus.Histogram
 	decided, errors map[string]prometheus.Counter
@@ -14,31 +14,30 @@ type Store struct {
 	repaid, forgot  prometheus.Counter
 }
 
-// Store returns the metrics of a store, and registers them: it is called once, where there is to be
-// one. Deciders are all that may decide charges, and kinds all reasons for which a batch may fail. At each
-// scrape shards tells which there are and whether each answers, and offset by how much the store's
-// clock is ahead of this machine's.
+// Store registers and returns the metrics of a store. It may be called only once. deciders are all possible values of
+// Decided, and kinds those of Failed. At each scrape, shards returns the shards of the store and whether each is
+// available, and offset by how much the store's clock is ahead of the local one.
 func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool, offset func() time.Duration) *Store {
 	m.Rules.stored.Store(true)
 	decided := m.counters("sluice_store_charges_total",
-		"Charges, by who decided them: store; memory, for a refusal that the store would repeat; fallback, while the store was away; too_large, also memory, for a request that would keep the store busy for long.", "by")
-	failed := m.counters("sluice_store_errors_total", "Batches and probes of the store that failed, by what went wrong.", "kind")
+		"Charges, by where they were decided: store; memory, for a denial that the store would repeat; fallback, while the store was unavailable; too_large, in memory because the request would occupy the store for too long.", "by")
+	failed := m.counters("sluice_store_errors_total", "Batches and probes of the store that failed, by kind of error.", "kind")
 	s := &Store{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_store_batch_seconds", Help: "How long the store took to answer a batch, the trip included.",
+			Name: "sluice_store_batch_duration_seconds", Help: "Time until the store answered a batch, including the network.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, 1},
 		}),
 		charges: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "sluice_store_batch_charges", Help: "Charges in a batch that the store has answered.", Buckets: prometheus.ExponentialBuckets(1, 2, 9),
+			Name: "sluice_store_batch_charges", Help: "Charges per batch that the store answered.", Buckets: prometheus.ExponentialBuckets(1, 2, 9),
 		}),
 		decided: make(map[string]prometheus.Counter, len(deciders)),
 		errors:  make(map[string]prometheus.Counter, len(kinds)),
-		diverged: m.counter("sluice_store_divergence_total",
-			"Batches of which the store admitted another number of charges than its reply says: a bug of sluice's."),
-		repaid: m.counter("sluice_store_repaid_hits_total",
-			"Hits that were admitted while the store was away, and charged to it when it was back."),
-		forgot: m.counter("sluice_store_forgotten_hits_total",
-			"Hits that were admitted while the store was away, and never charged to it: they were on too many counters, or on a key that another program wrote."),
+		diverged: m.counter("sluice_store_divergent_batches_total",
+			"Batches for which the store admitted a number of charges that differs from its reply: a bug in sluice."),
+		repaid: m.counter("sluice_store_synced_hits_total",
+			"Hits that were admitted while the store was unavailable, and charged to it afterwards."),
+		forgot: m.counter("sluice_store_dropped_hits_total",
+			"Hits that were admitted while the store was unavailable, and not charged to it afterwards: there were too many counters, or another program wrote the key."),
 	}
 	for _, by := range deciders {
 		s.decided[by] = decided.WithLabelValues(by)
@@ -47,7 +46,7 @@ func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool,
 		s.errors[k] = failed.WithLabelValues(k)
 	}
 	m.Register(shardCollector(shards), s.took, s.charges, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "sluice_store_clock_offset_seconds", Help: "By how much the store's clock is ahead of this machine's.",
+		Name: "sluice_store_clock_offset_seconds", Help: "How far the store's clock is ahead of the local clock.",
 	}, func() float64 { return offset().Seconds() }))
 	return s
 }
@@ -55,7 +54,7 @@ func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool,
 type shardCollector func() map[string]bool
 
 var upDesc = prometheus.NewDesc("sluice_store_up",
-	"1 while a shard of the store answers, 0 while --store-fallback decides what is there.", []string{"shard"}, nil)
+	"1 while a shard of the store is available, 0 while --store-fallback decides its charges.", []string{"shard"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (c shardCollector) Describe(ch chan<- *prometheus.Desc) { ch <- upDesc }
@@ -71,23 +70,23 @@ func (c shardCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Batch notes a batch of so many charges that the store has answered.
+// Batch records a batch that the store answered, with the given number of charges.
 func (s *Store) Batch(took time.Duration, charges int) {
 	s.took.Observe(took.Seconds())
 	s.charges.Observe(float64(charges))
 }
 
-// Failed notes a batch or a probe that failed, by one of the kinds.
+// Failed counts a batch or a probe that failed, by kind.
 func (s *Store) Failed(kind string) { s.errors[kind].Inc() }
 
-// Decided notes so many charges that one of the deciders decided.
+// Decided counts charges by where they were decided.
 func (s *Store) Decided(by string, charges int) { s.decided[by].Add(float64(charges)) }
 
-// Repaid notes hits that the store was charged with after it had been away.
+// Repaid counts hits that were charged to the store after an outage.
 func (s *Store) Repaid(hits uint64) { s.repaid.Add(float64(hits)) }
 
-// Forgot notes hits that it will not be charged with.
+// Forgot counts hits of an outage that will not be charged to the store.
 func (s *Store) Forgot(hits uint64) { s.forgot.Add(float64(hits)) }
 
-// Diverged notes a bug.
+// Diverged counts a batch whose reply differs from its effect.
 func (s *Store) Diverged() { s.diverged.Inc() }

@@ -6,41 +6,40 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TableStats is what a table of counters tells.
+// TableStats are the statistics of a table of counters.
 type TableStats struct {
-	// Bytes of memory that counters may take, and that they take.
+	// Bytes is the memory limit of counters, Used the memory in use.
 	Bytes, Used int64
-	// Reclaimed is how many slots of expired counters were used again.
+	// Reclaimed is the number of slots of expired counters that were reused.
 	Reclaimed uint64
 	Classes   []ClassStats
 }
 
-// ClassStats is what a table tells of the counters of one size that share memory.
+// ClassStats are the statistics of a size class.
 type ClassStats struct {
-	// Domain is the one with max_counters that they are reserved for, or empty.
+	// Domain is the domain with max_counters that the class is reserved for, or empty.
 	Domain         string
 	CounterBytes   int
 	Capacity, Live int64
 	Evicted        uint64
 }
 
-// WatchTable exposes a table's totals; read is called at each scrape.
+// WatchTable registers the metrics of a table. read is called at each scrape.
 func (m *Metrics) WatchTable(read func() TableStats) { m.Register(tableCollector{read}) }
 
 type tableCollector struct{ read func() TableStats }
 
-// classLabels are the domain with max_counters, empty for all others, and the bytes of a
-// counter.
+// classLabels are the domain with max_counters, empty for all others, and the size of a counter in bytes.
 var classLabels = []string{"domain", "counter_bytes"}
 
 var (
-	capacityDesc = prometheus.NewDesc("sluice_counters_capacity", "Counters of a size that there could be if those of other sizes stayed as they are; for a domain with max_counters, that bound.", classLabels, nil)
-	liveDesc     = prometheus.NewDesc("sluice_counters_live", "Counters of a size that could still change a decision; an estimate, to about a percent, above a quarter of a million, and beyond 128MiB of a size.", classLabels, nil)
-	evictedDesc  = prometheus.NewDesc("sluice_counters_evicted_total", "Live counters of a size that were dropped because the memory was full.", classLabels, nil)
+	capacityDesc = prometheus.NewDesc("sluice_counters_capacity", "Capacity for counters of a size, if those of other sizes do not change; for a domain with max_counters, that bound.", classLabels, nil)
+	liveDesc     = prometheus.NewDesc("sluice_counters_live", "Counters of a size that can still affect a decision. Above 250,000 counters, or 128 MiB of a size, it is an estimate to about 1 %.", classLabels, nil)
+	evictedDesc  = prometheus.NewDesc("sluice_counters_evicted_total", "Live counters of a size that were evicted because the memory was full.", classLabels, nil)
 
-	bytesDesc     = prometheus.NewDesc("sluice_counters_bytes", "Memory that counters may take.", nil, nil)
-	usedDesc      = prometheus.NewDesc("sluice_counters_used_bytes", "Memory that counters take.", nil, nil)
-	reclaimedDesc = prometheus.NewDesc("sluice_counters_reclaimed_total", "Slots of expired counters that were used again.", nil, nil)
+	bytesDesc     = prometheus.NewDesc("sluice_counters_max_bytes", "Memory limit of counters.", nil, nil)
+	usedDesc      = prometheus.NewDesc("sluice_counters_used_bytes", "Memory in use by counters.", nil, nil)
+	reclaimedDesc = prometheus.NewDesc("sluice_counters_reclaimed_total", "Slots of expired counters that were reused.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].

@@ -9,8 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ownLabels are the labels that series have of themselves. A test holds them
-// complete.
+// ownLabels are the labels of all metrics. A test checks that they are complete.
 var ownLabels = []string{
 	"by", "code", "commit_date", "counter_bytes", "domain", "err_type", "goversion", "grpc_method", "hash", "key1", "key2", "kind",
 	"le", "limit", "quantile", "reason", "result", "revision", "rule", "shard", "table", "transport", "use", "version",
@@ -19,7 +18,7 @@ var ownLabels = []string{
 // Tag is a key and its value.
 type Tag struct{ Key, Value string }
 
-// ParseTags reads `KEY:VALUE,KEY:VALUE`. A key may not be empty, nor come twice.
+// ParseTags parses `KEY:VALUE,KEY:VALUE`. Keys must not be empty or repeated.
 func ParseTags(text string) ([]Tag, error) {
 	if text == "" {
 		return nil, nil
@@ -40,10 +39,9 @@ func ParseTags(text string) ([]Tag, error) {
 	return tags, nil
 }
 
-// tagLabels returns tags as labels of every series. envoyproxy/ratelimit takes any
-// name, so none is rejected. What is no letter or digit becomes an underscore. A name
-// that series have already, or that no label can have, gets tag_ before it. It returns
-// an error if a value is not UTF-8 or two tags make one label.
+// tagLabels returns tags as labels of every series. Like envoyproxy/ratelimit it accepts any name. Characters that
+// are not letters or digits become underscores. A name that is used by a metric, or is not valid as a label, gets the
+// prefix tag_. It returns an error if a value is not UTF-8 or two tags result in the same label.
 func tagLabels(tags []Tag) (prometheus.Labels, error) {
 	labels := prometheus.Labels{}
 	for _, t := range tags {
@@ -59,13 +57,13 @@ func tagLabels(tags []Tag) (prometheus.Labels, error) {
 	return labels, nil
 }
 
-// CheckTags returns why tags cannot be labels of every series, or nil.
+// CheckTags returns an error if tags cannot be labels of every series.
 func CheckTags(tags []Tag) error {
 	_, err := tagLabels(tags)
 	return err
 }
 
-// labelName returns a name that every version of Prometheus takes for a label.
+// labelName returns a label name that every version of Prometheus accepts.
 func labelName(key string) string {
 	name := metricName(key)
 	if name == "" || strings.HasPrefix(name, "__") || name[0] <= '9' || slices.Contains(ownLabels, name) {

@@ -22,32 +22,30 @@ import (
 	"go.uber.org/zap"
 )
 
-// TracingOptions are the settings of envoyproxy/ratelimit, with flags as tags. All others, such as
-// where to send spans, are the OTEL_ variables of OpenTelemetry's SDK.
+// TracingOptions are the settings of envoyproxy/ratelimit, with flags as tags. All others, such as the endpoint, are
+// the OTEL_ variables of OpenTelemetry's SDK.
 type TracingOptions struct {
 	Protocol         string `enum:"http,grpc" default:"http" placeholder:"http|grpc" help:"OTLP protocol: http or grpc."`
 	ServiceName      string `placeholder:"NAME" help:"Attribute service.name of spans. Default: OTEL_SERVICE_NAME, or RateLimit."`
 	ServiceNamespace string `placeholder:"NAME" help:"Attribute service.namespace of spans."`
 	InstanceID       string `placeholder:"ID" help:"Attribute service.instance.id of spans. Default: a random UUID."`
-	// At 1, OTEL_TRACES_SAMPLER holds where it is set.
+	// At 1, OTEL_TRACES_SAMPLER applies if it is set.
 	SamplingRate float64 `type:"ratio" default:"1" placeholder:"RATIO" help:"Fraction of new traces to sample, 0 to 1. Other traces are sampled if their parent is."`
 }
 
-// Tracing makes spans and sends them to a collector. Its fields may be used
-// concurrently. Spans that cannot be sent are dropped and counted; nothing waits
-// for the collector.
+// Tracing creates spans and sends them to a collector. Its fields may be used concurrently. Spans that cannot be sent
+// are dropped and counted; nothing waits for the collector.
 type Tracing struct {
 	Provider   trace.TracerProvider
 	Propagator propagation.TextMapPropagator
-	// Headers are those of a request that Propagator reads, in lower case.
+	// Headers are the request headers that Propagator reads, in lower case.
 	Headers []string
 
 	provider *sdktrace.TracerProvider
 	exporter sdktrace.SpanExporter
 }
 
-// NewTracing returns what traces requests until [Tracing.Shutdown]. It does not
-// wait for the collector.
+// NewTracing returns a Tracing that is active until [Tracing.Shutdown]. It does not wait for the collector.
 func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger *zap.Logger) (*Tracing, error) {
 	if err := CheckTracing(o.Protocol); err != nil {
 		return nil, err
@@ -71,7 +69,7 @@ func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger 
 	}
 	counted := &countedSpans{
 		queue: int64(queue), logger: logger,
-		lost: metrics.counter("sluice_trace_export_errors_total", "Spans that could not be sent to the collector."),
+		lost: metrics.counter("sluice_trace_spans_dropped_total", "Spans that were dropped because they could not be sent to the collector."),
 	}
 	batches := sdktrace.NewBatchSpanProcessor(&countingExporter{exporter, counted}, sdktrace.WithMaxQueueSize(queue))
 	options := []sdktrace.TracerProviderOption{
@@ -95,7 +93,7 @@ func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger 
 	}, nil
 }
 
-// describe returns what the SDK says of this process, with what o adds to it.
+// describe returns the resource attributes that the SDK finds for this process, with those of o.
 func describe(ctx context.Context, o TracingOptions) (*resource.Resource, error) {
 	var given []attribute.KeyValue
 	for _, a := range []attribute.KeyValue{
@@ -119,15 +117,14 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// shutdownTimeout bounds how long the last spans may take.
+// shutdownTimeout bounds the time to send the last spans.
 const shutdownTimeout = 5 * time.Second
 
 // Shutdown sends the spans that have ended, for at most five seconds.
 func (t *Tracing) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
-	// The provider ends the exporter too, but not where the time was too short: then
-	// what is under way is cut off here.
+	// The provider shuts the exporter down too, except after a timeout. This cancels its requests then.
 	if err := errors.Join(t.provider.Shutdown(ctx), t.exporter.Shutdown(ctx)); err != nil {
 		return fmt.Errorf("send the last spans: %w", err)
 	}

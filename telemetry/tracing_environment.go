@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// CheckTracing returns an error for each of OpenTelemetry's variables that says where
-// and how to send spans and that its SDK would leave out. The SDK prints what it
-// cannot read, in its own form and with the tokens that headers hold, and sends
-// spans elsewhere. The protocol is http or grpc.
+// CheckTracing returns an error for each of OpenTelemetry's exporter variables that its SDK would ignore. The SDK
+// prints values that it cannot parse in a format of its own, including tokens in headers, and sends spans elsewhere.
+// protocol is http or grpc.
 func CheckTracing(protocol string) error {
 	const prefix = "OTEL_EXPORTER_OTLP_"
 	var found []error
@@ -32,7 +31,7 @@ func CheckTracing(protocol string) error {
 				continue
 			}
 			shown := strconv.Quote(text)
-			// A URL may hold a password.
+			// A URL may contain a password.
 			if v.name == "HEADERS" || strings.Contains(text, "@") {
 				shown = "(not shown)"
 			}
@@ -48,14 +47,14 @@ func CheckTracing(protocol string) error {
 func isEndpoint(protocol, text string) bool {
 	u, err := url.Parse(text)
 	if err != nil {
-		return false // 10.0.0.1:4317 too
+		return false // also for 10.0.0.1:4317
 	}
 	switch strings.ToLower(u.Scheme) {
 	case "http", "https":
 		return u.Host != ""
 	default:
-		// Over gRPC any name that grpc-go resolves is sent to, collector:4317 as well.
-		// Over HTTP only a host is, which is empty here.
+		// Over gRPC any name that grpc-go resolves is valid, such as collector:4317. Over HTTP it must be a host,
+		// which is empty here.
 		return protocol == "grpc"
 	}
 }
@@ -63,7 +62,7 @@ func isEndpoint(protocol, text string) bool {
 func areHeaders(text string) bool {
 	for pair := range strings.SplitSeq(text, ",") {
 		if strings.TrimSpace(pair) == "" {
-			continue // the SDK says so, but there is nothing to lose
+			continue // the SDK reports it, but it is harmless
 		}
 		name, value, found := strings.Cut(pair, "=")
 		if _, err := url.PathUnescape(value); !found || err != nil || !IsHeaderName(strings.TrimSpace(name)) {
@@ -78,14 +77,12 @@ func isCount(text string) bool {
 	return err == nil && n >= 0
 }
 
-// IsHeaderName reports whether name can be the name of a header: a token of RFC 9110,
-// 5.6.2.
+// IsHeaderName reports whether name is a valid header name: a token of RFC 9110, 5.6.2.
 func IsHeaderName(name string) bool {
 	return name != "" && strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
-// spanQueue is how many spans may wait to be sent: OTEL_BSP_MAX_QUEUE_SIZE, or what
-// the SDK takes without it.
+// spanQueue returns the size of the span queue: OTEL_BSP_MAX_QUEUE_SIZE, or the SDK's default.
 func spanQueue() (int, error) {
 	const name, preset = "OTEL_BSP_MAX_QUEUE_SIZE", 2048
 	text := strings.TrimSpace(os.Getenv(name))

@@ -10,20 +10,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// countedSpans counts the spans that have ended and are lost before they are sent, and
-// logs when a loss begins and ends. The SDK alone would print a line for each batch, and
-// silently drop what its queue cannot hold.
+// countedSpans counts the spans that are dropped after they ended, and logs the start and the end of a loss. The SDK
+// itself prints a line for each batch, and silently drops spans that do not fit in its queue.
 type countedSpans struct {
-	// queue bounds under: what the SDK's queue holds, so that it drops nothing itself.
+	// queue bounds pending by the size of the SDK's queue, so that the SDK drops nothing.
 	queue int64
-	// under are the spans that have ended and are neither sent nor lost.
-	under  atomic.Int64
-	lost   prometheus.Counter
-	logger *zap.Logger
-	// reporting is held while a loss begins or ends, so that the lines of the log have the order of these changes of down.
+	// pending is the number of ended spans that are neither sent nor dropped.
+	pending atomic.Int64
+	lost    prometheus.Counter
+	logger  *zap.Logger
+	// reporting is locked while down changes, so that the lines of the log are in the order of the changes.
 	reporting sync.Mutex
 	down      atomic.Bool
-	// full is true if the queue had no room since a batch was sent last.
+	// full is true if the queue was full since the last batch was sent.
 	full atomic.Bool
 }
 
@@ -44,17 +43,17 @@ func (c *countedSpans) resume() {
 	c.reporting.Lock()
 	defer c.reporting.Unlock()
 	if c.down.Swap(false) {
-		c.logger.Info("tracing: spans are sent again", Clear("", SpansDropped))
+		c.logger.Info("tracing: sending spans again", Clear("", SpansDropped))
 	}
 }
 
-// overflow counts a span that the queue has no room for.
+// overflow counts a span that does not fit in the queue.
 func (c *countedSpans) overflow() {
 	c.full.Store(true)
 	c.lose(1, zap.String("error", "the queue is full: the collector does not keep up"))
 }
 
-// countingProcessor hands on what can be queued.
+// countingProcessor passes on the spans that fit in the queue.
 type countingProcessor struct {
 	sdktrace.SpanProcessor
 	counted *countedSpans
@@ -64,15 +63,15 @@ type countingProcessor struct {
 func (p *countingProcessor) OnEnd(span sdktrace.ReadOnlySpan) {
 	switch c := p.counted; {
 	case !span.SpanContext().IsSampled(): // never sent
-	case c.under.Add(1) > c.queue:
-		c.under.Add(-1)
+	case c.pending.Add(1) > c.queue:
+		c.pending.Add(-1)
 		c.overflow()
 	default:
 		p.SpanProcessor.OnEnd(span)
 	}
 }
 
-// countingExporter counts what was sent and what was not.
+// countingExporter counts the spans that were sent and those that were not.
 type countingExporter struct {
 	sdktrace.SpanExporter
 	counted *countedSpans
@@ -82,13 +81,13 @@ type countingExporter struct {
 func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	c := e.counted
-	c.under.Add(-int64(len(spans)))
+	c.pending.Add(-int64(len(spans)))
 	switch {
 	case err != nil:
 		c.lose(len(spans), zap.Error(err))
-	case c.full.Swap(false): // the next batch may find the same
+	case c.full.Swap(false): // the next batch may fail too
 	default:
 		c.resume()
 	}
-	return nil // it has been told
+	return nil // the error has been logged
 }

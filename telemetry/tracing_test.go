@@ -32,15 +32,15 @@ func TestSpansBeyondTheQueueAreCounted(t *testing.T) {
 		span.End()
 	}
 	<-asked
-	if got := sumOf(t, m, "sluice_trace_export_errors_total"); got != 980 {
-		t.Errorf("sluice_trace_export_errors_total = %v, want 980: 1000 less a queue of 20", got)
+	if got := sumOf(t, m, "sluice_trace_spans_dropped_total"); got != 980 {
+		t.Errorf("sluice_trace_spans_dropped_total = %v, want 980: 1000 less a queue of 20", got)
 	}
 	close(hold)
 	if err := tracing.Shutdown(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}
-	if got := sumOf(t, m, "sluice_trace_export_errors_total"); got != 980 {
-		t.Errorf("sluice_trace_export_errors_total = %v after the collector is back, want 980", got)
+	if got := sumOf(t, m, "sluice_trace_spans_dropped_total"); got != 980 {
+		t.Errorf("sluice_trace_spans_dropped_total = %v after the collector is back, want 980", got)
 	}
 }
 

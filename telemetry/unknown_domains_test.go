@@ -27,11 +27,11 @@ ratelimit_service_rate_limit_ip_10_0_0_1_80_domain_not_found{domain="ip-10_0_0_1
 # TYPE ratelimit_service_rate_limit_my_dom_ain_x_domain_not_found counter
 ratelimit_service_rate_limit_my_dom_ain_x_domain_not_found{domain="my.dom-ain/x",zone="a"} 1
 ratelimit_service_rate_limit_my_dom_ain_x_domain_not_found{domain="my_dom_ain_x",zone="a"} 2
-# HELP sluice_unknown_domain_total Descriptors of requests for a domain without rules.
-# TYPE sluice_unknown_domain_total counter
-sluice_unknown_domain_total{zone="a"} 10
+# HELP sluice_unknown_domain_descriptors_total Descriptors of requests for domains without rules.
+# TYPE sluice_unknown_domain_descriptors_total counter
+sluice_unknown_domain_descriptors_total{zone="a"} 10
 `
-	names := []string{"ratelimit_service_rate_limit_my_dom_ain_x_domain_not_found", "ratelimit_service_rate_limit_ip_10_0_0_1_80_domain_not_found", "sluice_unknown_domain_total"}
+	names := []string{"ratelimit_service_rate_limit_my_dom_ain_x_domain_not_found", "ratelimit_service_rate_limit_ip_10_0_0_1_80_domain_not_found", "sluice_unknown_domain_descriptors_total"}
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
@@ -67,7 +67,7 @@ func TestUnknownDomainsAreBounded(t *testing.T) {
 		t.Errorf("%d series with a sum of %v, and a total of %v, want %d and %v", series, sum, testutil.ToFloat64(u.total), MaxUnknownDomains+1, want)
 	}
 	// Of many that come at once, too.
-	if u.begin([]byte("late")) != (*u.counts.Load())[other] {
+	if u.addDomain([]byte("late")) != (*u.counts.Load())[other] {
 		t.Error("a domain beyond the bound has a count of its own")
 	}
 	known, strange := []byte("domain 1"), []byte("domain 999")

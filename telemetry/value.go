@@ -5,11 +5,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Value returns what a counter has counted.
+// Value returns the value of a counter.
 func Value(c prometheus.Counter) uint64 {
 	var m dto.Metric
 	if err := c.Write(&m); err != nil {
-		return 0 // it is no counter
+		return 0 // not a counter
 	}
-	return whole(m.GetCounter().GetValue())
+	return toUint(m.GetCounter().GetValue())
 }

@@ -69,11 +69,11 @@ func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 		callText(&b, "for each connection, domain", &calls.ByConnection[i], set)
 	}
 	switch {
-	case calls.None == "" || len(calls.Buckets) > 0:
+	case calls.NotCalled == "" || len(calls.Buckets) > 0:
 	case len(calls.ByConnection) > 0:
-		fmt.Fprintf(&b, "no call for the request: %s\n", calls.None)
+		fmt.Fprintf(&b, "no call for the request: %s\n", calls.NotCalled)
 	default:
-		fmt.Fprintf(&b, "no call: %s\n", calls.None)
+		fmt.Fprintf(&b, "no call: %s\n", calls.NotCalled)
 	}
 	for i := range calls.Buckets {
 		bucketText(&b, &calls.Buckets[i], set)
@@ -104,8 +104,8 @@ func callText(b *strings.Builder, title string, call *envoyconfig.Call, set *des
 	if len(call.Before) > 0 {
 		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(call.Before, ", "))
 	}
-	if call.None != "" {
-		fmt.Fprintf(b, "no call: %s\n", call.None)
+	if call.NotCalled != "" {
+		fmt.Fprintf(b, "no call: %s\n", call.NotCalled)
 	}
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for i := range call.Descriptors {
@@ -121,15 +121,15 @@ func bucketText(b *strings.Builder, k *envoyconfig.Bucket, set *descriptors.Set)
 	if len(k.Before) > 0 {
 		fmt.Fprintf(b, "filters before it, not simulated: %s\n", strings.Join(k.Before, ", "))
 	}
-	if k.None != "" {
-		fmt.Fprintf(b, "no bucket: %s\n", k.None)
+	if k.NoBucket != "" {
+		fmt.Fprintf(b, "no bucket: %s\n", k.NoBucket)
 		return
 	}
 	fmt.Fprintf(b, "bucket %v  (%v)\n", k, k.Pos)
 	x := set.Explain(k.Domain, entriesOf(k.Entries))
 	switch {
-	case k.Wrong != "":
-		fmt.Fprintf(b, "no assignment: %s\n", k.Wrong)
+	case k.Invalid != "":
+		fmt.Fprintf(b, "no assignment: %s\n", k.Invalid)
 	case x.Rule == nil || x.Rule.Divided() == nil:
 		fmt.Fprintf(b, "no assignment: no rule with quota matches it\n%v", x)
 	default:

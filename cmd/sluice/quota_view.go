@@ -23,7 +23,7 @@ func (v *view) quota(q *live.Quota) (lines []string) {
 		if name == "" && b.Hash != "" {
 			name = "#" + b.Hash
 		}
-		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %8s  %s%s: %s %s", formatRate(b.DemandRate), formatRate(b.InForce), formatRate(b.LimitRate), replicaPrefix(b.Replica), b.Domain, b.Rule, name)))
+		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %8s  %s%s: %s %s", formatRate(b.DemandRate), formatRate(b.Assigned), formatRate(b.LimitRate), replicaPrefix(b.Replica), b.Domain, b.Rule, name)))
 		lines = append(lines, v.wrap(faint, "           "+formatShares(b, 4), 3)...)
 	}
 	if more := q.Buckets - len(q.Largest); more > 0 {

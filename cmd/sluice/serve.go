@@ -207,7 +207,7 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, d *daemon) 
 	defer stopTracing()
 	options.Tracing = tracing
 	if d.store != nil {
-		options.Roles = d.store
+		options.Elector = d.store
 		options.Name, _ = os.Hostname() // only for display
 	}
 	if d.store != nil {

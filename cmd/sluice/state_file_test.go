@@ -242,7 +242,7 @@ func TestSavingFailsForAWhile(t *testing.T) {
 			told = append(told, line.Level.String()+" "+line.Message)
 		}
 	}
-	const failed, saved = "error state: counters are not saved", "info state: counters saved"
+	const failed, saved = "error state: failed to save counters", "info state: counters saved"
 	want := "info state: file does not exist yet; starting with empty counters|" + failed + "|" + saved + "|" + failed
 	if got := strings.Join(told, "|"); got != want {
 		t.Errorf("told %s, want %s", got, want)

@@ -150,7 +150,7 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 		logger.Warn("host name verification of the store is disabled: anyone with a certificate of its CA can impersonate it")
 	}
 	options.Server, options.PerSecond, options.Table = *at[0], at[1], table
-	options.Log, options.Panicked = f.callbacks(logger), telemetry.NewPanics(metrics.Panics, logger).Caught
+	options.Log, options.Panicked = f.callbacks(logger), telemetry.NewPanics(metrics.Panics, logger).Report
 	var shared *store.Store // set before metrics are collected
 	kinds := make([]string, len(redis.Kinds))
 	for i, k := range redis.Kinds {

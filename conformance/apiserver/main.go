@@ -1,8 +1,8 @@
-// Command apiserver runs Kubernetes' own API server and etcd in one process, on loopback, with nothing else of a
-// cluster: no controller acts on objects, and no kubelet runs them. So objects are judged as a cluster judges them.
+// Command apiserver runs Kubernetes' API server and etcd in one process, on loopback, without controllers or
+// kubelets. It validates objects as a cluster does.
 //
-// It writes the file kubeconfig into the directory that it is given, prints "ready" when both answer, and ends when
-// standard input does.
+// It writes the file kubeconfig into the given directory, prints "ready" when both servers answer, and exits at
+// the end of standard input.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-	_ "time/tzdata" // the API server judges the time zones of CronJobs
+	_ "time/tzdata" // to validate the time zones of CronJobs
 
 	"go.etcd.io/etcd/server/v3/embed"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -40,7 +40,7 @@ func main() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		_, _ = io.Copy(io.Discard, bufio.NewReader(os.Stdin)) // only its end matters
+		_, _ = io.Copy(io.Discard, bufio.NewReader(os.Stdin)) // wait for its end
 		cancel()
 	}()
 	if err := run(ctx, os.Args[1]); err != nil {
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// run returns when ctx ends, or when the server does.
+// run returns when ctx is done or the server has stopped.
 func run(ctx context.Context, dir string) error {
 	etcd, err := startEtcd(ctx, dir)
 	if err != nil {
@@ -94,7 +94,7 @@ func run(ctx context.Context, dir string) error {
 	return nil
 }
 
-// startEtcd starts etcd without the care for disks that tests do not need.
+// startEtcd starts etcd without fsync, which tests do not need.
 func startEtcd(ctx context.Context, dir string) (*embed.Etcd, error) {
 	config := embed.NewConfig()
 	config.Dir = filepath.Join(dir, "etcd")
@@ -130,11 +130,11 @@ func configure(ctx context.Context, dir, etcd string) (options.CompletedOptions,
 	s.SecureServing.Listener, s.SecureServing.BindPort = listener, address.Port
 	s.SecureServing.BindAddress, s.SecureServing.ExternalAddress = address.IP, address.IP
 	s.SecureServing.ServerCert.CertDirectory = filepath.Join(dir, "certificates")
-	s.EndpointReconcilerType = "none" // it would refuse loopback
+	s.EndpointReconcilerType = "none" // the default rejects loopback
 	s.Etcd.StorageConfig.Transport.ServerList = []string{etcd}
 	s.ServiceClusterIPRanges = "10.0.0.0/16"
 	s.Authorization.Modes = []string{"RBAC"}
-	// It waits for a controller, which makes the account that a pod has by default.
+	// It would wait for the controller that creates each namespace's default account.
 	s.Admission.GenericAdmission.DisablePlugins = []string{"ServiceAccount"}
 	key := filepath.Join(dir, "accounts.key")
 	if err := writeKey(key); err != nil {
@@ -153,7 +153,7 @@ func configure(ctx context.Context, dir, etcd string) (options.CompletedOptions,
 	return completed, utilerrors.NewAggregate(completed.Validate())
 }
 
-// writeKey makes the key that signs tokens of service accounts.
+// writeKey creates the key that signs tokens of service accounts.
 func writeKey(path string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -166,7 +166,7 @@ func writeKey(path string) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: text}), 0o600)
 }
 
-// await returns once the server is ready.
+// await returns when the server is ready.
 func await(ctx context.Context, config *rest.Config) error {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -195,7 +195,7 @@ func await(ctx context.Context, config *rest.Config) error {
 	}
 }
 
-// writeKubeconfig writes how a client reaches the server with all rights.
+// writeKubeconfig writes a configuration with all rights.
 func writeKubeconfig(dir string, client *rest.Config) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["test"] = &clientcmdapi.Cluster{Server: client.Host, TLSServerName: client.ServerName, CertificateAuthorityData: client.CAData}

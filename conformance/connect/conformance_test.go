@@ -25,8 +25,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/conformance/transport"
 )
 
-// features are what the suite is to ask for: gRPC over HTTP/2 with all kinds of streams, identity
-// and gzip, as it calls these by default.
+// features selects the cases: gRPC over HTTP/2 with all kinds of streams, and with identity and gzip.
 const features = `
 features:
   versions: [HTTP_VERSION_2]
@@ -35,16 +34,16 @@ features:
   supportsTls: false
 `
 
-// cases is how many connectrpc/conformance 1.0.7 has for them.
+// cases is the number of selected cases in connectrpc/conformance 1.0.7.
 const cases = 374
 
-// knownFailing are the cases that must fail: grpc-go's server answers no and several requests, where
-// one is due, with INTERNAL. gRPC's page on status codes says UNIMPLEMENTED.
+// knownFailing are the cases that must fail with grpc-go, whose server answers calls with no request, or with
+// several where one is expected, with INTERNAL. gRPC's status code guide requires UNIMPLEMENTED.
 var knownFailing = map[string][]string{
 	"grpc-go": {"**/unary/multiple-requests", "**/unary/no-request", "**/server-stream/multiple-requests", "**/server-stream/no-request"},
 }
 
-// The suite starts servers: this program, with the flag.
+// The suite starts the server: this program, with this flag.
 var serves = flag.String("serves", "", "answer the suite over this transport, and run no tests")
 
 func TestMain(m *testing.M) {
@@ -58,7 +57,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serve answers until it is told to end. What is asked for and where it listens go through in and
+// serve runs a server until the suite stops it. The suite sends its request to in and reads the address from
 // out.
 func serve(name string, in io.Reader, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -88,7 +87,7 @@ func serve(name string, in io.Reader, out io.Writer) error {
 	return server.Stop()
 }
 
-// receive reads a message after the four bytes of its size.
+// receive reads a message with its prefix of four bytes.
 func receive(r io.Reader, m proto.Message) error {
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {
@@ -110,7 +109,7 @@ func send(w io.Writer, m proto.Message) error {
 	return err
 }
 
-// TestConformance runs the suite over each transport.
+// TestConformance runs the suite with each transport.
 func TestConformance(t *testing.T) {
 	dir := t.TempDir()
 	runner, conf := filepath.Join(dir, "runner"), filepath.Join(dir, "features.yaml")

@@ -1,4 +1,4 @@
-// Package conformance has connectrpc/conformance judge what carries gRPC in sluice.
+// Package conformance runs connectrpc/conformance with sluice's transports.
 package conformance
 
 import (
@@ -21,8 +21,8 @@ import (
 
 const serviceName = "connectrpc.conformance.v1.ConformanceService"
 
-// serviceDesc is the suite's ConformanceService, whose .proto says what its methods do: they answer
-// what the request asks them to. The suite calls Unimplemented too, which must not be here.
+// serviceDesc is the suite's ConformanceService, which is documented in its .proto: the methods answer as the
+// request demands. Unimplemented is missing, because the suite expects that.
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: serviceName,
 	HandlerType: (*any)(nil),
@@ -93,7 +93,7 @@ func clientStream(_ any, stream grpc.ServerStream) error {
 	return stream.SendMsg(&pb.ClientStreamResponse{Payload: payload})
 }
 
-// answer returns the one answer that a definition, which may be nil, asks for.
+// answer returns the response for a definition, which may be nil.
 func answer(ctx context.Context, d *pb.UnaryResponseDefinition, requests []*anypb.Any) (*pb.ConformancePayload, error) {
 	info := requestInfo(ctx, requests)
 	if err := wait(ctx, d.GetResponseDelayMs()); err != nil {
@@ -127,7 +127,7 @@ func bidiStream(_ any, stream grpc.ServerStream) error {
 	s := answers{stream: stream, message: func(p *pb.ConformancePayload) proto.Message {
 		return &pb.BidiStreamResponse{Payload: p}
 	}}
-	var requests []*anypb.Any // since the last answer
+	var requests []*anypb.Any // since the last response
 	for first, alternately := true, false; ; first = false {
 		in := new(pb.BidiStreamRequest)
 		err := stream.RecvMsg(in)
@@ -164,7 +164,7 @@ func bidiStream(_ any, stream grpc.ServerStream) error {
 	return s.finish(requests)
 }
 
-// answers are those of a stream.
+// answers are the responses of a stream.
 type answers struct {
 	stream  grpc.ServerStream
 	d       *pb.StreamResponseDefinition // may be nil
@@ -177,7 +177,7 @@ func (s *answers) begin() error {
 	return s.stream.SendHeader(toMetadata(s.d.GetResponseHeaders()))
 }
 
-// send sends the next answer.
+// send sends the next response.
 func (s *answers) send(info *pb.ConformancePayload_RequestInfo) error {
 	if err := wait(s.stream.Context(), s.d.GetResponseDelayMs()); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (s *answers) send(info *pb.ConformancePayload_RequestInfo) error {
 	return s.stream.SendMsg(s.message(&pb.ConformancePayload{Data: data, RequestInfo: info}))
 }
 
-// finish sends the answers that are left, and returns the error that is to follow.
+// finish sends the remaining responses, and returns the demanded error.
 func (s *answers) finish(requests []*anypb.Any) error {
 	info := requestInfo(s.stream.Context(), requests)
 	for s.sent < len(s.d.GetResponseData()) {
@@ -204,7 +204,7 @@ func (s *answers) finish(requests []*anypb.Any) error {
 	return toStatus(s.d.GetError(), info)
 }
 
-// wait waits for so many milliseconds, or until the call has ended.
+// wait waits for the given time, or until the call has ended.
 func wait(ctx context.Context, milliseconds uint32) error {
 	timer := time.NewTimer(time.Duration(milliseconds) * time.Millisecond)
 	defer timer.Stop()
@@ -221,13 +221,13 @@ func appendAny(all []*anypb.Any, m proto.Message) ([]*anypb.Any, error) {
 	return append(all, packed), err
 }
 
-// requestInfo is what came with a call.
+// requestInfo describes the received call.
 func requestInfo(ctx context.Context, requests []*anypb.Any) *pb.ConformancePayload_RequestInfo {
 	info := &pb.ConformancePayload_RequestInfo{Requests: requests}
 	if deadline, ok := ctx.Deadline(); ok {
 		info.TimeoutMs = new(max(0, time.Until(deadline).Milliseconds()))
 	}
-	received, _ := metadata.FromIncomingContext(ctx) // there is some in every call
+	received, _ := metadata.FromIncomingContext(ctx) // is never missing
 	for name, values := range received {
 		if strings.HasSuffix(name, binarySuffix) {
 			for i, v := range values {
@@ -239,7 +239,7 @@ func requestInfo(ctx context.Context, requests []*anypb.Any) *pb.ConformancePayl
 	return info
 }
 
-// binarySuffix ends the names of headers whose values are bytes, in base64.
+// binarySuffix ends the names of headers with binary values, which are base64 on the wire.
 const binarySuffix = "-bin"
 
 func toMetadata(headers []*pb.Header) metadata.MD {
@@ -247,7 +247,7 @@ func toMetadata(headers []*pb.Header) metadata.MD {
 	for _, h := range headers {
 		for _, v := range h.GetValue() {
 			if strings.HasSuffix(strings.ToLower(h.GetName()), binarySuffix) {
-				// What is not base64 is sent as it is.
+				// A value that is not base64 is sent unchanged.
 				if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(v, "=")); err == nil {
 					v = string(b)
 				}
@@ -258,8 +258,7 @@ func toMetadata(headers []*pb.Header) metadata.MD {
 	return md
 }
 
-// toStatus returns the error that is asked for, which is nil if e is. Its details have the info, if
-// there is one.
+// toStatus returns the demanded error, or nil if e is nil. info, if not nil, is added to its details.
 func toStatus(e *pb.Error, info *pb.ConformancePayload_RequestInfo) error {
 	if e == nil {
 		return nil

@@ -1,4 +1,4 @@
-// Package h2spec has h2spec, which knows the rules of HTTP/2 and HPACK, judge the built-in transport.
+// Package h2spec runs h2spec, a conformance suite for HTTP/2 and HPACK, with the built-in transport.
 package h2spec
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/summerwind/h2spec/spec"
 )
 
-// cases is how many h2spec 2.2.1 has with what it calls strict.
+// cases is the number of cases of h2spec 2.2.1 in strict mode.
 const cases = 146
 
-// TestBuiltinTransport runs all of h2spec against the binary. None may fail or be skipped.
+// TestBuiltinTransport runs all of h2spec against the binary. No case may fail or be skipped.
 func TestBuiltinTransport(t *testing.T) {
 	host, port, err := net.SplitHostPort(start(t))
 	if err != nil {
@@ -29,7 +29,7 @@ func TestBuiltinTransport(t *testing.T) {
 	}
 	c := &config.Config{
 		Host: host, Path: "/", Strict: true, MaxHeaderLen: 4000,
-		Timeout: 3 * time.Minute, // none is waited for but by a case that fails
+		Timeout: 3 * time.Minute, // only failing cases wait for it
 	}
 	if c.Port, err = strconv.Atoi(port); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func start(t *testing.T) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Wait() }) // the test's context ends it
+	t.Cleanup(func() { _ = cmd.Wait() }) // the test's context stops it
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
 		var line struct {
@@ -87,7 +87,7 @@ func start(t *testing.T) string {
 			Addr    string `json:"addr"`
 		}
 		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Message == "listening" {
-			go func() { // until sluice ends, which must not wait for a reader of its log
+			go func() { // drain the log, so that sluice does not block
 				for lines.Scan() {
 				}
 			}()

@@ -1,4 +1,4 @@
-// Package interop has gRPC's own interoperability tests judge what carries gRPC in sluice.
+// Package interop runs gRPC's interoperability tests with sluice's transports.
 package interop
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/conformance/transport"
 )
 
-// cases are those of https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md that
-// need no accounts, no proxies and no compression, which Go's client has no cases for.
+// cases are those of https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md that need
+// neither accounts nor proxies, without compression, for which Go's client has none.
 var cases = []struct {
 	name string
 	run  func(context.Context, grpc_testing.TestServiceClient, *grpc.ClientConn)
@@ -49,7 +49,7 @@ func calls(do func(context.Context, grpc_testing.TestServiceClient, ...grpc.Call
 	return func(ctx context.Context, client grpc_testing.TestServiceClient, _ *grpc.ClientConn) { do(ctx, client) }
 }
 
-// A case that fails ends its process, so each has one of its own: this program, with these flags.
+// A failing case exits its process, so each runs in its own: this program, with these flags.
 var (
 	client = flag.Bool("client", false, "run the case named by -case against -addr, and no tests")
 	named  = flag.String("case", "", "the case")
@@ -79,9 +79,9 @@ func runCase() int {
 	return 1
 }
 
-// patient answers a stream without requests only once it is cancelled. cancel_after_begin
-// cancels such a stream and ends it; a server that saw the end first might answer before the
-// client looks, which is then no cancelled call.
+// patient answers a stream without requests only when it is canceled. The case cancel_after_begin cancels such
+// a stream and then closes it. A server that sees the close first could answer before the client checks for the
+// cancellation.
 type patient struct{ grpc_testing.TestServiceServer }
 
 func (p patient) StreamingInputCall(stream grpc_testing.TestService_StreamingInputCallServer) error {
@@ -91,7 +91,7 @@ func (p patient) StreamingInputCall(stream grpc_testing.TestService_StreamingInp
 type untilCancelled struct {
 	grpc_testing.TestService_StreamingInputCallServer
 
-	some bool // request has come
+	some bool // a request was received
 }
 
 func (u *untilCancelled) Recv() (*grpc_testing.StreamingInputCallRequest, error) {
@@ -104,7 +104,7 @@ func (u *untilCancelled) Recv() (*grpc_testing.StreamingInputCallRequest, error)
 	return request, err
 }
 
-// TestInterop runs each case, over each transport.
+// TestInterop runs each case with each transport.
 func TestInterop(t *testing.T) {
 	for _, name := range transport.Names {
 		t.Run(name, func(t *testing.T) {

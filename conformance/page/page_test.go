@@ -1,4 +1,4 @@
-// Package page has a real Chromium judge the page of the debug listener.
+// Package page tests the debug page in a real Chromium.
 package page
 
 import (
@@ -34,7 +34,7 @@ const root = "../.."
 
 const patience = suite.Patience
 
-// evil is what a client sends who hopes that an operator's browser runs it.
+// evil is a value by which a client tries to run a script in an operator's browser.
 const evil = `<img src=x onerror=alert(1)>`
 
 const rules = `
@@ -45,8 +45,9 @@ descriptors:
   - {key: path, value: /search, rate_limit: {unit: year, requests_per_unit: 20}}
 `
 
-// chromium returns a browser that ends with the test, and a function that says what went wrong in it: errors in the
-// console, dialogs, requests elsewhere. Whenever it asks for a password it gets this one.
+// chromium returns a browser that is closed with the test, and a function that returns what went wrong in it:
+// errors on the console, dialogs, requests to other origins. The browser answers password prompts with
+// password.
 func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAllocatorOption) (ctx context.Context, wrong func() []string) {
 	t.Helper()
 	path := browser()
@@ -103,7 +104,8 @@ func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAlloca
 	}
 }
 
-// browser returns the path of a Chromium: that of CHROMIUM_BIN, of `make chromium`, or of the distribution; or "".
+// browser returns the path of Chromium: that of CHROMIUM_BIN, of `make chromium`, or of the distribution; or
+// "".
 func browser() string {
 	if path := os.Getenv("CHROMIUM_BIN"); path != "" {
 		return path
@@ -137,13 +139,13 @@ func start(t *testing.T, rules string, args ...string) *sluice.Sluice {
 	return s
 }
 
-// hit asks the domain shop for one descriptor so many times.
+// hit sends n requests with one descriptor to the domain shop.
 func hit(t *testing.T, s *sluice.Sluice, key, value string, times int) {
 	t.Helper()
 	ask(t, s, "shop", key, value, times)
 }
 
-// ask asks for one descriptor so many times.
+// ask sends n requests with one descriptor.
 func ask(t *testing.T, s *sluice.Sluice, domain, key, value string, times int) {
 	t.Helper()
 	for range times {
@@ -157,7 +159,7 @@ func ask(t *testing.T, s *sluice.Sluice, domain, key, value string, times int) {
 	}
 }
 
-// command is a command of the browser's protocol.
+// command adapts a command of the browser's protocol.
 func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, c, params)
@@ -165,12 +167,12 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 	})
 }
 
-// answer answers what the browser asks. Whether that came in time the test sees.
+// answer answers the browser. The test notices if that fails.
 func answer(ctx context.Context, action chromedp.Action[chromedp.Void]) {
 	_ = chromedp.Do(ctx, action)
 }
 
-// do runs actions in the browser, and get one with a value.
+// do runs actions in the browser.
 func do(ctx context.Context, t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
 	if err := chromedp.Do(ctx, actions...); err != nil {
@@ -187,14 +189,14 @@ func get[T any](ctx context.Context, t *testing.T, action chromedp.Action[T]) T 
 	return value
 }
 
-// await waits until the page says some words.
+// await waits until the page contains the given text.
 func await(ctx context.Context, t *testing.T, words string) {
 	t.Helper()
 	get(ctx, t, chromedp.Poll[bool](fmt.Sprintf("document.body.innerText.includes(%q)", words), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 }
 
-// TestPage holds that a key comes onto an open page without a reload, that values stay text, that a reset asks first, and that the
-// page fits a phone and the night.
+// TestPage verifies that a new key appears on an open page without a reload, that values are shown as text,
+// that a reset asks for confirmation, and that the page fits a phone and has a dark mode.
 func TestPage(t *testing.T) {
 	s := start(t, rules, "--top-keys", "clear")
 	addr := s.Addr("debug")
@@ -246,7 +248,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPageOfManyRules holds that ten thousand limits are on one page.
+// TestPageOfManyRules verifies that the page can show ten thousand limits.
 func TestPageOfManyRules(t *testing.T) {
 	const n = 10_000
 	var text strings.Builder

@@ -9,8 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestPageWaits holds that the page, which is made anew each second, takes nothing from somebody's hands: neither what is
-// selected, nor the button that is pressed, nor how far a table is scrolled.
+// TestPageWaits verifies that the page, which is rebuilt each second, preserves the selection, a pressed
+// button, and the scroll position of a table.
 func TestPageWaits(t *testing.T) {
 	long := strings.Repeat("shop", 20)
 	s := start(t, strings.Replace(rules, "domain: shop", "domain: "+long, 1), "--top-keys", "clear")

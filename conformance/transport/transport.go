@@ -1,5 +1,4 @@
-// Package transport runs sluice's gRPC server with services of others, for suites that judge what
-// carries gRPC.
+// Package transport runs sluice's gRPC server with the services of third-party conformance suites.
 package transport
 
 import (
@@ -20,7 +19,7 @@ import (
 
 const grpcGo = "grpc-go"
 
-// Names are the transports, as --grpc-transport has them.
+// Names are the values of --grpc-transport.
 var Names = []string{"builtin", grpcGo}
 
 // limits are the defaults of sluice's flags.
@@ -32,15 +31,15 @@ var limits = transport.Limits{
 
 // Server is a running server without rules.
 type Server struct {
-	// Addr is where it listens, host:port.
+	// Addr is its address, host:port.
 	Addr string
 
 	stop context.CancelFunc
 	done chan error
 }
 
-// Start runs a server on a free port of loopback, with the services that register adds. A message may
-// have so many bytes; 0 stands for the default. The caller must call Stop.
+// Start starts a server on a free port of loopback, with the services that register adds. maxMessage limits
+// messages; 0 is the default. The caller must call Stop.
 func Start(name string, maxMessage int, register func(grpc.ServiceRegistrar)) (*Server, error) {
 	metrics, err := telemetry.New(telemetry.Options{})
 	if err != nil {
@@ -57,7 +56,7 @@ func Start(name string, maxMessage int, register func(grpc.ServiceRegistrar)) (*
 	if maxMessage > 0 {
 		options.Limits.MaxMessageBytes = maxMessage
 		if name == grpcGo {
-			options.Limits.MaxMessageBytes /= 2 // it accepts twice as much, for sluice to reject it
+			options.Limits.MaxMessageBytes /= 2 // grpc-go accepts twice that size, so that sluice can reject it
 		}
 	}
 	s := server.New(options, answer.NewService(answer.Settings{}, table, metrics), zap.New(core))
@@ -76,7 +75,7 @@ func Start(name string, maxMessage int, register func(grpc.ServiceRegistrar)) (*
 	return running, nil
 }
 
-// Stop ends the server. It returns why it could not serve.
+// Stop stops the server, and returns the error of Run.
 func (s *Server) Stop() error {
 	s.stop()
 	return <-s.done

@@ -16,9 +16,9 @@ func TestPageHasTheNewFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, list, ok := strings.Cut(string(page), "\n## What is new here\n")
+	_, list, ok := strings.Cut(string(page), "\n## Fields that envoyproxy/ratelimit lacks\n")
 	if !ok {
-		t.Fatal("docs/rules.md has no section What is new here")
+		t.Fatal("docs/rules.md has no section Fields that envoyproxy/ratelimit lacks")
 	}
 	list, _, _ = strings.Cut(list, ". ")
 	got := []string{}
@@ -36,6 +36,6 @@ func TestPageHasTheNewFields(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/rules.md, What is new here, does not list the fields of words.go (-words.go +page):\n%s", diff)
+		t.Errorf("docs/rules.md, Fields that envoyproxy/ratelimit lacks, does not list the fields of words.go (-words.go +page):\n%s", diff)
 	}
 }

@@ -72,7 +72,7 @@ func (r *lineReader) read(line []byte) (end bool) {
 	if err == jsonview.ErrSyntax { //nolint:errorlint // it is not wrapped
 		err = errors.New("this is no JSON object of a line, such as {\"customer\":\"acme\",\"requests_per_unit\":500}")
 	}
-	return r.b.fail(r.line, r.scanner.At+1, "%v", err) || first // what else could its columns be?
+	return r.b.fail(r.line, r.scanner.Offset+1, "%v", err) || first // what else could its columns be?
 }
 
 // field takes a field's value.

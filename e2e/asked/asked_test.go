@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// asked is a real Envoy, the service that it asks, and its configuration, by which it can be computed what
-// it asks.
+// asked is a real Envoy with its rate limit service, and its configuration as read by envoyconfig.
 type asked struct {
 	text     []byte
 	config   *envoyconfig.Config
@@ -17,7 +16,7 @@ type asked struct {
 	envoy    *envoy.Envoy
 }
 
-// startAsked starts an Envoy with a bootstrap.
+// startAsked starts an Envoy with the given bootstrap.
 func startAsked(t *testing.T, bootstrap object) *asked {
 	t.Helper()
 	text, err := json.MarshalIndent(bootstrap, "", " ")
@@ -33,7 +32,7 @@ func startAsked(t *testing.T, bootstrap object) *asked {
 	return a
 }
 
-// calls sends a request to Envoy, and returns the calls that are computed of it.
+// calls sends a request to Envoy and returns the computed calls.
 func (a *asked) calls(t *testing.T, request envoyconfig.Request) *envoyconfig.Calls {
 	t.Helper()
 	send(t, a.envoy, []envoyconfig.Request{request})
@@ -44,7 +43,7 @@ func (a *asked) calls(t *testing.T, request envoyconfig.Request) *envoyconfig.Ca
 	return calls
 }
 
-// listener is a listener on loopback with the fields of its connection manager.
+// listener returns a listener on loopback with the given connection manager.
 func listener(name string, manager object) object {
 	manager["@type"] = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 	return object{

@@ -21,9 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the findings and calls of testdata")
 
-// TestCodes has, for each kind of finding, a configuration in testdata that the real Envoy
-// loads, and requests whose calls show what the finding says. A call is written with the
-// milliseconds that Envoy waits for it.
+// TestCodes runs each configuration of testdata in the real Envoy. The configurations together have each kind of
+// finding, and requests whose calls show the effect. Calls are written with Envoy's timeout in milliseconds.
 func TestCodes(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -87,8 +86,8 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// calls sends requests through Envoy and returns the calls that each led to, one line for
-// each. They are those that are computed, but where every call fails.
+// calls sends requests through Envoy and returns the calls for each, one per line. They must equal the computed
+// calls, unless every call fails.
 func calls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests string, fails bool) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "envoy.yaml")
@@ -109,8 +108,8 @@ func calls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests 
 	return ""
 }
 
-// recorded is calls for an Envoy and a recorder of its own. It is not complete if a call was too late for Envoy's
-// timeout, which is 20 ms in one configuration, before the recorder had it.
+// recorded is calls with an Envoy and a recorder of its own. complete is false if a call exceeded Envoy's timeout,
+// which is 20 ms in one configuration, before it reached the recorder.
 func recorded(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests string, fails bool) (text string, complete bool) {
 	t.Helper()
 	r := startRecorder(t)
@@ -159,7 +158,7 @@ func recorded(t *testing.T, config *envoyconfig.Config, bootstrap []byte, reques
 	return b.String(), true
 }
 
-// timeouts returns how many calls Envoy gave up.
+// timeouts returns the number of calls that Envoy abandoned.
 func timeouts(t *testing.T, e *envoy.Envoy) (n int) {
 	t.Helper()
 	for _, count := range suite.EnvoyStats(t, e, `ratelimit\.error$|^cluster\.sluice\.upstream_rq_timeout$`) {

@@ -1,3 +1,3 @@
-// Package asked holds what package envoyconfig says that Envoy asks against what the real
-// Envoy asks.
+// Package asked compares the calls that package envoyconfig computes with those of a real Envoy, and
+// its errors and findings with what Envoy rejects and does.
 package asked

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestExamplesHaveNoFindings holds that the Envoy of each example, and that of the quick
-// start and the demo, asks for what the rules beside it are about.
+// TestExamplesHaveNoFindings checks the Envoy configuration of each example, the quick start and the demo against the
+// rules next to it.
 func TestExamplesHaveNoFindings(t *testing.T) {
 	pairs := map[string]string{
 		"envoy.yaml":                      "examples/quickstart/rules.yaml",

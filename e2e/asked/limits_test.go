@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestLimitsOfMetadata has a filter put limits of all kinds into metadata, and compares what is computed about them with
-// what the real Envoy asks.
+// TestLimitsOfMetadata compares computed and real calls with limits of all kinds in the dynamic metadata.
 func TestLimitsOfMetadata(t *testing.T) {
 	suite.Envoy(t, root)
 	var set, policies list

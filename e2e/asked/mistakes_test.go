@@ -14,21 +14,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// mistake is one that people make, planted into the good configuration of testdata/mistakes.
+// mistake is a common mistake, planted into the valid configuration of testdata/mistakes.
 type mistake struct {
 	name string
-	// in envoy.yaml, or in rules.yaml if there is none, old becomes put. Further pairs may follow.
+	// old is replaced by put in the file named in. more has further pairs.
 	in, old, put string
 	more         []string
-	// want is how a finding begins behind its place, "rejected" standing for an error of reading, and what it says. Without
-	// one, none says why nothing can be found.
+	// want is the severity and code of the expected finding, or "rejected" for an error of Read, and says is a part
+	// of its message. If want is empty, none is the reason why the mistake cannot be found.
 	want, says string
 	none       string
-	// refused says that Envoy rejects it for a reason of its own.
+	// refused is true if Envoy rejects the configuration for another reason.
 	refused bool
 }
 
-// TestMistakes plants each mistake, and finds it. What is said to be rejected is what the real Envoy rejects.
+// TestMistakes plants each mistake and expects the finding. The real Envoy must reject exactly the configurations
+// marked as rejected.
 func TestMistakes(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	good := map[string]string{}
@@ -94,7 +95,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// has reports whether one of the findings begins with want behind its place, and has the words.
+// has reports whether a finding has the severity and code want and contains says.
 func has(found []string, want, says string) bool {
 	for _, f := range found {
 		if strings.Contains(" "+f, " "+want+": ") && strings.Contains(f, says) {
@@ -104,7 +105,7 @@ func has(found []string, want, says string) bool {
 	return false
 }
 
-// findingsOf returns what is found in a configuration and its rules.
+// findingsOf returns the findings of a configuration and its rules.
 func findingsOf(t *testing.T, bootstrap, text string) []string {
 	t.Helper()
 	configs, wrong := rulefile.Parse("rules.yaml", []byte(text))

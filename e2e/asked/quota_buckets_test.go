@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestBucketsAreEnvoys holds the bucket that is computed for a request against the one that the real Envoy reports.
+// TestBucketsAreEnvoys compares the computed bucket of a request with the one that the real Envoy reports.
 func TestBucketsAreEnvoys(t *testing.T) {
 	suite.Envoy(t, root)
 	text, err := os.ReadFile("testdata/quota/tree.yaml")
@@ -53,11 +53,11 @@ func TestBucketsAreEnvoys(t *testing.T) {
 					t.Fatal(calls, err)
 				}
 				bucket := calls.Buckets[0]
-				if strings.HasPrefix(bucket.None, envoyconfig.Unknowable) {
-					t.Errorf("%s: %s", requestText(request), bucket.None)
+				if strings.HasPrefix(bucket.NoBucket, envoyconfig.Unknowable) {
+					t.Errorf("%s: %s", requestText(request), bucket.NoBucket)
 				}
-				if bucket.None != "" {
-					kinds[bucket.None] = true
+				if bucket.NoBucket != "" {
+					kinds[bucket.NoBucket] = true
 					continue
 				}
 				kinds[bucket.Entries[0].Value] = bucket.Entries[0].Key == "by"
@@ -86,7 +86,7 @@ func TestBucketsAreEnvoys(t *testing.T) {
 	}
 }
 
-// reportedAs is a bucket as [quotaRecorder.reported] writes it: an entry that is empty is not in the id.
+// reportedAs formats a bucket as [quotaRecorder.reported] does. Empty entries are not in the ID.
 func reportedAs(b *envoyconfig.Bucket) string {
 	keys, entries := make([]string, 0, len(b.Entries)), make([]string, 0, len(b.Entries)+1)
 	for _, entry := range b.Entries {

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// quotaRecorder is a rate limit quota service that keeps what is reported to it, and tells what a test has it tell.
+// quotaRecorder is a rate limit quota service that records reports and sends the assignments of a test.
 type quotaRecorder struct {
 	rlqs.UnimplementedRateLimitQuotaServiceServer
 
@@ -72,14 +72,14 @@ func (r *quotaRecorder) StreamRateLimitQuotas(stream rlqs.RateLimitQuotaService_
 	}
 }
 
-// reported returns the ids that were reported.
+// reported returns the bucket IDs that were reported.
 func (r *quotaRecorder) reported() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return strings.Join(slices.Sorted(maps.Keys(r.ids)), "; ")
 }
 
-// assign tells every stream what to do with each bucket that was reported.
+// assign sends an action for each reported bucket to every stream.
 func (r *quotaRecorder) assign(t *testing.T, action *rlqs.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction) {
 	t.Helper()
 	r.mu.Lock()
@@ -97,7 +97,7 @@ func (r *quotaRecorder) assign(t *testing.T, action *rlqs.RateLimitQuotaResponse
 	}
 }
 
-// behind starts an Envoy that asks the recorder.
+// behind starts an Envoy that uses the recorder.
 func (r *quotaRecorder) behind(t *testing.T, bootstrap []byte, backend string) *envoy.Envoy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
@@ -113,7 +113,7 @@ func (r *quotaRecorder) behind(t *testing.T, bootstrap []byte, backend string) *
 	return e
 }
 
-// fate asks an Envoy for a user, and returns what became of the request: passes, denied or dies.
+// fate sends a request of a user and returns the outcome: passes, denied or dies.
 func fate(t *testing.T, e *envoy.Envoy, user string) string {
 	t.Helper()
 	client := &http.Client{Timeout: suite.Patience, Transport: &http.Transport{DisableKeepAlives: true}}

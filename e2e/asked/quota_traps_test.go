@@ -17,21 +17,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// quotaTrap is a trap of the quota filter, planted into testdata/quota/envoy.yaml.
+// quotaTrap is a misleading setting of the quota filter, planted into testdata/quota/envoy.yaml.
 type quotaTrap struct {
 	name     string
 	old, put string
-	// want is how the finding begins behind its place, "rejected" standing for an error of reading, and what it says.
+	// want is the severity and code of the expected finding, or "rejected" for an error of Read, and says is a part
+	// of its message.
 	want, says string
-	// What the real Envoy does: refused at the start, or what becomes of the first request of a user to whose bucket
-	// nobody says anything, and of all that come then.
+	// Behaviour of the real Envoy: refused is true if it does not start; first and then are the outcomes of the first
+	// and of later requests of a user whose bucket has no assignment.
 	refused     bool
 	first, then string
-	// reported says that Envoy reports a bucket, which is then told the opposite for a second, and what becomes of
-	// requests behind it.
+	// reported is true if Envoy reports a bucket. The test then assigns the opposite for a second, and expired is the
+	// outcome of requests after that.
 	reported bool
 	expired  string
-	// bare says that the requests have no x-user.
+	// bare is true if the requests have no x-user header.
 	bare bool
 }
 
@@ -59,58 +60,58 @@ var quotaTraps = []quotaTrap{
 
 	{
 		name: "a token bucket before the first assignment", old: denyFirst, put: "no_assignment_behavior: { fallback_rate_limit: { token_bucket: { max_tokens: 5, tokens_per_fill: 5, fill_interval: 10s } } }",
-		want: "error: quota", says: "no_assignment_behavior.fallback_rate_limit.token_bucket: Envoy 1.40 dies at the second request", first: "passes", then: "dies",
+		want: "error: quota", says: "no_assignment_behavior.fallback_rate_limit.token_bucket: Envoy 1.40 crashes at the second request", first: "passes", then: "dies",
 	},
 	{
 		name: "a rate before the first assignment", old: denyFirst, put: "no_assignment_behavior: { fallback_rate_limit: { requests_per_time_unit: { requests_per_time_unit: 1, time_unit: HOUR } } }",
-		want: "error: quota", says: "does not know this strategy, and lets every request pass", first: "passes", then: "passes", reported: true, expired: "passes",
+		want: "error: quota", says: "does not implement this strategy and allows every request", first: "passes", then: "passes", reported: true, expired: "passes",
 	},
 	{name: "nothing before the first assignment", old: denyFirst, put: "no_assignment_behavior: {}", want: "rejected", says: "without fallback_rate_limit", refused: true},
 	{name: "no strategy", old: denyFirst, put: "no_assignment_behavior: { fallback_rate_limit: {} }", want: "rejected", says: "Envoy needs one of blanket_rule", refused: true},
 
-	{name: "no time-out", old: timedOut, want: "error: quota", says: "without expired_assignment_behavior_timeout of a second or more it never acts", first: "denied", then: "denied", reported: true, expired: "denied"},
-	{name: "a time-out below a second", old: timedOut, put: "expired_assignment_behavior_timeout: 0.9s, ", want: "error: quota", says: "of a second or more", first: "denied", then: "denied", reported: true, expired: "denied"},
+	{name: "no time-out", old: timedOut, want: "error: quota", says: "without an expired_assignment_behavior_timeout of at least one second it has no effect", first: "denied", then: "denied", reported: true, expired: "denied"},
+	{name: "a time-out below a second", old: timedOut, put: "expired_assignment_behavior_timeout: 0.9s, ", want: "error: quota", says: "of at least one second", first: "denied", then: "denied", reported: true, expired: "denied"},
 	{name: "a time-out alone", old: timedOut + allowExpired, put: timedOut + "}", want: "rejected", says: "Envoy needs one of fallback_rate_limit, reuse_last_assignment", refused: true},
-	{name: "the last assignment again", old: allowExpired, put: "reuse_last_assignment: {} }", want: "error: quota", says: "reuse_last_assignment: Envoy 1.40 does not do it", first: "denied", then: "denied", reported: true, expired: "denied"},
+	{name: "the last assignment again", old: allowExpired, put: "reuse_last_assignment: {} }", want: "error: quota", says: "reuse_last_assignment: Envoy 1.40 ignores it", first: "denied", then: "denied", reported: true, expired: "denied"},
 	{
 		name: "half a second to fill", old: allowExpired, put: "fallback_rate_limit: { token_bucket: { max_tokens: 1, tokens_per_fill: 1, fill_interval: 0.5s } } }",
-		want: "error: quota", says: "of less than a second", first: "denied", then: "denied", reported: true, expired: "passes",
+		want: "error: quota", says: "below one second", first: "denied", then: "denied", reported: true, expired: "passes",
 	},
 	{name: "no time to fill", old: allowExpired, put: "fallback_rate_limit: { token_bucket: { max_tokens: 1 } } }", want: "rejected", says: "without fill_interval", refused: true},
 	{
 		name: "a rate behind the last assignment", old: allowExpired, put: "fallback_rate_limit: { requests_per_time_unit: { requests_per_time_unit: 1, time_unit: HOUR } } }",
-		want: "error: quota", says: "write a token_bucket, or blanket_rule", first: "denied", then: "denied", reported: true, expired: "passes",
+		want: "error: quota", says: "use a token_bucket, or blanket_rule", first: "denied", then: "denied", reported: true, expired: "passes",
 	},
 
 	{
 		name: "keep_matching", old: "                              on_match:\n", put: "                              on_match:\n                                keep_matching: true\n",
-		want: "error: quota", says: "keep_matching: Envoy 1.40 denies", then: "denied", reported: true, expired: "passes",
+		want: "error: quota", says: "keep_matching: Envoy 1.40 still denies", then: "denied", reported: true, expired: "passes",
 	},
 	{
 		name: "a trial of 0 %", old: quotaDomain, put: "filter_enforced: { default_value: { numerator: 0 } }\n                      " + quotaDomain,
-		want: "error: quota", says: "filter_enforced: Envoy 1.40 does not look at it", first: "denied", then: "denied", reported: true, expired: "passes",
+		want: "error: quota", says: "filter_enforced: Envoy 1.40 ignores it", first: "denied", then: "denied", reported: true, expired: "passes",
 	},
 	{
 		name: "enabled at 0 %", old: quotaDomain, put: "filter_enabled: { default_value: { numerator: 0 } }\n                      " + quotaDomain,
-		want: "error: quota", says: "filter_enabled: Envoy 1.40 does not look at it", first: "denied", then: "denied", reported: true, expired: "passes",
+		want: "error: quota", says: "filter_enabled: Envoy 1.40 ignores it", first: "denied", then: "denied", reported: true, expired: "passes",
 	},
-	{name: "another interval", old: "reporting_interval: 5s", put: "reporting_interval: 1s", want: "warning: quota", says: "reports every 5 s", first: "denied", then: "denied", reported: true, expired: "passes"},
+	{name: "another interval", old: "reporting_interval: 5s", put: "reporting_interval: 1s", want: "warning: quota", says: "always reports every 5 s", first: "denied", then: "denied", reported: true, expired: "passes"},
 	{name: "a short interval", old: "reporting_interval: 5s", put: "reporting_interval: 0.1s", want: "rejected", says: "want more than 0.1s", refused: true},
 	{name: "no interval", old: "reporting_interval: 5s", want: "rejected", says: "without reporting_interval", refused: true},
-	{name: "a configuration of a route", old: toBackend, put: ofRoute("envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride, domain: x"), want: "error: quota", says: "takes no configuration for a route", refused: true},
-	{name: "one within another", old: toBackend, put: ofRoute(`envoy.config.route.v3.FilterConfig, config: { "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride }`), want: "error: quota", says: "takes no configuration for a route", refused: true},
+	{name: "a configuration of a route", old: toBackend, put: ofRoute("envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride, domain: x"), want: "error: quota", says: "has no per-route configuration", refused: true},
+	{name: "one within another", old: toBackend, put: ofRoute(`envoy.config.route.v3.FilterConfig, config: { "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride }`), want: "error: quota", says: "has no per-route configuration", refused: true},
 	{name: "off for a route", old: toBackend, put: ofRoute("envoy.config.route.v3.FilterConfig, disabled: true"), first: "passes", then: "passes"},
 
-	{name: "a value of what is no input", old: userInput, put: customValue("envoy.extensions.filters.http.router.v3.Router"), want: "error: quota", says: "it is no input of requests, and Envoy 1.40 dies at the first request", first: "dies", then: "dies"},
-	{name: "a value of the response", old: userInput, put: customValue("envoy.type.matcher.v3.HttpResponseHeaderMatchInput, header_name: x-user"), want: "error: quota", says: "it has no text when a request comes", first: "passes", then: "passes"},
-	{name: "a value of CEL", old: userInput, put: customValue("xds.type.matcher.v3.HttpAttributesCelMatchInput"), want: "error: quota", says: "it has no text when a request comes", first: "passes", then: "passes"},
+	{name: "a value of what is no input", old: userInput, put: customValue("envoy.extensions.filters.http.router.v3.Router"), want: "error: quota", says: "it is not a request input, and Envoy 1.40 crashes at the first request", first: "dies", then: "dies"},
+	{name: "a value of the response", old: userInput, put: customValue("envoy.type.matcher.v3.HttpResponseHeaderMatchInput, header_name: x-user"), want: "error: quota", says: "it has no text when a request arrives", first: "passes", then: "passes"},
+	{name: "a value of CEL", old: userInput, put: customValue("xds.type.matcher.v3.HttpAttributesCelMatchInput"), want: "error: quota", says: "it has no text when a request arrives", first: "passes", then: "passes"},
 	{name: "a value of no header", old: userInput, put: customValue("envoy.type.matcher.v3.HttpRequestHeaderMatchInput"), want: "error: quota", says: "names no header", first: "passes", then: "passes"},
 	{name: "the client's address", old: userInput, put: customValue("envoy.extensions.matching.common_inputs.network.v3.SourceIPInput"), first: "denied", then: "denied", reported: true, expired: "passes"},
-	{name: "a header that may be absent", old: userGuard, put: "value_match: { prefix: a }", want: "warning: quota", says: "clients choose it", first: "denied", then: "denied", reported: true, expired: "passes"},
-	{name: "a request without the header", old: userPredicate, put: `not_matcher: { single_predicate: { input: { name: user, typed_config: ` + strings.TrimSuffix(userInput, " }") + `, value_match: { exact: nobody } } }`, want: "warning: quota", says: "Without it a request passes, and Envoy does not report it", first: "passes", then: "passes", bare: true},
-	{name: "another header than the one that is looked at", old: "header_name: x-user } }\n", put: "header_name: x-name } }\n", want: "warning: quota", says: "custom_value of x-user: clients choose it", first: "passes", then: "passes"},
-	{name: "any length", old: "{1,200}", put: "+", want: "warning: quota", says: "clients choose it", first: "denied", then: "denied", reported: true, expired: "passes"},
-	{name: "any characters", old: "[!-~]{1,200}", put: "[^/]{1,200}", want: "warning: quota", says: "clients choose it", first: "denied", then: "denied", reported: true, expired: "passes"},
+	{name: "a header that may be absent", old: userGuard, put: "value_match: { prefix: a }", want: "warning: quota", says: "clients control it", first: "denied", then: "denied", reported: true, expired: "passes"},
+	{name: "a request without the header", old: userPredicate, put: `not_matcher: { single_predicate: { input: { name: user, typed_config: ` + strings.TrimSuffix(userInput, " }") + `, value_match: { exact: nobody } } }`, want: "warning: quota", says: "A request without it is allowed and not reported", first: "passes", then: "passes", bare: true},
+	{name: "another header than the one that is looked at", old: "header_name: x-user } }\n", put: "header_name: x-name } }\n", want: "warning: quota", says: "custom_value of x-user: clients control it", first: "passes", then: "passes"},
+	{name: "any length", old: "{1,200}", put: "+", want: "warning: quota", says: "clients control it", first: "denied", then: "denied", reported: true, expired: "passes"},
+	{name: "any characters", old: "[!-~]{1,200}", put: "[^/]{1,200}", want: "warning: quota", says: "clients control it", first: "denied", then: "denied", reported: true, expired: "passes"},
 
 	{name: "no order", old: `                                        sluice: { string_value: "api,user" }` + "\n", want: "error: unmatched", says: "the id has no entry sluice", first: "denied", then: "denied", reported: true, expired: "passes"},
 	{name: "no cluster", old: quotaDomain + ": { envoy_grpc: { cluster_name: sluice } }", put: quotaDomain + ": { envoy_grpc: { cluster_name: slice } }", want: "error: cluster", says: "not in these files", first: "denied", then: "denied"},
@@ -122,7 +123,7 @@ var quotaTraps = []quotaTrap{
 	},
 }
 
-// TestQuotaTraps plants each trap, finds it, and sees what the real Envoy does.
+// TestQuotaTraps plants each trap, expects the finding, and checks the behaviour of the real Envoy.
 func TestQuotaTraps(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	texts := map[string]string{}
@@ -162,7 +163,7 @@ func TestQuotaTraps(t *testing.T) {
 	}
 }
 
-// spring sees what the real Envoy does with the trap.
+// spring checks the behaviour of the real Envoy.
 func (trap *quotaTrap) spring(t *testing.T, config []byte, backend string) {
 	t.Helper()
 	r := startQuotaRecorder(t)

@@ -25,11 +25,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// root is the repository's root, seen from here.
+// root is the path of the repository's root.
 const root = "../.."
 
-// TestComputedEqualsAsked sends random requests through random route tables of the real
-// Envoy. Each call that a service gets has the descriptors that were computed.
+// TestComputedEqualsAsked sends random requests through random route tables of the real Envoy, and compares the
+// descriptors of each call with the computed ones.
 func TestComputedEqualsAsked(t *testing.T) {
 	tables, requests := 3, 1000
 	if os.Getenv("SLUICE_LONG") != "" {
@@ -49,7 +49,7 @@ func TestComputedEqualsAsked(t *testing.T) {
 	}
 }
 
-// compare makes a route table and requests of a seed. SLUICE_SEED is the first table's.
+// compare runs one random route table. SLUICE_SEED sets the seed of the first table.
 func compare(t *testing.T, seed uint64, requests int) {
 	t.Helper()
 	g := generator{rand.New(rand.NewPCG(seed, 0))}
@@ -86,7 +86,7 @@ func compare(t *testing.T, seed uint64, requests int) {
 	}
 }
 
-// request makes a request with a number, which its calls carry.
+// request returns a random request. Its calls carry the number i.
 func (g generator) request(i int) envoyconfig.Request {
 	r := envoyconfig.Request{
 		Method: pick(g, "GET", "POST", "PUT"), Scheme: "http", Authority: pick(g, hosts...),
@@ -141,7 +141,7 @@ func startEnvoy(t *testing.T, bootstrap []byte, r *recorder) *envoy.Envoy {
 	return e
 }
 
-// send sends requests, several at once.
+// send sends requests, eight at a time.
 func send(t *testing.T, e *envoy.Envoy, all []envoyconfig.Request) {
 	t.Helper()
 	client := &http.Client{
@@ -184,22 +184,21 @@ func requestText(r envoyconfig.Request) string {
 	return fmt.Sprintf("%s %s %s%s %q", r.Listener, r.Method, r.Authority, r.Path, r.Headers)
 }
 
-// tally counts what was compared.
+// tally counts the compared descriptors and requests.
 type tally struct{ sent, not, unknown, noRoute int }
 
-// anything stands for a descriptor that is not known.
+// anything stands for an unknown descriptor.
 const anything = "?"
 
-// calls returns the calls that were computed, sorted as those of a recorder; nil where they
-// are not known.
+// calls returns the computed calls, sorted like those of a recorder; nil if they are unknown.
 func (n *tally) calls(a *envoyconfig.Calls) []call {
 	all := []call{}
-	if strings.HasPrefix(a.None, "unknown") {
+	if strings.HasPrefix(a.NotCalled, "unknown") {
 		n.noRoute++
 		return nil
 	}
 	for _, c := range a.ByFilter {
-		if strings.HasPrefix(c.None, envoyconfig.Unknowable) {
+		if strings.HasPrefix(c.NotCalled, envoyconfig.Unknowable) {
 			n.noRoute++
 			return nil
 		}
@@ -245,7 +244,7 @@ func (n *tally) calls(a *envoyconfig.Calls) []call {
 	return all
 }
 
-// agree reports whether calls are as computed, what is not known left open.
+// agree reports whether the calls equal the computed ones, except for unknown descriptors.
 func agree(want, got []call) bool {
 	if len(want) != len(got) {
 		return false
@@ -261,7 +260,7 @@ func agree(want, got []call) bool {
 	return true
 }
 
-// fits reports whether got is want, with anything one descriptor or none.
+// fits reports whether got equals want, where anything matches one descriptor or none.
 func fits(want, got []string) bool {
 	switch {
 	case len(want) == 0:

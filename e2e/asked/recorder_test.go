@@ -17,24 +17,24 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// caseHeader is of a client's request; filters put it into the call about it.
+// caseHeader identifies the client request of a call. Filters copy it into the call.
 const caseHeader = "x-case"
 
-// recorder is a rate limit service that lets all pass and keeps what it is asked.
+// recorder is a rate limit service that allows everything and records the calls.
 type recorder struct {
 	rls.UnimplementedRateLimitServiceServer
 
 	addr string
 	mu   sync.Mutex
-	// calls are those about each case, as text.
+	// calls are the calls by case.
 	calls map[string][]call
 }
 
-// call is a domain and descriptors, each as text.
+// call is a domain and descriptors, formatted as text.
 type call struct {
 	domain      string
 	descriptors []string
-	// patience is for how many milliseconds Envoy waits.
+	// patience is Envoy's timeout in milliseconds.
 	patience string
 }
 
@@ -84,8 +84,8 @@ func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRe
 	return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
 }
 
-// await waits for so many calls about a case, which for the end of a stream may come late,
-// and returns them.
+// await returns the calls of a case once there are n, or when late is closed. Calls for the end of a stream arrive
+// late.
 func (r *recorder) await(name string, n int, late <-chan struct{}) []call {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -99,15 +99,14 @@ func (r *recorder) await(name string, n int, late <-chan struct{}) []call {
 	return r.about(name)
 }
 
-// since returns the calls about no case that came after the first ones.
+// since returns the calls without a case, except for the given number of first ones.
 func (r *recorder) since(first int) []call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.calls[""][first:])
 }
 
-// about returns the calls about a case, in the order of their texts: those of the end of a
-// stream may come at any time.
+// about returns the calls of a case, sorted by text, because those for the end of a stream arrive at any time.
 func (r *recorder) about(name string) []call {
 	r.mu.Lock()
 	defer r.mu.Unlock()

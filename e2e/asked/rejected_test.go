@@ -14,11 +14,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// mutation is one change of the bootstrap in testdata/rejected.
+// mutation is a change of the bootstrap in testdata/rejected.
 type mutation struct {
-	line string // of mutations.txt, without the verdict
-	text string // of the bootstrap with the change
-	// rejected says that Envoy rejects the bootstrap with the change, and missed that envoyconfig does not judge as Envoy.
+	line string // line of mutations.txt, without the verdict
+	text string // bootstrap with the change
+	// rejected is true if Envoy rejects the changed bootstrap, and missed if envoyconfig's verdict differs.
 	rejected, missed bool
 }
 
@@ -50,8 +50,8 @@ func mutations(t *testing.T) (all []mutation) {
 	return all
 }
 
-// TestMutationsAreJudgedAsByEnvoy judges each mutation as mutations.txt says that Envoy does. Those that are missed have an
-// exclamation mark there.
+// TestMutationsAreJudgedAsByEnvoy compares the verdict of Read on each mutation with Envoy's in mutations.txt. Known
+// differences have an exclamation mark there.
 func TestMutationsAreJudgedAsByEnvoy(t *testing.T) {
 	alike := 0
 	all := mutations(t)
@@ -67,8 +67,8 @@ func TestMutationsAreJudgedAsByEnvoy(t *testing.T) {
 	t.Logf("%d of %d mutations are judged as by Envoy", alike, len(all))
 }
 
-// TestEnvoyRejectsMutations asks the real Envoy for the verdicts of mutations.txt, with SLUICE_LONG for all, else for one in
-// four. Several run at once, since each one waits for its threads most of the time.
+// TestEnvoyRejectsMutations checks the verdicts of mutations.txt with the real Envoy: all with SLUICE_LONG, otherwise
+// one in four. Several run concurrently, because each spends most of its time waiting for its threads.
 func TestEnvoyRejectsMutations(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	dir := t.TempDir()

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestRuntimeKeys switches the filter and elements of rate_limits off by keys of the runtime, written in
-// all ways, and compares what is computed with what the real Envoy asks.
+// TestRuntimeKeys disables the filter and its policies by runtime keys, written in all forms, and compares computed
+// and real calls.
 func TestRuntimeKeys(t *testing.T) {
 	whole := func(value any) list {
 		return list{object{"name": "static", "static_layer": object{"ratelimit.http_filter_enabled": value}}}

@@ -92,7 +92,7 @@ var settersCases = []settersCase{
 	{name: "upstream, not at the end", upstream: list{code("function envoy_on_request(h) h:streamInfo():dynamicMetadata():set('ns', 'a', 'b') end")}, namespace: "ns", path: []string{"a"}},
 }
 
-// TestFiltersThatSetMetadata compares what is computed about metadata that filters set with what the real Envoy asks.
+// TestFiltersThatSetMetadata compares computed and real calls that depend on metadata set by filters.
 func TestFiltersThatSetMetadata(t *testing.T) {
 	suite.Envoy(t, root)
 	var listeners list

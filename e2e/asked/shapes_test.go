@@ -43,9 +43,8 @@ const shapes = `static_resources:
   clusters: [{ name: sluice, load_assignment: { cluster_name: sluice } }]
 `
 
-// TestEnvoyJudgesShapesAlike has the real Envoy and envoyconfig read the same
-// configuration, in each case with a value of another kind. What one takes, the other
-// does; what Envoy takes in two ways means the same here too.
+// TestEnvoyJudgesShapesAlike reads configurations with values of unusual kinds. The real Envoy and envoyconfig must
+// accept the same ones and read equivalent forms equally.
 func TestEnvoyJudgesShapesAlike(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	for _, tt := range []struct{ old, put, wrong string }{
@@ -108,9 +107,8 @@ func TestEnvoyJudgesShapesAlike(t *testing.T) {
 	}
 }
 
-// TestEnvoyJudgesRateLimitsAlike has the real Envoy and envoyconfig read what is near rate limits: with
-// fields that Envoy does not have, without those that it needs, and with values beyond its bounds. What one
-// takes, the other does.
+// TestEnvoyJudgesRateLimitsAlike reads rate limit configurations with unknown or missing fields and with values out
+// of range. The real Envoy and envoyconfig must accept the same ones.
 func TestEnvoyJudgesRateLimitsAlike(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	const (

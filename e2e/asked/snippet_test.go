@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestEnvoyLoadsSnippets has the real Envoy load the snippet of each example's rules, put
-// where its comments say, with what it leaves open filled in.
+// TestEnvoyLoadsSnippets has the real Envoy load the snippet for each example's rules, inserted where its comments
+// say and with the placeholders filled in.
 func TestEnvoyLoadsSnippets(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "rules.yaml"))
@@ -40,7 +40,7 @@ func TestEnvoyLoadsSnippets(t *testing.T) {
 	}
 }
 
-// TestEnvoyLoadsQuotaSnippets is the same for rules with quota, of each form that a bucket may have.
+// TestEnvoyLoadsQuotaSnippets does the same for rules with quota, for each form of bucket.
 func TestEnvoyLoadsQuotaSnippets(t *testing.T) {
 	binary := suite.Envoy(t, root)
 	parsed, _ := rulefile.Parse("rules.yaml", []byte(`domain: "a: b"
@@ -61,7 +61,7 @@ descriptors:
 	loads(t, binary, "rules.yaml", snippet)
 }
 
-// loads has Envoy load a snippet of rules.
+// loads has Envoy load a snippet.
 func loads(t *testing.T, binary, path, snippet string) {
 	t.Helper()
 	var parts struct {
@@ -90,7 +90,7 @@ func loads(t *testing.T, binary, path, snippet string) {
 	}
 }
 
-// frame is a configuration around filters, a route configuration and clusters.
+// frame returns a bootstrap around filters, a route configuration and clusters.
 func frame(filters list, routes object, clusters list) object {
 	return object{"static_resources": object{
 		"clusters": clusters,

@@ -11,15 +11,15 @@ type (
 	list   = []any
 )
 
-// generator makes configurations of Envoy and requests to them.
+// generator generates random configurations and requests.
 type generator struct{ *rand.Rand }
 
 func pick[T any](g generator, of ...T) T { return of[g.IntN(len(of))] }
 
-// chance is true in one of n cases.
+// chance returns true with probability 1/n.
 func (g generator) chance(n int) bool { return g.IntN(n) == 0 }
 
-// What configurations and requests are made of, few of each so that they meet.
+// Parts of configurations and requests, few of each so that they match often.
 var (
 	hosts    = []string{"shop.example", "www.shop.example", "api.shop.example", "a-shop.example", "shop.test", "SHOP.example", "other.org", "shop.example:8080", "shop.example.", "shop.example.:8080"}
 	domains  = []string{"shop.example", "*.shop.example", "*-shop.example", "shop.*", "api.*", "www.shop.example", "*.example", "shop.example:8080", "other.*"}
@@ -74,7 +74,7 @@ var testClusters = list{
 	object{"name": "backend", "connect_timeout": "1s"},
 }
 
-// managers are what listeners differ in: whose address it is.
+// managers are the connection manager settings of the listeners, which differ in how they find the client address.
 var managers = []object{
 	{},
 	{"use_remote_address": true, "normalize_path": true, "merge_slashes": true},
@@ -302,7 +302,7 @@ func (g generator) queryMatchers() list {
 	return all
 }
 
-// policies makes a rate_limits list. Own is for the filter's own, which has no stages.
+// policies returns a rate_limits list. own is true for the filter's own policies, which cannot have stages.
 func (g generator) policies(most int, own bool) list {
 	var all list
 	for range 1 + g.IntN(most) {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// TestUpgrades compares what is computed about requests that ask for another protocol with what the real Envoy asks.
+// TestUpgrades compares computed and real calls for requests that ask for a protocol upgrade.
 func TestUpgrades(t *testing.T) {
 	suite.Envoy(t, root)
 	router := httpFilter("router", "router.v3.Router", nil)

@@ -67,7 +67,7 @@ func overEach(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, autho
 			}
 			limits := start(t, args...)
 			test(t, limits, authority)
-			if n := number(t, limits, "sluice_ended_connections_total"); n != 0 {
+			if n := number(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
 				t.Errorf("%v connections were ended, want none", n)
 			}
 		})
@@ -156,10 +156,10 @@ func ordinary() []step {
 func cancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	t.Helper()
 	const n = 1000
-	before := number(t, limits, "sluice_cancelled_waits_total")
+	before := number(t, limits, "sluice_delayed_responses_cancelled_total")
 	wait := func(want float64) {
 		t.Helper()
-		suite.Eventually(t, fmt.Sprint(want, " calls wait"), func() bool { return number(t, limits, "sluice_waiting_calls") == want })
+		suite.Eventually(t, fmt.Sprint(want, " calls wait"), func() bool { return number(t, limits, "sluice_delayed_responses_pending") == want })
 	}
 	begin := func(c *conn, calls int, hits uint64) (finish func()) {
 		t.Helper()
@@ -175,7 +175,7 @@ func cancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
 	finish()
 	finishOther()
 	wait(0)
-	if got := number(t, limits, "sluice_cancelled_waits_total") - before; got != 1+n {
+	if got := number(t, limits, "sluice_delayed_responses_cancelled_total") - before; got != 1+n {
 		t.Errorf("%v turns were given back, want %v", got, 1+n)
 	}
 }

@@ -120,10 +120,10 @@ func TestEnvoyGatewayInFlight(t *testing.T) {
 	const ask = `curl -s -o /dev/null -w '%{http_code}\n' -H 'host: shop.example.com' -H 'x-user: alice' "http://$GATEWAY/"`
 	s.env = append(s.env, "GATEWAY="+s.envoy.Addr("gateway"))
 	for n := range 5 {
-		returned := fmt.Sprintf(`sluice_leases_returned_total{by="done"} %d`, n+1)
+		returned := fmt.Sprintf(`sluice_leases_released_total{by="done"} %d`, n+1)
 		for _, step := range []step{
 			{ask, []string{"200"}},
-			{"curl -s http://localhost:9090/metrics | grep '^sluice_leases_returned_total.*done'", []string{returned}},
+			{"curl -s http://localhost:9090/metrics | grep '^sluice_leases_released_total.*done'", []string{returned}},
 		} {
 			if problems := s.take(t.Context(), step); problems != nil {
 				t.Fatal(strings.Join(problems, "\n"))

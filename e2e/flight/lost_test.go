@@ -25,7 +25,7 @@ const (
 	twoForAnHour  = "{domain: d, descriptors: [{ key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 2, unit: hour } }]}"
 )
 
-func (s *stage) out(t *testing.T) float64 { t.Helper(); return s.metric(t, "sluice_in_flight") }
+func (s *stage) out(t *testing.T) float64 { t.Helper(); return s.metric(t, "sluice_leases_active") }
 
 // TestAbortsLoseNoPlace has most clients go away before they have their answer, some of them before the service has
 // answered Envoy. In the end all places are free again, and none has run out.
@@ -53,7 +53,7 @@ func TestAbortsLoseNoPlace(t *testing.T) {
 	if _, top := s.held(); top == 0 || s.metric(t, "sluice_leases_expired_total") != 0 {
 		t.Errorf("%d were at the backend at once, and leases ran out", top)
 	}
-	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, "sluice_leases_returned_total", `by="done"`), s.metric(t, "sluice_leases_returned_total", `by="reset"`))
+	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, "sluice_leases_released_total", `by="done"`), s.metric(t, "sluice_leases_released_total", `by="reset"`))
 }
 
 // hold has n requests of al wait at the backend.
@@ -73,7 +73,7 @@ func TestAKilledEnvoyLosesItsPlaces(t *testing.T) {
 	s.settle()
 	s.envoy.Kill()
 	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
-	if got := s.metric(t, "sluice_leases_returned_total", `by="connection"`); got != 2 {
+	if got := s.metric(t, "sluice_leases_released_total", `by="connection"`); got != 2 {
 		t.Errorf("%v leases came back with the connection, want 2", got)
 	}
 }
@@ -108,7 +108,7 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 			}
 			suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
 			s.holdAtBackend(t, 2)
-			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_connections") == 0 })
+			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_grpc_connections") == 0 })
 			s.loseAnother(t)
 			ctx, cancel := context.WithTimeout(t.Context(), suite.Patience) // at the backend it would wait
 			defer cancel()
@@ -159,7 +159,7 @@ func (s *stage) loseAnother(t *testing.T) {
 	suite.Eventually(t, "another client's lease came back", func() bool {
 		s.takeAndGo(t)
 		s.settle() // its grace
-		return s.metric(t, "sluice_leases_returned_total", `by="connection"`) > 0
+		return s.metric(t, "sluice_leases_released_total", `by="connection"`) > 0
 	})
 }
 

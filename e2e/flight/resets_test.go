@@ -42,7 +42,7 @@ func TestPlacesOfADeadEnvoyComeBack(t *testing.T) {
 			dead.envoy.Kill()
 			dead.awaitPlaces(t, "bo", 4)
 			als.stay(t)
-			if got := dead.metric(t, "sluice_leases_returned_total", `by="connection"`); got != 8 { // two filters
+			if got := dead.metric(t, "sluice_leases_released_total", `by="connection"`); got != 8 { // two filters
 				t.Errorf("%v leases came back by the loss of an Envoy, want 8", got)
 			}
 		})

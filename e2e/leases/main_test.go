@@ -164,7 +164,7 @@ func (m mode) run(t *testing.T, worlds []*world, args []string, last bool) {
 		})
 	}
 	must.OK(t, group.Wait())
-	if n := suite.Metrics(t, limits).Sum("sluice_in_flight"); last && n != 0 {
+	if n := suite.Metrics(t, limits).Sum("sluice_leases_active"); last && n != 0 {
 		worlds[0].fail(nil, "all requests of all seeds have ended, and %v are in flight", n)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)

@@ -154,7 +154,7 @@ func TestLongerHeadersNeedHigherBounds(t *testing.T) {
 					t.Errorf("%v requests were rejected for their %s, want %v; sluice said:\n%s", got, reason, tt.rejected[reason], limits.Log())
 				}
 			}
-			if n := metric(t, limits, "sluice_ended_connections_total"); n != 0 {
+			if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
 				t.Errorf("%v connections were ended, want none", n)
 			}
 		})

@@ -77,7 +77,7 @@ typed_extension_protocol_options:
 	t.Logf("%d calls wait on %d connections", p.stat(t, "cluster.sluice.upstream_rq_active"), p.stat(t, "cluster.sluice.upstream_cx_active"))
 	signal(t, limits, syscall.SIGCONT)
 	got := requests.wait()
-	if n := metric(t, limits, "sluice_ended_connections_total"); n != 0 {
+	if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
 		t.Errorf("%v connections were ended, want none; sluice said:\n%s", n, limits.Log())
 	}
 	return got

@@ -55,7 +55,7 @@ typed_extension_protocol_options:
 			if n := p.connections(t); n > 2 {
 				t.Errorf("Envoy has opened %d connections, want one of each worker", n)
 			}
-			if n := metric(t, limits, "sluice_ended_connections_total"); n != 0 {
+			if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
 				t.Errorf("sluice has ended %v connections", n)
 			}
 		})

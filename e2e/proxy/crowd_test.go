@@ -155,18 +155,18 @@ func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 		staying.ask(t.Context(), p, ask{headers: long})
 		going.ask(leaving, p, ask{headers: long})
 	}
-	suite.Eventually(t, "many calls wait", func() bool { return metric(t, limits, "sluice_waiting_calls") >= float64(all/8) })
+	suite.Eventually(t, "many calls wait", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") >= float64(all/8) })
 	leave()
 	stayed, left := staying.wait(), going.wait()
 	others.await(t, others.total()+10)
 	if want := map[string]int{"200": all / 2}; !maps.Equal(stayed, want) {
 		t.Errorf("those that stayed got %v, want %v", stayed, want)
 	}
-	suite.Eventually(t, "no call waits", func() bool { return metric(t, limits, "sluice_waiting_calls") == 0 })
+	suite.Eventually(t, "no call waits", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == 0 })
 	others.stop(t)
-	if n := metric(t, limits, "sluice_ended_connections_total"); n != 0 {
+	if n := metric(t, limits, "sluice_grpc_connections_closed_total"); n != 0 {
 		t.Errorf("%v connections were ended, want none", n)
 	}
 	t.Logf("%d calls: those that stayed got %v, the others %v; %v cancelled waits; %d answers of others; memory was at most %s",
-		all, stayed, left, metric(t, limits, "sluice_cancelled_waits_total"), others.total(), peak(limits))
+		all, stayed, left, metric(t, limits, "sluice_delayed_responses_cancelled_total"), others.total(), peak(limits))
 }

@@ -16,7 +16,7 @@ import (
 // unharmed fails the test if sluice answered any request without a decision.
 func unharmed(t *testing.T, limits *sluice.Sluice) {
 	t.Helper()
-	for _, name := range []string{"sluice_rejected_requests_total", "sluice_ended_connections_total", "ratelimit_service_call_should_rate_limit_service_error"} {
+	for _, name := range []string{"sluice_rejected_requests_total", "sluice_grpc_connections_closed_total", "ratelimit_service_call_should_rate_limit_service_error"} {
 		if n := metric(t, limits, name); n != 0 {
 			t.Errorf("%s is %v, want 0; sluice said:\n%s", name, n, limits.Log())
 		}

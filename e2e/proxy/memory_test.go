@@ -95,7 +95,7 @@ descriptors:
 		})
 	}
 	waiting := func(want float64) func() bool {
-		return func() bool { return metric(t, limits, "sluice_waiting_calls") == want }
+		return func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == want }
 	}
 	// The first takes 30 seconds, and all others wait behind it. So none is answered
 	// before the last has come.
@@ -113,7 +113,7 @@ descriptors:
 	cancel()
 	wg.Wait()
 	suite.Eventually(t, "sluice hears that all went away", waiting(0))
-	if got := metric(t, limits, "sluice_cancelled_waits_total"); got != 1+all {
+	if got := metric(t, limits, "sluice_delayed_responses_cancelled_total"); got != 1+all {
 		t.Errorf("%v calls were given up, want %d", got, 1+all)
 	}
 }

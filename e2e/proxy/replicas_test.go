@@ -72,7 +72,7 @@ func TestReplicasShareAStore(t *testing.T) {
 					t.Errorf("a replica decided %v hits, want some of the clients'", hits)
 				}
 				if metric(t, s, "sluice_store_up") != 1 || metric(t, s, "sluice_store_charges_total", `by="store"`) == 0 ||
-					metric(t, s, "sluice_store_batch_seconds_count") == 0 || metric(t, s, "sluice_store_divergence_total") != 0 {
+					metric(t, s, "sluice_store_batch_duration_seconds_count") == 0 || metric(t, s, "sluice_store_divergent_batches_total") != 0 {
 					t.Error("the metrics do not say that the store is there and decides")
 				}
 			}

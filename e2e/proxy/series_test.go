@@ -132,7 +132,7 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 	if len(flooded) > 4<<20 {
 		t.Errorf("/metrics has %d bytes, want at most 4 MiB", len(flooded))
 	}
-	for _, name := range []string{"sluice_rule_series_other_total", "sluice_unknown_domain_total", "sluice_ignored_overrides_total"} {
+	for _, name := range []string{"sluice_rule_series_other_total", "sluice_unknown_domain_descriptors_total", "sluice_ignored_overrides_total"} {
 		if metric(t, limits, name) == 0 {
 			t.Errorf("%s is 0: this is no flood", name)
 		}

@@ -47,7 +47,7 @@ descriptors:
 		listener: shaped,
 	})
 	for round := range rounds {
-		held := metric(t, limits, "sluice_waited_calls_total")
+		held := metric(t, limits, "sluice_delayed_responses_total")
 		decided := metric(t, limits, "ratelimit_service_total_requests") + clients
 		sent := p.stat(t, "cluster.sluice.upstream_rq_total") + clients
 		freeze(t, limits)
@@ -62,7 +62,7 @@ descriptors:
 		})
 		took := time.Since(all.start)
 		passed, denied := all.wait()
-		held = metric(t, limits, "sluice_waited_calls_total") - held
+		held = metric(t, limits, "sluice_delayed_responses_total") - held
 
 		late := int(took / interval)
 		if n := len(passed); n < 1+waiting || n > 1+waiting+late || n+denied != clients {
@@ -166,7 +166,7 @@ type held struct {
 // hold makes a request and waits until sluice holds its reply.
 func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener string, headers ...string) held {
 	t.Helper()
-	before := metric(t, limits, "sluice_waited_calls_total")
+	before := metric(t, limits, "sluice_delayed_responses_total")
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	h := held{cancel, make(chan reply, 1)}
@@ -177,7 +177,7 @@ func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener string, heade
 		}
 	}()
 	suite.Eventually(t, "the request is held", func() bool {
-		return metric(t, limits, "sluice_waited_calls_total") > before
+		return metric(t, limits, "sluice_delayed_responses_total") > before
 	})
 	return h
 }
@@ -205,7 +205,7 @@ descriptors:
 		t.Helper()
 		h.cancel()
 		suite.Eventually(t, "sluice hears of it", func() bool {
-			return metric(t, limits, "sluice_cancelled_waits_total") == cancelled
+			return metric(t, limits, "sluice_delayed_responses_cancelled_total") == cancelled
 		})
 	}
 	if got := p.get(t, "/", "x-user: al"); got.status != http.StatusOK {
@@ -222,11 +222,11 @@ descriptors:
 	leave(second, 3)
 	second = p.hold(t, limits, "ingress", "x-user: al")
 	full("both went away and one came")
-	if got := metric(t, limits, "sluice_waiting_calls"); got != 1 {
+	if got := metric(t, limits, "sluice_delayed_responses_pending"); got != 1 {
 		t.Errorf("%v calls wait, want 1", got)
 	}
 	leave(second, 4)
-	suite.Eventually(t, "nobody waits", func() bool { return metric(t, limits, "sluice_waiting_calls") == 0 })
+	suite.Eventually(t, "nobody waits", func() bool { return metric(t, limits, "sluice_delayed_responses_pending") == 0 })
 }
 
 // TestAShutdownAnswersWhoWaits stops sluice while it holds replies. The requests pass in
@@ -301,7 +301,7 @@ descriptors:
 		t.Errorf("answers by status are %v, want 429", answers)
 	}
 	t.Logf("answers by status: %v", answers)
-	if got := metric(t, limits, "sluice_waited_calls_total"); got != 0 {
+	if got := metric(t, limits, "sluice_delayed_responses_total"); got != 0 {
 		t.Errorf("%v calls were held, want none", got)
 	}
 	p.hold(t, limits, "patient", "x-user: al").cancel()

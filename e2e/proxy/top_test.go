@@ -104,7 +104,7 @@ func TestTopNamesTheCause(t *testing.T) {
 		dir.write(t, rulesOf(5))
 		limits := startSluice(t, sluice.Options{Args: []string{"--config", dir.path()}})
 		dir.write(t, "domain: d\ndescriptors:\n  - { key: user, rate_limit: { unit: fortnight } }")
-		expect(t, limits, "CONDITIONS", "rules do not load: what is in force stays", "rules.yaml:3:", `"fortnight"`)
+		expect(t, limits, "CONDITIONS", "failed to load rules; keeping the previous rules", "rules.yaml:3:", `"fortnight"`)
 		dir.write(t, rulesOf(0))
 		expect(t, limits, "rules loaded [ends rules_rejected]: d: user 5/hour -> 0/hour")
 		if screen := firstScreen(limits); strings.Contains(screen, "CONDITIONS") {
@@ -131,7 +131,7 @@ func TestTopNamesTheCause(t *testing.T) {
 		awaitStore(t, limits)
 		store.Kill()
 		p.get(t, "/", "x-user: al")
-		expect(t, limits, "CONDITIONS", "the store is away", store.Addr, "counters are shared")
+		expect(t, limits, "CONDITIONS", "the store is unavailable", store.Addr, "counters are shared")
 		store.Run()
 		expect(t, limits, "the store is back")
 	})

@@ -63,8 +63,8 @@ func TestOneByteDisturbsNobody(t *testing.T) {
 		t.Error("a request is let pass whose bucket cannot be assigned anything")
 	}
 	for range 2 { // two reports have the byte
-		was := s.metric(t, "sluice_quota_ignored_total", `reason="text"`)
-		suite.Eventually(t, "a report with the byte", func() bool { return s.metric(t, "sluice_quota_ignored_total", `reason="text"`) > was })
+		was := s.metric(t, "sluice_quota_ignored_usages_total", `reason="invalid_utf8"`)
+		suite.Eventually(t, "a report with the byte", func() bool { return s.metric(t, "sluice_quota_ignored_usages_total", `reason="invalid_utf8"`) > was })
 	}
 	s.awaitShares(t, "cy") // who is new, and asks after it
 	if !s.ask(t.Context(), t, 0, "al") {

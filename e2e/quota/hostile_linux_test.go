@@ -171,7 +171,7 @@ func TestMillionIDsFitTheMemory(t *testing.T) {
 		t.Logf("%d MiB were resident", most)
 	}
 	m := suite.Metrics(t, s.sluice)
-	t.Logf("%.0f streams, %.0f shares, %.0f usages without one", m.Sum("sluice_quota_streams"), m.Sum("sluice_quota_shares"), m.Sum("sluice_quota_ignored_total"))
+	t.Logf("%.0f streams, %.0f shares, %.0f usages without one", m.Sum("sluice_quota_streams"), m.Sum("sluice_quota_shares"), m.Sum("sluice_quota_ignored_usages_total"))
 	s.report(t)
 	s.lower(t)
 }

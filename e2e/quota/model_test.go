@@ -25,9 +25,9 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	s := play(t, slow, 1)
 	var model filter.Bucket
-	model.Begin(0)
+	model.Start(0)
 	told := func(kind quota.Kind, most uint32) {
-		model.Tell(0, &quota.Action{Kind: kind, Rate: 2, MaxTokens: most, TTL: 12 * time.Second})
+		model.Apply(0, &quota.Action{Kind: kind, Rate: 2, MaxTokens: most, TTL: 12 * time.Second})
 	}
 	requests := func(what string, n uint64) {
 		t.Helper()
@@ -65,14 +65,14 @@ func TestModel(t *testing.T) {
 	denied := actions("deny_all")
 	s.write(t, strings.Replace(slow, "requests_per_unit: 2,", "requests_per_unit: 0,", 1))
 	suite.Eventually(t, "a limit of 0", func() bool { return actions("deny_all") > denied })
-	told(quota.AssignNone, 0)
+	told(quota.AssignDenyAll, 0)
 	requests("of a limit of 0", 5)
 	change("min_tokens: 20", "min_tokens: 9")
 	told(quota.Assign, 9)
 	requests("of a token bucket after it, which is full", 30)
 
-	was := actions("share")
-	suite.Eventually(t, "the same share again", func() bool { return actions("share") > was })
+	was := actions("token_bucket")
+	suite.Eventually(t, "the same share again", func() bool { return actions("token_bucket") > was })
 	told(quota.Assign, 9)
 	requests("of the same one, which goes on", 3)
 

@@ -68,7 +68,7 @@ func (tr *troupe) divider(t *testing.T, of ...int) (number int) {
 	suite.Eventually(t, "one sluice divides", func() bool {
 		divide := 0
 		for _, i := range of {
-			if suite.Metrics(t, tr.sluices[i]).Sum("sluice_quota_roles") == 1 {
+			if suite.Metrics(t, tr.sluices[i]).Sum("sluice_quota_leader_domains") == 1 {
 				divide, number = divide+1, i
 			}
 		}
@@ -175,11 +175,11 @@ func TestEnvoysFindWhoDivides(t *testing.T) {
 	tr.awaitShares(t, "al")
 	tr.streams(t, 0)
 	t.Logf("after %.1f s both Envoys have a share; the other sluice ended %g streams", time.Since(begun).Seconds(),
-		suite.Metrics(t, tr.sluices[1]).Sum("sluice_quota_elsewhere_total"))
+		suite.Metrics(t, tr.sluices[1]).Sum("sluice_quota_misdirected_streams_total"))
 	must.OK(t, tr.sluices[0].Signal(syscall.SIGTERM))
 	begun = time.Now()
 	tr.streams(t, 1)
-	if n := suite.Metrics(t, tr.sluices[0]).Sum("sluice_quota_elsewhere_total"); n < 2 {
+	if n := suite.Metrics(t, tr.sluices[0]).Sum("sluice_quota_misdirected_streams_total"); n < 2 {
 		t.Errorf("who divides no more ended %g streams", n)
 	}
 	t.Logf("after %.1f s both ask the other", time.Since(begun).Seconds())
@@ -196,7 +196,7 @@ func TestStoreOfSluicesDies(t *testing.T) {
 		died := time.Now()
 		tr.store.Kill()
 		suite.Eventually(t, "nobody divides", func() bool {
-			return suite.Metrics(t, tr.sluices[0]).Sum("sluice_quota_roles")+suite.Metrics(t, tr.sluices[1]).Sum("sluice_quota_roles") == 0
+			return suite.Metrics(t, tr.sluices[0]).Sum("sluice_quota_leader_domains")+suite.Metrics(t, tr.sluices[1]).Sum("sluice_quota_leader_domains") == 0
 		})
 		t.Logf("after %.1f s nobody divides", time.Since(died).Seconds())
 		suite.Eventually(t, "shares have ended", func() bool { return tr.inASecond(-1, "al") == 0 })

@@ -38,7 +38,7 @@ func TestStateOfShares(t *testing.T) {
 		t.Errorf("the bucket is %+v", b)
 	}
 	suite.Eventually(t, "the metric", func() bool {
-		part := s.metric(t, "sluice_quota_in_force_ratio", `domain="d"`, `key1="user"`, `key2="api_all"`, `limit=""`, `rule="user.api_all"`)
+		part := s.metric(t, "sluice_quota_assigned_ratio", `domain="d"`, `key1="user"`, `key2="api_all"`, `limit=""`, `rule="user.api_all"`)
 		return part > 0.5 && part <= 1
 	})
 	page := s.debug(t, "/", "text/html")
@@ -69,7 +69,7 @@ type bucket struct {
 	Hash       string  `json:"hash"`
 	Descriptor string  `json:"descriptor"`
 	Limit      float64 `json:"limit_per_second"`
-	InForce    float64 `json:"in_force_per_second"`
+	InForce    float64 `json:"assigned_per_second"`
 	Lost       float64 `json:"lost_per_second"`
 	LostUntil  string  `json:"lost_until"`
 	Holders    int     `json:"holders"`

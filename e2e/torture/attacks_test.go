@@ -117,7 +117,7 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 	}, func(s *sluice.Sluice) {
 		// The end of the attack may have ended the last connections. Too large headers in
 		// pieces end a connection without any guard.
-		got := int(suite.Metrics(t, s).Sum("sluice_ended_connections_total"))
+		got := int(suite.Metrics(t, s).Sum("sluice_grpc_connections_closed_total"))
 		if least := o.Ended - connections; got < least && name != "CONTINUATION flood" {
 			t.Errorf("the metric says that %d connections were ended, want at least %d", got, least)
 		}

@@ -209,7 +209,7 @@ func TestQuotaAttacks(t *testing.T) {
 			}, func(s *sluice.Sluice) {
 				m := suite.Metrics(t, s)
 				t.Logf("%.0f usages in %.0f reports; %.0f ignored, %.0f streams refused", m.Sum("sluice_quota_usages_total"), m.Sum("sluice_quota_reports_total"),
-					m.Sum("sluice_quota_ignored_total"), m.Sum("sluice_quota_refused_total"))
+					m.Sum("sluice_quota_ignored_usages_total"), m.Sum("sluice_quota_rejected_streams_total"))
 			})
 			t.Log(h)
 			h.checkMemory(t, 128<<20)

@@ -117,7 +117,7 @@ func TestRulesAndCountersOutliveTheServer(t *testing.T) {
 	s.expect("a", "OK", 2)
 	s.expect("a", "OK", 1)
 	m.Stop()
-	s.logs("no connection to the management server: the rules stay as they are")
+	s.logs("not connected to the management server; keeping the current rules")
 	s.expect("a", "OK", 0)
 	if got := suite.Metrics(s.t, s.Sluice).Sum("sluice_xds_connected"); got != 0 {
 		t.Errorf("sluice_xds_connected is %v, want 0", got)

@@ -12,38 +12,38 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// rule is one of protoc-gen-validate, such as min_len=1.
+// rule is a rule of protoc-gen-validate, such as min_len=1.
 type rule struct{ name, value string }
 
-// constraints are the rules that there are, by name: whether a value meets one, and the values that do, for people.
-// Others, such as strict, change how another one is judged.
+// constraints are the supported rules by name: a function that reports whether a value meets the rule, and a
+// description of the valid values. Other rules, such as strict, modify these.
 var constraints = map[string]struct {
 	meets func(n *tree.Node, value string) bool
 	want  string
 }{
-	"required":  {func(n *tree.Node, _ string) bool { return n.There() }, "a value"},
+	"required":  {func(n *tree.Node, _ string) bool { return n.Exists() }, "a value"},
 	"const":     {func(n *tree.Node, value string) bool { return n.Text == value }, "%s"},
-	"lt":        {compare(func(a, b float64) bool { return a < b }), "less than %s"},
-	"lte":       {compare(func(a, b float64) bool { return a <= b }), "up to %s"},
-	"gt":        {compare(func(a, b float64) bool { return a > b }), "more than %s"},
-	"gte":       {compare(func(a, b float64) bool { return a >= b }), "from %s on"},
-	"min_len":   {count(letters, func(a, b float64) bool { return a >= b }), "of at least %s characters"},
-	"max_len":   {count(letters, func(a, b float64) bool { return a <= b }), "of at most %s characters"},
-	"min_bytes": {count(octets, func(a, b float64) bool { return a >= b }), "of at least %s bytes"},
-	"max_bytes": {count(octets, func(a, b float64) bool { return a <= b }), "of at most %s bytes"},
-	"min_items": {count(elements, func(a, b float64) bool { return a >= b }), "of at least %s"},
-	"max_items": {count(elements, func(a, b float64) bool { return a <= b }), "of at most %s"},
-	"min_pairs": {count(elements, func(a, b float64) bool { return a >= b }), "of at least %s"},
+	"lt":        {compareAmount(func(a, b float64) bool { return a < b }), "less than %s"},
+	"lte":       {compareAmount(func(a, b float64) bool { return a <= b }), "up to %s"},
+	"gt":        {compareAmount(func(a, b float64) bool { return a > b }), "more than %s"},
+	"gte":       {compareAmount(func(a, b float64) bool { return a >= b }), "from %s on"},
+	"min_len":   {compareCount(runeCount, func(a, b float64) bool { return a >= b }), "of at least %s characters"},
+	"max_len":   {compareCount(runeCount, func(a, b float64) bool { return a <= b }), "of at most %s characters"},
+	"min_bytes": {compareCount(byteCount, func(a, b float64) bool { return a >= b }), "of at least %s bytes"},
+	"max_bytes": {compareCount(byteCount, func(a, b float64) bool { return a <= b }), "of at most %s bytes"},
+	"min_items": {compareCount(elementCount, func(a, b float64) bool { return a >= b }), "of at least %s"},
+	"max_items": {compareCount(elementCount, func(a, b float64) bool { return a <= b }), "of at most %s"},
+	"min_pairs": {compareCount(elementCount, func(a, b float64) bool { return a >= b }), "of at least %s"},
 	"unique":    {areUnique, "without repetitions"},
-	"pattern":   {matches, "that matches %s"},
+	"pattern":   {matchesPattern, "that matches %s"},
 	"prefix":    {func(n *tree.Node, value string) bool { return strings.HasPrefix(n.Text, value) }, "that begins with %s"},
 	"suffix":    {func(n *tree.Node, value string) bool { return strings.HasSuffix(n.Text, value) }, "that ends with %s"},
 	"not_in":    {func(n *tree.Node, value string) bool { return n.Text != value }, "other than %s"},
 
-	"well_known_regex": {isHeader, "that can be a header"},
+	"well_known_regex": {isHeaderText, "that can be a header"},
 }
 
-// firstUnmet returns the first rule that a value does not meet. Of several "in" it must meet one.
+// firstUnmet returns the first rule that a value violates. Of several "in" rules one must be met.
 func firstUnmet(n *tree.Node, all []rule) (unmet rule, ok bool) {
 	has := func(name, value string) bool { return slices.Contains(all, rule{name, value}) }
 	if isEmpty(n) && has("ignore_empty", "true") {
@@ -66,9 +66,9 @@ func firstUnmet(n *tree.Node, all []rule) (unmet rule, ok bool) {
 	return rule{}, false
 }
 
-// describe says what a field takes, by the rules that bound its values.
+// describe describes the valid values of a field, including the rules that bound them.
 func (f *field) describe(all []rule) string {
-	one := f.wanted().one
+	one := f.noun().one
 	var texts []string
 	for _, r := range all {
 		switch r.name {
@@ -89,7 +89,7 @@ func (f *field) describe(all []rule) string {
 	return strings.TrimSpace(one)
 }
 
-// describe says what values meet the rule.
+// describe describes the values that meet the rule.
 func (r rule) describe(one string) string {
 	want := constraints[r.name].want
 	if strings.Contains(want, "%s") {
@@ -98,13 +98,13 @@ func (r rule) describe(one string) string {
 	return one + " " + want
 }
 
-// allowsEmpty reports whether Envoy takes a message without the field.
+// allowsEmpty reports whether Envoy accepts a message without the field.
 func (f *field) allowsEmpty() bool {
 	var zero *tree.Node
 	switch {
-	case f.list || f.keyed:
+	case f.isList || f.isMap:
 		zero = &tree.Node{Kind: tree.List}
-	case f.isMessage(), len(f.typeName) > 0 && f.typeName[0] < 'a': // a message, which may be unset
+	case f.isMessage(), len(f.typeName) > 0 && f.typeName[0] < 'a': // a message or wrapper
 		for _, r := range f.rules {
 			if r.name == "required" {
 				return false
@@ -120,12 +120,12 @@ func (f *field) allowsEmpty() bool {
 	return !unmet
 }
 
-// compare compares amounts: numbers, or durations in seconds.
-func compare(holds func(a, b float64) bool) func(n *tree.Node, value string) bool {
-	return func(n *tree.Node, value string) bool { return holds(amount(n.Text), amount(value)) }
+// compareAmount compares numbers, or durations in seconds.
+func compareAmount(holds func(a, b float64) bool) func(n *tree.Node, value string) bool {
+	return func(n *tree.Node, value string) bool { return holds(parseAmount(n.Text), parseAmount(value)) }
 }
 
-func amount(text string) float64 {
+func parseAmount(text string) float64 {
 	if v, err := strconv.ParseFloat(text, 64); err == nil {
 		return v
 	}
@@ -136,14 +136,14 @@ func amount(text string) float64 {
 	return v
 }
 
-// count compares how many there are.
-func count(of func(n *tree.Node) int, holds func(a, b float64) bool) func(n *tree.Node, value string) bool {
-	return func(n *tree.Node, value string) bool { return holds(float64(of(n)), amount(value)) }
+// compareCount compares the result of count.
+func compareCount(count func(n *tree.Node) int, holds func(a, b float64) bool) func(n *tree.Node, value string) bool {
+	return func(n *tree.Node, value string) bool { return holds(float64(count(n)), parseAmount(value)) }
 }
 
-func letters(n *tree.Node) int  { return utf8.RuneCountInString(n.Text) }
-func octets(n *tree.Node) int   { return len(n.Text) }
-func elements(n *tree.Node) int { return len(n.Nodes) }
+func runeCount(n *tree.Node) int    { return utf8.RuneCountInString(n.Text) }
+func byteCount(n *tree.Node) int    { return len(n.Text) }
+func elementCount(n *tree.Node) int { return len(n.Nodes) }
 
 func areUnique(n *tree.Node, _ string) bool {
 	seen := map[string]bool{}
@@ -156,13 +156,13 @@ func areUnique(n *tree.Node, _ string) bool {
 	return true
 }
 
-// patterns are the regular expressions of rules, by their text.
+// patterns caches compiled regular expressions by their text.
 var patterns = cache[*regexp.Regexp]{compute: regexp.MustCompile}
 
-func matches(n *tree.Node, value string) bool { return patterns.get(value).MatchString(n.Text) }
+func matchesPattern(n *tree.Node, value string) bool { return patterns.get(value).MatchString(n.Text) }
 
-// isHeader reports whether a text is the name or the value of a header.
-func isHeader(n *tree.Node, which string) bool {
+// isHeaderText reports whether a text is a valid header name or value.
+func isHeaderText(n *tree.Node, which string) bool {
 	if which == "HTTP_HEADER_VALUE" {
 		return !strings.ContainsFunc(n.Text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 	}

@@ -1,9 +1,9 @@
-// Package api judges whether a tree of fields is a message of Envoy's API, as Envoy 1.40 takes it.
+// Package api validates trees of fields against the messages of Envoy's API, as Envoy 1.40 does.
 //
-// The messages are in schema.txt, which go generate writes from the descriptors of go-control-plane and the rules of
-// protoc-gen-validate in them: fields and their types, oneofs, required fields, ranges and lengths, enums, and the fields
-// that Envoy rejects as deprecated. A message is parsed when the first one is judged. Rules that Envoy has only in its code
-// are functions by message (semantics.go).
+// schema.txt describes the messages: fields and their types, oneofs, required fields, ranges and lengths, enums, and
+// fields that Envoy rejects as deprecated. go generate writes it from the descriptors of go-control-plane and their
+// protoc-gen-validate rules. A message is parsed on first use. Rules that exist only in Envoy's code are functions by
+// message (semantics.go).
 package api
 
 //go:generate go test -run TestSchemaIsCurrent -update .

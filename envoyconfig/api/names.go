@@ -1,6 +1,6 @@
 package api
 
-// The names of the messages, which a configuration has in its @type.
+// Names of messages, as in @type.
 const (
 	Bootstrap         = "envoy.config.bootstrap.v3.Bootstrap"
 	Listener          = "envoy.config.listener.v3.Listener"
@@ -14,43 +14,43 @@ const (
 	VirtualHost       = "envoy.config.route.v3.VirtualHost"
 	Route             = "envoy.config.route.v3.Route"
 
-	// LocalRateLimit is the filter that decides by itself, and asks no service. NetworkRateLimit asks about connections.
+	// LocalRateLimit is the filter that limits without a service. NetworkRateLimit asks once per connection.
 	LocalRateLimit   = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 	NetworkRateLimit = "envoy.extensions.filters.network.ratelimit.v3.RateLimit"
 	FilterConfig     = "envoy.config.route.v3.FilterConfig"
 
 	RateLimitQuota = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig"
-	// QuotaBucket is an action of the quota filter's tree, QuotaOverride a configuration for a route.
+	// QuotaBucket is an action in the matcher tree of the quota filter, and QuotaOverride its per-route
+	// configuration.
 	QuotaBucket   = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings"
 	QuotaOverride = "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaOverride"
 
-	// HeaderInput and QueryInput are what trees of matchers look at, and what ids are made of. Clients choose them.
+	// HeaderInput and QueryInput are inputs of matcher trees and bucket IDs whose values clients choose.
 	HeaderInput = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
 	QueryInput  = "envoy.type.matcher.v3.HttpRequestQueryParamMatchInput"
-	// AddressInput is the address of the client, and DirectInput that of the peer that connects.
+	// AddressInput is the client's address, and DirectInput the peer's.
 	AddressInput = "envoy.extensions.matching.common_inputs.network.v3.SourceIPInput"
 	DirectInput  = "envoy.extensions.matching.common_inputs.network.v3.DirectSourceIPInput"
 
-	// Discovery is the answer of a management server, and Dump that of /config_dump, whose parts'
-	// names begin with DumpPart.
+	// Discovery is the response of a management server. Dump is the answer of /config_dump; the message names of its
+	// parts begin with DumpPart.
 	Discovery = "envoy.service.discovery.v3.DiscoveryResponse"
 	Dump      = "envoy.admin.v3.ConfigDump"
 	DumpPart  = "envoy.admin.v3."
 
-	// EnvoyFilter is Istio's. The messages of its patches' values have the name of its applyTo
-	// behind Patch.
+	// EnvoyFilter is Istio's. The message of a patch's value is named Patch followed by its applyTo.
 	EnvoyFilter = "networking.istio.io/v1alpha3.EnvoyFilter"
 	Patch       = EnvoyFilter + "."
 
-	// Snippet is what sluice prints for people to copy.
+	// Snippet is the output of sluice envoy snippet.
 	Snippet = "sluice.Snippet"
 )
 
 // httpFilter is an element of http_filters.
 const httpFilter = "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter"
 
-// containers are the messages around those of Envoy's API, in the format of schema.txt. They may have more fields, and
-// what stands in them as a Struct is judged by itself.
+// containers are the messages around those of Envoy's API, in the format of schema.txt. They may have other fields.
+// Structs in them are validated separately.
 const containers = `
 ` + Discovery + ` ...
 resources []Struct
@@ -99,8 +99,8 @@ typed_per_filter_config {}Any
 clusters []Struct
 `
 
-// patched are the messages of the values of patches, by applyTo.
-var patched = map[string]string{
+// patchMessages maps the messages of patch values to those of Envoy.
+var patchMessages = map[string]string{
 	Patch + "HTTP_FILTER":      httpFilter,
 	Patch + "VIRTUAL_HOST":     VirtualHost,
 	Patch + "HTTP_ROUTE":       Route,

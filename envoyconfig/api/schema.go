@@ -9,16 +9,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// schema has a paragraph for each message and each enum of Envoy's API. The first line of a message is its name, and the
-// oneofs of which one field must be set; that of an enum begins with "enum". Then there is a line for each field: its name,
-// its type behind [] for a list and {} for a map, |oneof, deprecated if Envoy rejects it unless the runtime allows it,
-// and the rules of protoc-gen-validate as name=value. The name of a type of the same package begins with a dot. A value of
-// an enum has its number. Messages of protobuf itself have their name alone.
+// schema has a paragraph for each message and each enum of Envoy's API. The first line of a message has its name and
+// its required oneofs; that of an enum starts with "enum". Then there is a line for each field: its name, its type with
+// the prefix [] for a list or {} for a map, |oneof, "deprecated" if Envoy rejects it unless the runtime allows it, and
+// the rules of protoc-gen-validate as name=value. The name of a type in the same package starts with a dot. Each value
+// of an enum is followed by its number. Protobuf's well-known types have no package.
 //
 //go:embed schema.txt
 var schema string
 
-// paragraphs are those of the schema, by the names of messages and enums.
+// paragraphs are the paragraphs of the schema by the names of messages and enums.
 var paragraphs = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}
 	for _, text := range []string{schema, containers} {
@@ -36,27 +36,27 @@ var paragraphs = sync.OnceValue(func() map[string]string {
 type message struct {
 	name   string
 	fields []*field
-	// byName has the fields by their names in protobuf and in JSON.
+	// byName indexes the fields by their protobuf and JSON names.
 	byName map[string]*field
-	// oneofs are those of which one field must be set.
+	// oneofs are the oneofs of which one field must be set.
 	oneofs []string
-	// open says that there may be other fields.
+	// open is true if the message may have unknown fields.
 	open bool
 }
 
 // field is a field of a message.
 type field struct {
 	name string
-	// typeName is a scalar of protobuf, or the name of a message or an enum.
-	typeName    string
-	list, keyed bool
-	oneof       string
-	deprecated  bool
-	// needed says that Envoy rejects a message without it.
-	needed bool
-	// values are those of an enum.
+	// typeName is a protobuf scalar type, or the name of a message or an enum.
+	typeName      string
+	isList, isMap bool
+	oneof         string
+	deprecated    bool
+	// required is true if Envoy rejects a message without the field.
+	required bool
+	// values are the values of an enum.
 	values []enumValue
-	// itemRules are those of each value of a list or a map, and keyRules those of a map's keys.
+	// itemRules apply to each value of a list or a map, and keyRules to the keys of a map.
 	rules, itemRules, keyRules []rule
 }
 
@@ -66,9 +66,9 @@ type enumValue struct {
 	deprecated   bool
 }
 
-// messages are the messages of the schema by their names, nil for others.
+// messages caches the messages of the schema by name; nil for other names.
 var messages = cache[*message]{compute: func(name string) *message {
-	if actual, ok := patched[name]; ok {
+	if actual, ok := patchMessages[name]; ok {
 		name = actual
 	}
 	if text, ok := paragraphs()[name]; ok && name != "" {
@@ -77,7 +77,7 @@ var messages = cache[*message]{compute: func(name string) *message {
 	return nil
 }}
 
-// cache has computed values. Any number of goroutines may use it.
+// cache caches computed values. It is safe for concurrent use.
 type cache[T any] struct {
 	compute func(key string) T
 
@@ -125,9 +125,9 @@ func parseField(line, pkg string) *field {
 	words := strings.Fields(line)
 	f := &field{name: words[0], typeName: words[1]}
 	if rest, ok := strings.CutPrefix(f.typeName, "[]"); ok {
-		f.list, f.typeName = true, rest
+		f.isList, f.typeName = true, rest
 	} else if rest, ok := strings.CutPrefix(f.typeName, "{}"); ok {
-		f.keyed, f.typeName = true, rest
+		f.isMap, f.typeName = true, rest
 	}
 	if strings.HasPrefix(f.typeName, ".") {
 		f.typeName = pkg + f.typeName
@@ -149,11 +149,11 @@ func parseField(line, pkg string) *field {
 			f.addRule(name, value)
 		}
 	}
-	f.needed = !f.allowsEmpty()
+	f.required = !f.allowsEmpty()
 	return f
 }
 
-// addRule adds a rule to those of the field, or of its items, values or keys.
+// addRule adds a rule to the field, or to its items, values or keys.
 func (f *field) addRule(name, value string) {
 	for prefix, to := range map[string]*[]rule{"items.": &f.itemRules, "values.": &f.itemRules, "keys.": &f.keyRules} {
 		if below, ok := strings.CutPrefix(name, prefix); ok {
@@ -174,7 +174,7 @@ func enumOf(name string) (values []enumValue) {
 	return values
 }
 
-// packageOf returns the package of a message: what stands before the first word with a capital letter.
+// packageOf returns the package of a message: the part before the first capitalized name.
 func packageOf(name string) string {
 	for i := range len(name) - 1 {
 		if name[i] == '.' && 'A' <= name[i+1] && name[i+1] <= 'Z' {
@@ -184,7 +184,7 @@ func packageOf(name string) string {
 	return ""
 }
 
-// camelCase returns the name in JSON of a field.
+// camelCase returns the JSON name of a field.
 func camelCase(name string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(name, "_") {
@@ -196,16 +196,16 @@ func camelCase(name string) string {
 	return b.String()
 }
 
-// Release is a version of Envoy without its patch: 40 is 1.40.
+// Release is a minor version of Envoy: 40 is 1.40.
 type Release uint64
 
-// newest is the release whose API schema.txt has.
-const newest Release = 40
+// schemaRelease is the release described by schema.txt.
+const schemaRelease Release = 40
 
-// String returns the release as Envoy writes it.
+// String formats the release as 1.40.
 func (r Release) String() string { return "1." + strconv.FormatUint(uint64(r), 10) }
 
-// ReleaseOf returns the release of the Envoy that describes itself in a node, or 0.
+// ReleaseOf returns the release in the user agent of a node, or 0.
 func ReleaseOf(n *tree.Node) Release {
 	version := n.At("user_agent_build_version", "version")
 	if version.Field("major_number").Uint(0) != 1 {

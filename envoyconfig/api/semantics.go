@@ -10,246 +10,246 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// semantics are the rules that Envoy has only in its code, by message.
-var semantics = map[string]func(j *Judge, n *tree.Node){
-	RateLimit:         all(judgeOwnPolicies, judgeHeaders),
-	RateLimitPerRoute: judgeOwnPolicies,
-	LocalRateLimit:    all(judgeLocalRateLimit, judgeHeaders),
-	"envoy.extensions.filters.http.header_to_metadata.v3.Config": judgeHeaderToMetadata,
-	"envoy.config.route.v3.RateLimit.HitsAddend": func(j *Judge, n *tree.Node) {
-		if at := n.Field("format"); at.Text != "" && len(patterns.get(aCommand).FindString(at.Text)) != len(at.Text) {
-			j.Reject(at, "%s: found %s, want one command, such as %%BYTES_RECEIVED%%", at.Name, at.Shown())
+// semantics are the rules that exist only in Envoy's code, by message.
+var semantics = map[string]func(val *Validator, n *tree.Node){
+	RateLimit:         combine(validateOwnPolicies, validateHeaders),
+	RateLimitPerRoute: validateOwnPolicies,
+	LocalRateLimit:    combine(validateLocalRateLimit, validateHeaders),
+	"envoy.extensions.filters.http.header_to_metadata.v3.Config": validateHeaderToMetadata,
+	"envoy.config.route.v3.RateLimit.HitsAddend": func(val *Validator, n *tree.Node) {
+		if at := n.Field("format"); at.Text != "" && len(patterns.get(commandPattern).FindString(at.Text)) != len(at.Text) {
+			val.Reject(at, "%s: found %s, want one command, such as %%BYTES_RECEIVED%%", at.Name, at.Describe())
 		}
 	},
 
-	RouteTable:  all(judgeDomains, judgeHeaders),
-	VirtualHost: judgeHeaders,
-	Route:       judgeHeaders,
-	"envoy.config.route.v3.RouteAction": func(j *Judge, n *tree.Node) {
-		j.alone(n, "prefix_rewrite", "regex_rewrite", "path_rewrite_policy")
-		j.unique(n.Field("upgrade_configs"), strings.ToLower, "upgrade_type")
+	RouteTable:  combine(validateDomains, validateHeaders),
+	VirtualHost: validateHeaders,
+	Route:       validateHeaders,
+	"envoy.config.route.v3.RouteAction": func(val *Validator, n *tree.Node) {
+		val.requireAtMostOne(n, "prefix_rewrite", "regex_rewrite", "path_rewrite_policy")
+		val.rejectDuplicates(n.Field("upgrade_configs"), strings.ToLower, "upgrade_type")
 	},
-	"envoy.config.route.v3.RouteAction.RequestMirrorPolicy": exactlyOne("cluster", "cluster_header"),
-	"envoy.config.route.v3.WeightedCluster":                 judgeWeights,
-	"envoy.config.route.v3.WeightedCluster.ClusterWeight":   all(exactlyOne("name", "cluster_header"), judgeHeaders),
-	"envoy.config.route.v3.RetryPolicy.RetryBackOff": func(j *Judge, n *tree.Node) {
-		if most := n.Field("max_interval"); most.There() && amount(most.Text) < amount(n.Field("base_interval").Text) {
-			j.Reject(most, "%s: found %s, want no less than base_interval", most.Name, most.Shown())
+	"envoy.config.route.v3.RouteAction.RequestMirrorPolicy": requireExactlyOne("cluster", "cluster_header"),
+	"envoy.config.route.v3.WeightedCluster":                 validateWeights,
+	"envoy.config.route.v3.WeightedCluster.ClusterWeight":   combine(requireExactlyOne("name", "cluster_header"), validateHeaders),
+	"envoy.config.route.v3.RetryPolicy.RetryBackOff": func(val *Validator, n *tree.Node) {
+		if most := n.Field("max_interval"); most.Exists() && parseAmount(most.Text) < parseAmount(n.Field("base_interval").Text) {
+			val.Reject(most, "%s: found %s, want no less than base_interval", most.Name, most.Describe())
 		}
 	},
-	"envoy.config.core.v3.HeaderValueOption": func(j *Judge, n *tree.Node) {
+	"envoy.config.core.v3.HeaderValueOption": func(val *Validator, n *tree.Node) {
 		if action := n.Field("append_action"); action.Enum("APPEND_IF_EXISTS_OR_ADD") != "APPEND_IF_EXISTS_OR_ADD" {
-			j.alone(n, "append", "append_action")
+			val.requireAtMostOne(n, "append", "append_action")
 		}
 	},
 
-	ConnectionManager: judgeManager,
-	httpFilter:        judgeHTTPFilter,
-	Listener:          judgeListener,
-	"envoy.config.listener.v3.ListenerFilter":   extension("envoy.extensions.filters.listener."),
-	"envoy.config.listener.v3.Filter":           extension(networkFilters),
-	"envoy.config.accesslog.v3.AccessLog":       extension("envoy.extensions.access_loggers."),
-	"envoy.config.core.v3.TransportSocket":      extension(transportSockets),
-	"envoy.config.overload.v3.ResourceMonitor":  extension("envoy.extensions.resource_monitors."),
-	"envoy.config.listener.v3.FilterChainMatch": judgeServerNames,
-	"envoy.config.core.v3.SubstitutionFormatString": func(j *Judge, n *tree.Node) {
+	ConnectionManager: validateManager,
+	httpFilter:        validateHTTPFilter,
+	Listener:          validateListener,
+	"envoy.config.listener.v3.ListenerFilter":   validateExtension("envoy.extensions.filters.listener."),
+	"envoy.config.listener.v3.Filter":           validateExtension(networkFilters),
+	"envoy.config.accesslog.v3.AccessLog":       validateExtension("envoy.extensions.access_loggers."),
+	"envoy.config.core.v3.TransportSocket":      validateExtension(transportSockets),
+	"envoy.config.overload.v3.ResourceMonitor":  validateExtension("envoy.extensions.resource_monitors."),
+	"envoy.config.listener.v3.FilterChainMatch": validateServerNames,
+	"envoy.config.core.v3.SubstitutionFormatString": func(val *Validator, n *tree.Node) {
 		for _, at := range []*tree.Node{n.Field("text_format"), n.At("text_format_source", "inline_string")} {
-			j.format(at)
+			val.validateFormat(at)
 		}
 	},
 
-	Bootstrap: judgeBootstrap,
-	Cluster:   judgeCluster,
-	"envoy.config.core.v3.HealthCheck.HttpHealthCheck": judgeStatuses,
-	"envoy.config.core.v3.ApiConfigSource":             transport,
-	"envoy.config.core.v3.ConfigSource":                judgeConfigSource,
-	"envoy.config.ratelimit.v3.RateLimitServiceConfig": transport,
-	"envoy.type.matcher.v3.RegexMatcher":               regex,
-	"xds.type.matcher.v3.RegexMatcher":                 regex,
-	"envoy.config.core.v3.CidrRange":                   address("address_prefix"),
-	"xds.core.v3.CidrRange":                            address("address_prefix"),
+	Bootstrap: validateBootstrap,
+	Cluster:   validateCluster,
+	"envoy.config.core.v3.HealthCheck.HttpHealthCheck": validateStatuses,
+	"envoy.config.core.v3.ApiConfigSource":             rejectV2,
+	"envoy.config.core.v3.ConfigSource":                validateConfigSource,
+	"envoy.config.ratelimit.v3.RateLimitServiceConfig": rejectV2,
+	"envoy.type.matcher.v3.RegexMatcher":               validateRegex,
+	"xds.type.matcher.v3.RegexMatcher":                 validateRegex,
+	"envoy.config.core.v3.CidrRange":                   validateAddress("address_prefix"),
+	"xds.core.v3.CidrRange":                            validateAddress("address_prefix"),
 }
 
-// all has each of several rules judge a message.
-func all(each ...func(j *Judge, n *tree.Node)) func(j *Judge, n *tree.Node) {
-	return func(j *Judge, n *tree.Node) {
+// combine returns a rule that applies each of the given rules.
+func combine(each ...func(val *Validator, n *tree.Node)) func(val *Validator, n *tree.Node) {
+	return func(val *Validator, n *tree.Node) {
 		for _, judge := range each {
-			judge(j, n)
+			judge(val, n)
 		}
 	}
 }
 
-// alone rejects more than one of fields.
-func (j *Judge) alone(n *tree.Node, fields ...string) {
-	if there := j.present(n, fields); len(there) > 1 {
-		j.Reject(n, "Envoy takes %s alone: leave out all but one", strings.Join(there, " or "))
+// requireAtMostOne rejects a message with more than one of the fields.
+func (val *Validator) requireAtMostOne(n *tree.Node, fields ...string) {
+	if there := val.presentFields(n, fields); len(there) > 1 {
+		val.Reject(n, "Envoy takes %s alone: remove the others", strings.Join(there, " or "))
 	}
 }
 
-// exactlyOne rejects none, and more than one, of fields.
-func exactlyOne(fields ...string) func(j *Judge, n *tree.Node) {
-	return func(j *Judge, n *tree.Node) {
-		j.alone(n, fields...)
-		if len(j.present(n, fields)) == 0 && !j.part {
-			j.Reject(n, "Envoy needs one of %s", strings.Join(fields, ", "))
+// requireExactlyOne rejects a message with none or more than one of the fields.
+func requireExactlyOne(fields ...string) func(val *Validator, n *tree.Node) {
+	return func(val *Validator, n *tree.Node) {
+		val.requireAtMostOne(n, fields...)
+		if len(val.presentFields(n, fields)) == 0 && !val.partial {
+			val.Reject(n, "Envoy needs one of %s", strings.Join(fields, ", "))
 		}
 	}
 }
 
-// present returns those of fields that are set.
-func (j *Judge) present(n *tree.Node, fields []string) []string {
+// presentFields returns the fields that are set.
+func (val *Validator) presentFields(n *tree.Node, fields []string) []string {
 	return slices.DeleteFunc(slices.Clone(fields), func(field string) bool {
 		at := n.Field(field)
-		return !at.There() || isEmpty(at)
+		return !at.Exists() || isEmpty(at)
 	})
 }
 
-// unique rejects elements of a list that have the same text in a field. Normal returns the text that is compared.
-func (j *Judge) unique(list *tree.Node, normal func(string) string, field string) {
+// rejectDuplicates rejects elements of a list that have the same text in a field after normal is applied.
+func (val *Validator) rejectDuplicates(list *tree.Node, normal func(string) string, field string) {
 	seen := map[string]bool{}
 	for n := range list.Elements() {
 		at := n.Field(field)
-		if text := normal(at.Text); at.There() && seen[text] {
-			j.Reject(at, "%s: %s is there twice, and Envoy rejects that: leave one out", at.Name, at.Shown())
+		if text := normal(at.Text); at.Exists() && seen[text] {
+			val.Reject(at, "%s: %s appears twice, and Envoy rejects that: remove one", at.Name, at.Describe())
 		} else {
 			seen[text] = true
 		}
 	}
 }
 
-func asItIs(text string) string { return text }
+func identity(text string) string { return text }
 
-// judgeOwnPolicies judges the rate_limits of a filter, which have no stages.
-func judgeOwnPolicies(j *Judge, n *tree.Node) {
+// validateOwnPolicies validates the rate_limits of a filter, which cannot have stages.
+func validateOwnPolicies(val *Validator, n *tree.Node) {
 	for element := range n.Field("rate_limits").Elements() {
-		j.alone(element.Field("hits_addend"), "number", "format")
+		val.requireAtMostOne(element.Field("hits_addend"), "number", "format")
 		for _, name := range []string{"stage", "disable_key"} {
-			if at := element.Field(name); !isEmpty(at) && at.There() && at.Text != "0" {
-				j.Reject(at, "Envoy %v takes no %s in the rate_limits of a filter, and rejects it: leave it out", newest, at.Name)
+			if at := element.Field(name); !isEmpty(at) && at.Exists() && at.Text != "0" {
+				val.Reject(at, "Envoy %v takes no %s in the rate_limits of a filter, and rejects it: remove it", schemaRelease, at.Name)
 			}
 		}
 	}
 }
 
-func judgeLocalRateLimit(j *Judge, n *tree.Node) {
+func validateLocalRateLimit(val *Validator, n *tree.Node) {
 	const least = 0.05 // seconds
-	if at := n.At("token_bucket", "fill_interval"); at.There() && amount(at.Text) < least {
-		j.Reject(at, "%s: found %s, want seconds from 0.05s on", at.Name, at.Shown())
+	if at := n.At("token_bucket", "fill_interval"); at.Exists() && parseAmount(at.Text) < least {
+		val.Reject(at, "%s: found %s, want seconds from 0.05s on", at.Name, at.Describe())
 	}
 }
 
-func judgeHeaderToMetadata(j *Judge, n *tree.Node) {
+func validateHeaderToMetadata(val *Validator, n *tree.Node) {
 	for _, list := range []string{"request_rules", "response_rules"} {
 		for rule := range n.Field(list).Elements() {
-			exactlyOne("header", "cookie")(j, rule)
-			if !rule.Field("on_header_present").There() && !rule.Field("on_header_missing").There() {
-				j.Reject(rule, "Envoy needs one of on_header_present, on_header_missing")
+			requireExactlyOne("header", "cookie")(val, rule)
+			if !rule.Field("on_header_present").Exists() && !rule.Field("on_header_missing").Exists() {
+				val.Reject(rule, "Envoy needs one of on_header_present, on_header_missing")
 			}
-			if missing := rule.Field("on_header_missing"); missing.There() && missing.Field("value").Text == "" {
-				j.Reject(missing, "%s: Envoy rejects it without value: add it", missing.Name)
+			if missing := rule.Field("on_header_missing"); missing.Exists() && missing.Field("value").Text == "" {
+				val.Reject(missing, "%s: Envoy rejects it without value: add it", missing.Name)
 			}
 		}
 	}
 }
 
-// judgeDomains rejects a domain that stands twice in a table.
-func judgeDomains(j *Judge, n *tree.Node) {
+// validateDomains rejects duplicate domains in a route configuration.
+func validateDomains(val *Validator, n *tree.Node) {
 	seen := map[string]bool{}
 	for host := range n.Field("virtual_hosts").Elements() {
 		for at := range host.Field("domains").Elements() {
 			domain := strings.ToLower(at.Text)
 			if seen[domain] {
-				j.Reject(at, "the domain %s is there twice, and Envoy rejects that: leave one out", at.Shown())
+				val.Reject(at, "the domain %s appears twice, and Envoy rejects that: remove one", at.Describe())
 			}
 			seen[domain] = true
 		}
 	}
 }
 
-// judgeWeights rejects weights that add up to nothing or too much.
-func judgeWeights(j *Judge, n *tree.Node) {
+// validateWeights rejects weights whose sum is 0 or does not fit into 32 bits.
+func validateWeights(val *Validator, n *tree.Node) {
 	sum := uint64(0)
 	for cluster := range n.Field("clusters").Elements() {
-		if !cluster.Field("weight").There() && !j.part {
-			j.missing(cluster, messages.get("envoy.config.route.v3.WeightedCluster.ClusterWeight"), "Envoy rejects it without weight: add it")
+		if !cluster.Field("weight").Exists() && !val.partial {
+			val.reportMissing(cluster, messages.get("envoy.config.route.v3.WeightedCluster.ClusterWeight"), "Envoy rejects it without weight: add it")
 			return
 		}
 		sum += cluster.Field("weight").Uint(0)
 	}
 	if clusters := n.Field("clusters"); len(clusters.Nodes) > 0 && (sum == 0 || sum >= 1<<32) {
-		j.Reject(clusters, "the weights add up to %d, and Envoy rejects that: want 1 to 4294967295", sum)
+		val.Reject(clusters, "the weights add up to %d, and Envoy rejects that: want 1 to 4294967295", sum)
 	}
 }
 
-// judgeHeaders judges the headers that a route, or a part of one, adds and removes.
-func judgeHeaders(j *Judge, n *tree.Node) {
+// validateHeaders validates the headers that a route, or a part of one, adds and removes.
+func validateHeaders(val *Validator, n *tree.Node) {
 	for _, list := range []string{"request_headers_to_add", "response_headers_to_add"} {
 		for option := range n.Field(list).Elements() {
-			j.changeable(option.At("header", "key"))
-			j.format(option.At("header", "value"))
+			val.validateChangedHeader(option.At("header", "key"))
+			val.validateFormat(option.At("header", "value"))
 		}
 	}
 	for at := range n.Field("request_headers_to_remove").Elements() {
-		j.changeable(at)
+		val.validateChangedHeader(at)
 	}
 }
 
-// changeable rejects headers that a route cannot change.
-func (j *Judge) changeable(at *tree.Node) {
+// validateChangedHeader rejects headers that a route cannot change.
+func (val *Validator) validateChangedHeader(at *tree.Node) {
 	if strings.HasPrefix(at.Text, ":") || strings.EqualFold(at.Text, "host") {
-		j.Reject(at, "the header %s cannot be changed here, and Envoy rejects it: leave it out", at.Shown())
+		val.Reject(at, "the header %s cannot be changed here, and Envoy rejects it: remove it", at.Describe())
 	}
 }
 
 const (
-	// aCommand is a command of a format string.
-	aCommand = `(?s)^%[A-Z0-9_]+(\(.*?\))?(:[0-9]+)?%`
-	// needsParameter are commands that name a header or the like in brackets.
-	needsParameter = `^%(REQ|RESP|TRAILER|QUERY_PARAM|COMMON_DURATION|ENVIRONMENT)(:[0-9]+)?%$`
+	// commandPattern matches a command of a format string.
+	commandPattern = `(?s)^%[A-Z0-9_]+(\(.*?\))?(:[0-9]+)?%`
+	// parameterPattern matches commands that require a parameter, such as the name of a header.
+	parameterPattern = `^%(REQ|RESP|TRAILER|QUERY_PARAM|COMMON_DURATION|ENVIRONMENT)(:[0-9]+)?%$`
 )
 
-// format rejects a text that Envoy cannot read as a format string.
-func (j *Judge) format(at *tree.Node) {
+// validateFormat rejects a text that is not a valid format string.
+func (val *Validator) validateFormat(at *tree.Node) {
 	for text := at.Text; ; {
 		i := strings.IndexByte(text, '%')
 		if i < 0 {
 			return
 		}
 		text = text[i:]
-		command := patterns.get(aCommand).FindString(text)
+		command := patterns.get(commandPattern).FindString(text)
 		switch {
 		case strings.HasPrefix(text, "%%"):
 			command = "%%"
 		case command == "":
-			j.Reject(at, "%s: found %s, which is no command at %s: write %%%% for a percent sign", at.Name, at.Shown(), rules.Shorten(text))
+			val.Reject(at, "%s: found %s, which is no command at %s: write %%%% for a percent sign", at.Name, at.Describe(), rules.Shorten(text))
 			return
-		case patterns.get(needsParameter).MatchString(command):
-			j.Reject(at, "%s: %s needs a parameter in brackets", at.Name, command)
+		case patterns.get(parameterPattern).MatchString(command):
+			val.Reject(at, "%s: %s needs a parameter in brackets", at.Name, command)
 		}
 		text = text[len(command):]
 	}
 }
 
-// transport rejects the v2 API.
-func transport(j *Judge, n *tree.Node) {
+// rejectV2 rejects transport_api_version V2.
+func rejectV2(val *Validator, n *tree.Node) {
 	if at := n.Field("transport_api_version"); strings.EqualFold(at.Text, "V2") || at.Text == "1" {
-		j.Reject(at, "%s: found %s, want AUTO or V3", at.Name, at.Shown())
+		val.Reject(at, "%s: found %s, want AUTO or V3", at.Name, at.Describe())
 	}
 }
 
-// regex rejects what RE2 cannot read. It has \C, which Go lacks.
-func regex(j *Judge, n *tree.Node) {
+// validateRegex rejects expressions that RE2 cannot compile. RE2 supports \C, which Go does not.
+func validateRegex(val *Validator, n *tree.Node) {
 	at := n.Field("regex")
 	if _, err := syntax.Parse(at.Text, syntax.Perl); err != nil && !strings.Contains(at.Text, `\C`) {
-		j.Reject(at, "%s: found %s, want a regular expression", at.Name, at.Shown())
+		val.Reject(at, "%s: found %s, want a regular expression", at.Name, at.Describe())
 	}
 }
 
-// address rejects what is not an IP address.
-func address(field string) func(j *Judge, n *tree.Node) {
-	return func(j *Judge, n *tree.Node) {
-		if at := n.Field(field); at.There() && at.Text != "" && !isAddress(at) {
-			j.Reject(at, "%s: found %s, want an IP address", at.Name, at.Shown())
+// validateAddress rejects values that are not IP addresses.
+func validateAddress(field string) func(val *Validator, n *tree.Node) {
+	return func(val *Validator, n *tree.Node) {
+		if at := n.Field(field); at.Exists() && at.Text != "" && !isAddress(at) {
+			val.Reject(at, "%s: found %s, want an IP address", at.Name, at.Describe())
 		}
 	}
 }

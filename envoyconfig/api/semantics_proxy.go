@@ -9,156 +9,157 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// judgeManager judges what a connection manager has together, and the order of its filters.
-func judgeManager(j *Judge, n *tree.Node) {
-	if n.Field("use_remote_address").Yes(false) && len(n.Field("original_ip_detection_extensions").Nodes) > 0 {
-		j.Reject(n, "Envoy takes use_remote_address or original_ip_detection_extensions alone: leave out all but one")
+// validateManager validates combinations of a connection manager's fields and the order of its filters.
+func validateManager(val *Validator, n *tree.Node) {
+	if n.Field("use_remote_address").Bool(false) && len(n.Field("original_ip_detection_extensions").Nodes) > 0 {
+		val.Reject(n, "Envoy takes use_remote_address or original_ip_detection_extensions alone: remove the others")
 	}
-	if n.Field("strip_any_host_port").Yes(false) && n.Field("strip_matching_host_port").Yes(false) {
-		j.Reject(n, "Envoy takes strip_any_host_port or strip_matching_host_port alone: leave out all but one")
+	if n.Field("strip_any_host_port").Bool(false) && n.Field("strip_matching_host_port").Bool(false) {
+		val.Reject(n, "Envoy takes strip_any_host_port or strip_matching_host_port alone: remove the others")
 	}
-	j.unique(n.Field("upgrade_configs"), strings.ToLower, "upgrade_type")
-	j.filters(n.Field("http_filters"))
+	val.rejectDuplicates(n.Field("upgrade_configs"), strings.ToLower, "upgrade_type")
+	val.validateHTTPFilterOrder(n.Field("http_filters"))
 	for upgrade := range n.Field("upgrade_configs").Elements() {
-		j.filters(upgrade.Field("filters"))
+		val.validateHTTPFilterOrder(upgrade.Field("filters"))
 	}
 }
 
-// The packages of kinds of extensions.
+// Prefixes of the message names of extensions.
 const (
 	httpFilters      = "envoy.extensions.filters.http."
 	networkFilters   = "envoy.extensions.filters.network."
 	transportSockets = "envoy.extensions.transport_sockets."
 )
 
-// extension judges the typed_config of an extension whose kind has the given package. Types of other makers may be of any.
-func extension(kind string) func(j *Judge, n *tree.Node) {
-	return func(j *Judge, n *tree.Node) {
+// validateExtension validates the typed_config of an extension whose message names have the prefix kind. Third-party
+// types can have any name.
+func validateExtension(kind string) func(val *Validator, n *tree.Node) {
+	return func(val *Validator, n *tree.Node) {
 		typed := n.Field("typed_config")
 		switch typeName, _ := typed.Typed(); {
-		case typeName == "" && !n.Field("config_discovery").There():
-			j.rejectWhole(n, `Envoy rejects %s without typed_config, whose "@type" says which extension it is`, n.Field("name").Shown())
+		case typeName == "" && !n.Field("config_discovery").Exists():
+			val.rejectIfComplete(n, `Envoy rejects %s without typed_config, whose "@type" says which extension it is`, n.Field("name").Describe())
 		case strings.HasPrefix(typeName, "envoy.extensions.filters.") && !strings.HasPrefix(typeName, kind):
-			j.Reject(typed.Field("@type"), "Envoy does not take %s here, and rejects it", typeName)
+			val.Reject(typed.Field("@type"), "Envoy does not take %s here, and rejects it", typeName)
 		}
 	}
 }
 
-// lastNetworkFilters are to be the last of a filter chain, and passingNetworkFilters are not to be.
+// terminalNetworkFilters must be last in a filter chain; nonTerminalNetworkFilters must not be.
 var (
-	lastNetworkFilters = []string{
+	terminalNetworkFilters = []string{
 		ConnectionManager, networkFilters + "tcp_proxy.v3.TcpProxy", networkFilters + "redis_proxy.v3.RedisProxy", networkFilters + "thrift_proxy.v3.ThriftProxy",
 		networkFilters + "dubbo_proxy.v3.DubboProxy", networkFilters + "echo.v3.Echo", networkFilters + "direct_response.v3.Config",
 	}
-	passingNetworkFilters = []string{
+	nonTerminalNetworkFilters = []string{
 		NetworkRateLimit, networkFilters + "local_ratelimit.v3.LocalRateLimit", networkFilters + "connection_limit.v3.ConnectionLimit", networkFilters + "rbac.v3.RBAC",
 		networkFilters + "ext_authz.v3.ExtAuthz", networkFilters + "set_filter_state.v3.Config", networkFilters + "sni_cluster.v3.SniCluster",
 		networkFilters + "mongo_proxy.v3.MongoProxy", networkFilters + "zookeeper_proxy.v3.ZooKeeperProxy", networkFilters + "wasm.v3.Wasm",
 	}
 )
 
-// networkFilters judges the order of the filters of a chain.
-func (j *Judge) networkFilters(list *tree.Node) {
+// validateNetworkFilterOrder validates the order of a chain's filters.
+func (val *Validator) validateNetworkFilterOrder(list *tree.Node) {
 	for i := range list.Nodes {
 		last := i == len(list.Nodes)-1
 		switch typeName, _ := list.Nodes[i].Field("typed_config").Typed(); {
-		case !last && slices.Contains(lastNetworkFilters, typeName):
-			j.rejectWhole(&list.Nodes[i], "the filter is not the last of filters, and Envoy rejects that: put it behind the others")
-		case last && slices.Contains(passingNetworkFilters, typeName):
-			j.rejectWhole(&list.Nodes[i], "the filter is the last of filters, and Envoy rejects that: put tcp_proxy or http_connection_manager behind it")
+		case !last && slices.Contains(terminalNetworkFilters, typeName):
+			val.rejectIfComplete(&list.Nodes[i], "the filter is not the last of filters, and Envoy rejects that: put it behind the others")
+		case last && slices.Contains(nonTerminalNetworkFilters, typeName):
+			val.rejectIfComplete(&list.Nodes[i], "the filter is the last of filters, and Envoy rejects that: put tcp_proxy or http_connection_manager behind it")
 		}
 	}
 }
 
-// absentFilters are in the API of Envoy, but not in its releases.
-var absentFilters = []string{httpFilters + "gzip.v3.Gzip", httpFilters + "kill_request.v3.KillRequest"}
+// unavailableFilters are in Envoy's API but not in its releases.
+var unavailableFilters = []string{httpFilters + "gzip.v3.Gzip", httpFilters + "kill_request.v3.KillRequest"}
 
-// isTerminal reports whether a filter is to be the last one. Few are; the type of a filter that is found elsewhere is unknown.
+// isTerminal reports whether a filter must be the last one of http_filters.
 func isTerminal(typeName string, config *tree.Node) bool {
 	switch typeName {
 	case Router, httpFilters + "mcp_router.v3.McpRouter":
 		return true
 	case httpFilters + "dynamic_modules.v3.DynamicModuleFilter":
-		return config.Field("terminal_filter").Yes(false)
+		return config.Field("terminal_filter").Bool(false)
 	default:
 		return false
 	}
 }
 
-// filters judges the order of a list of HTTP filters: the last one is the router, or another one that is terminal.
-// Excerpts may leave it out.
-func (j *Judge) filters(list *tree.Node) {
+// validateHTTPFilterOrder validates the order of HTTP filters: the last one must be the router or another terminal
+// filter. Excerpts may leave it out.
+func (val *Validator) validateHTTPFilterOrder(list *tree.Node) {
 	for i := range list.Nodes {
 		n := &list.Nodes[i]
 		typeName, config := n.Field("typed_config").Typed()
 		last, terminal := i == len(list.Nodes)-1, isTerminal(typeName, config)
 		switch {
 		case terminal && !last:
-			j.rejectWhole(n, "the router is not the last of http_filters, and Envoy rejects that: put it behind the others")
+			val.rejectIfComplete(n, "the router is not the last of http_filters, and Envoy rejects that: put it behind the others")
 			return
-		case isEnvoys(typeName) && isHTTPFilter(typeName) && last && !terminal:
-			j.rejectWhole(n, "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
-		case last && n.Field("disabled").Yes(false):
-			j.Reject(n.Field("disabled"), "the filter is the last of http_filters, and Envoy rejects it disabled: leave that out")
+		case isEnvoyMessage(typeName) && isHTTPFilter(typeName) && last && !terminal:
+			val.rejectIfComplete(n, "the filter is the last of http_filters, and Envoy rejects that: put the router behind it")
+		case last && n.Field("disabled").Bool(false):
+			val.Reject(n.Field("disabled"), "the filter is the last of http_filters, and Envoy rejects it disabled: remove that")
 		}
 	}
 }
 
-// isEnvoys reports whether the message is in the schema, and not of another maker.
-func isEnvoys(typeName string) bool {
+// isEnvoyMessage reports whether the message is in the schema and not third-party.
+func isEnvoyMessage(typeName string) bool {
 	return strings.HasPrefix(typeName, "envoy.") && messages.get(typeName) != nil
 }
 
-// isHTTPFilter reports whether the package of a message is one of HTTP filters.
+// isHTTPFilter reports whether a message is in a package of HTTP filters.
 func isHTTPFilter(typeName string) bool {
 	return strings.HasPrefix(typeName, httpFilters) || strings.HasPrefix(typeName, "envoy.extensions.common.matching.")
 }
 
-// judgeHTTPFilter rejects an HTTP filter without typed_config, whose @type selects the filter, and one whose @type is
-// not an HTTP filter. A filter that is_optional may lack typed_config, since Envoy ignores it then; a disabled one may not.
-func judgeHTTPFilter(j *Judge, n *tree.Node) {
+// validateHTTPFilter rejects an HTTP filter without typed_config, or whose @type is not an HTTP filter. Envoy ignores
+// such a filter if it is_optional, but not if it is disabled.
+func validateHTTPFilter(val *Validator, n *tree.Node) {
 	typed, name := n.Field("typed_config"), n.Field("name")
 	typeName, _ := typed.Typed()
 	isRateLimit := slices.Contains([]string{"envoy.rate_limit", "envoy.filters.http.ratelimit"}, name.Text)
-	reported := typed.There() && (typed.Kind != tree.Object || len(typed.Nodes) > 0)
+	reported := typed.Exists() && (typed.Kind != tree.Object || len(typed.Nodes) > 0)
 	switch {
-	case n.Field("is_optional").Yes(false) || typeName == "" && (j.part || n.Field("config_discovery").There() || reported):
+	case n.Field("is_optional").Bool(false) || typeName == "" && (val.partial || n.Field("config_discovery").Exists() || reported):
 	case typeName == "" && isRateLimit:
-		j.Reject(n, `Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, RateLimit)
+		val.Reject(n, `Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, RateLimit)
 	case typeName == "":
-		j.Reject(n, `Envoy rejects the filter %s without typed_config, whose "@type" says which filter it is`, rules.Shorten(name.Text))
+		val.Reject(n, `Envoy rejects the filter %s without typed_config, whose "@type" says which filter it is`, rules.Shorten(name.Text))
 	case typeName == RateLimitPerRoute || typeName == NetworkRateLimit && isRateLimit:
-		j.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it: write type.googleapis.com/%s", typeName, RateLimit)
-	case isEnvoys(typeName) && !isHTTPFilter(typeName) || slices.Contains(absentFilters, typeName):
-		j.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it", typeName)
+		val.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it: write type.googleapis.com/%s", typeName, RateLimit)
+	case isEnvoyMessage(typeName) && !isHTTPFilter(typeName) || slices.Contains(unavailableFilters, typeName):
+		val.Reject(typed.Field("@type"), "Envoy has no HTTP filter %s, and rejects it", typeName)
 	}
 }
 
-// perRoute rejects the message of a filter for a route where the filter has another message for that.
-func (j *Judge) perRoute(n *tree.Node) {
+// validatePerRoute rejects the message of a filter in typed_per_filter_config if the filter has a PerRoute message.
+func (val *Validator) validatePerRoute(n *tree.Node) {
 	for f := range n.Field("typed_per_filter_config").Fields() {
 		if typeName, _ := f.Typed(); messages.get(typeName+"PerRoute") != nil {
-			j.Reject(f.Field("@type"), "Envoy does not take the message of the filter for a route: write type.googleapis.com/%sPerRoute", typeName)
+			val.Reject(f.Field("@type"), "Envoy does not take the message of the filter for a route: write type.googleapis.com/%sPerRoute", typeName)
 		}
 	}
 }
 
-// judgeListener judges the address and the chains of a listener.
-func judgeListener(j *Judge, n *tree.Node) {
+// validateListener validates the address and the filter chains of a listener.
+func validateListener(val *Validator, n *tree.Node) {
 	socket := n.At("address", "socket_address")
-	if at := socket.Field("address"); at.There() && at.Text != "" && !isAddress(at) && !socket.Field("resolver_name").There() {
-		j.Reject(at, "%s: found %s, want an IP address", at.Name, at.Shown())
+	if at := socket.Field("address"); at.Exists() && at.Text != "" && !isAddress(at) && !socket.Field("resolver_name").Exists() {
+		val.Reject(at, "%s: found %s, want an IP address", at.Name, at.Describe())
 	}
-	if !n.Field("address").There() && !n.Field("api_listener").There() && !n.Field("internal_listener").There() && !j.part {
-		j.rejectWhole(n, "Envoy rejects the listener without address: add it")
+	if !n.Field("address").Exists() && !n.Field("api_listener").Exists() && !n.Field("internal_listener").Exists() && !val.partial {
+		val.rejectIfComplete(n, "Envoy rejects the listener without address: add it")
 	}
 	seen := map[uint64]bool{}
 	seed := maphash.MakeSeed()
-	j.networkFilters(n.At("default_filter_chain", "filters"))
+	val.validateNetworkFilterOrder(n.At("default_filter_chain", "filters"))
 	for chain := range n.Field("filter_chains").Elements() {
-		j.networkFilters(chain.Field("filters"))
+		val.validateNetworkFilterOrder(chain.Field("filters"))
 		if at := chain.At("transport_socket", "typed_config", "@type"); strings.HasSuffix(at.Text, transportSockets+"tls.v3.UpstreamTlsContext") {
-			j.Reject(at, "a listener takes DownstreamTlsContext")
+			val.Reject(at, "a listener takes DownstreamTlsContext")
 		}
 		var h maphash.Hash
 		h.SetSeed(seed)
@@ -167,64 +168,64 @@ func judgeListener(j *Judge, n *tree.Node) {
 			match = &tree.Missing
 		}
 		match.Hash(&h)
-		if seen[h.Sum64()] && !n.Field("filter_chain_matcher").There() {
-			j.Reject(chain, "an earlier filter chain has the same filter_chain_match, and Envoy rejects that: leave one out")
+		if seen[h.Sum64()] && !n.Field("filter_chain_matcher").Exists() {
+			val.Reject(chain, "an earlier filter chain has the same filter_chain_match, and Envoy rejects that: remove one")
 		}
 		seen[h.Sum64()] = true
 	}
 }
 
-// judgeServerNames rejects names with an asterisk in other places than the beginning.
-func judgeServerNames(j *Judge, n *tree.Node) {
+// validateServerNames rejects wildcards anywhere but at the start of a name.
+func validateServerNames(val *Validator, n *tree.Node) {
 	for at := range n.Field("server_names").Elements() {
 		if strings.Contains(strings.TrimPrefix(at.Text, "*."), "*") && at.Text != "*" {
-			j.Reject(at, "server_names: found %s, want a name, or one that begins with *.", at.Shown())
+			val.Reject(at, "server_names: found %s, want a name, or one that begins with *.", at.Describe())
 		}
 	}
 }
 
-// judgeBootstrap rejects clusters and layers of one name.
-func judgeBootstrap(j *Judge, n *tree.Node) {
-	j.unique(n.At("static_resources", "clusters"), asItIs, "name")
+// validateBootstrap rejects duplicate names of clusters and runtime layers.
+func validateBootstrap(val *Validator, n *tree.Node) {
+	val.rejectDuplicates(n.At("static_resources", "clusters"), identity, "name")
 	layers := n.At("layered_runtime", "layers")
-	j.unique(layers, asItIs, "name")
+	val.rejectDuplicates(layers, identity, "name")
 	admins := 0
 	for layer := range layers.Elements() {
-		if at := layer.Field("admin_layer"); at.There() {
+		if at := layer.Field("admin_layer"); at.Exists() {
 			if admins++; admins > 1 {
-				j.Reject(at, "%s: a second one, and Envoy rejects that: leave one out", at.Name)
+				val.Reject(at, "%s: a second one, and Envoy rejects that: remove one", at.Name)
 			}
 		}
 	}
 }
 
-// judgeCluster judges what the type of a cluster needs.
-func judgeCluster(j *Judge, n *tree.Node) {
+// validateCluster validates the fields that depend on the type of a cluster.
+func validateCluster(val *Validator, n *tree.Node) {
 	kind := n.Field("type").Enum("STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST")
-	if typed := n.Field("type").There(); !n.Field("cluster_type").There() && (typed || !j.part) {
-		j.addresses(n, kind)
+	if typed := n.Field("type").Exists(); !n.Field("cluster_type").Exists() && (typed || !val.partial) {
+		val.validateEndpoints(n, kind)
 		policy := n.Field("lb_policy")
 		provided := policy.Enum("ROUND_ROBIN", "LEAST_REQUEST", "RING_HASH", "RANDOM", "", "MAGLEV", "CLUSTER_PROVIDED") == "CLUSTER_PROVIDED"
 		switch {
-		case kind == "EDS" && !n.At("eds_cluster_config", "eds_config").There() && !j.part:
-			j.rejectWhole(n, "a cluster of type EDS needs eds_cluster_config with eds_config: add it")
+		case kind == "EDS" && !n.At("eds_cluster_config", "eds_config").Exists() && !val.partial:
+			val.rejectIfComplete(n, "a cluster of type EDS needs eds_cluster_config with eds_config: add it")
 		case provided && kind != "ORIGINAL_DST":
-			j.Reject(policy, "%s: CLUSTER_PROVIDED is not for a cluster of type %s, and Envoy rejects it: leave it out", policy.Name, kind)
-		case kind == "ORIGINAL_DST" && policy.There() && !provided:
-			j.Reject(policy, "%s: found %s, and a cluster of type ORIGINAL_DST needs CLUSTER_PROVIDED", policy.Name, policy.Shown())
+			val.Reject(policy, "%s: CLUSTER_PROVIDED is not for a cluster of type %s, and Envoy rejects it: remove it", policy.Name, kind)
+		case kind == "ORIGINAL_DST" && policy.Exists() && !provided:
+			val.Reject(policy, "%s: found %s, and a cluster of type ORIGINAL_DST needs CLUSTER_PROVIDED", policy.Name, policy.Describe())
 		}
 	}
 	if at := n.At("transport_socket", "typed_config", "@type"); strings.HasSuffix(at.Text, transportSockets+"tls.v3.DownstreamTlsContext") {
-		j.Reject(at, "a cluster takes UpstreamTlsContext")
+		val.Reject(at, "a cluster takes UpstreamTlsContext")
 	}
 	ring := n.Field("ring_hash_lb_config")
-	if most := ring.Field("maximum_ring_size"); most.There() && most.Uint(0) < ring.Field("minimum_ring_size").Uint(1024) {
-		j.Reject(most, "%s: found %s, want no less than minimum_ring_size", most.Name, most.Shown())
+	if most := ring.Field("maximum_ring_size"); most.Exists() && most.Uint(0) < ring.Field("minimum_ring_size").Uint(1024) {
+		val.Reject(most, "%s: found %s, want no less than minimum_ring_size", most.Name, most.Describe())
 	}
 }
 
-// addresses rejects the names of hosts in a cluster that does not look them up.
-func (j *Judge) addresses(n *tree.Node, kind string) {
+// validateEndpoints rejects host names in a cluster of type STATIC.
+func (val *Validator) validateEndpoints(n *tree.Node, kind string) {
 	if kind != "STATIC" {
 		return
 	}
@@ -232,36 +233,36 @@ func (j *Judge) addresses(n *tree.Node, kind string) {
 		for endpoint := range locality.Field("lb_endpoints").Elements() {
 			socket := endpoint.At("endpoint", "address", "socket_address")
 			switch at := socket.Field("address"); {
-			case socket.Field("resolver_name").There():
-			case at.There() && at.Text != "" && !isAddress(at):
-				j.rejectWhole(at, "the cluster %s is of type STATIC, whose addresses are numbers, and Envoy rejects the name %s: set type: STRICT_DNS", n.Field("name").Shown(), at.Shown())
-			case socket.Field("named_port").There():
-				j.Reject(socket.Field("named_port"), "a cluster of type STATIC takes port_value alone")
+			case socket.Field("resolver_name").Exists():
+			case at.Exists() && at.Text != "" && !isAddress(at):
+				val.rejectIfComplete(at, "the cluster %s is of type STATIC, whose addresses are numbers, and Envoy rejects the name %s: set type: STRICT_DNS", n.Field("name").Describe(), at.Describe())
+			case socket.Field("named_port").Exists():
+				val.Reject(socket.Field("named_port"), "a cluster of type STATIC takes port_value alone")
 			}
 		}
 	}
 }
 
-// judgeStatuses judges ranges of statuses.
-func judgeStatuses(j *Judge, n *tree.Node) {
+// validateStatuses validates ranges of HTTP statuses.
+func validateStatuses(val *Validator, n *tree.Node) {
 	for _, list := range []string{"expected_statuses", "retriable_statuses"} {
 		for at := range n.Field(list).Elements() {
-			if start, end := amount(at.Field("start").Text), amount(at.Field("end").Text); start >= end || start < 100 || end > 600 {
-				j.Reject(at, "%s: want a range from 100 to 600, whose end is beyond its start", list)
+			if start, end := parseAmount(at.Field("start").Text), parseAmount(at.Field("end").Text); start >= end || start < 100 || end > 600 {
+				val.Reject(at, "%s: want a range from 100 to 600, whose end is beyond its start", list)
 			}
 		}
 	}
 }
 
-// judgeConfigSource judges how resources are asked for.
-func judgeConfigSource(j *Judge, n *tree.Node) {
+// validateConfigSource validates the settings of an api_config_source.
+func validateConfigSource(val *Validator, n *tree.Node) {
 	source := n.Field("api_config_source")
 	kind := source.Field("api_type").Enum("DEPRECATED_AND_UNAVAILABLE_DO_NOT_USE", "REST", "GRPC")
 	switch {
-	case !source.There() || j.part:
+	case !source.Exists() || val.partial:
 	case kind == "GRPC" && len(source.Field("grpc_services").Nodes) == 0:
-		j.Reject(source, "api_type GRPC needs grpc_services: add one")
-	case kind == "REST" && !source.Field("refresh_delay").There():
-		j.Reject(source, "api_type REST needs refresh_delay: add it")
+		val.Reject(source, "api_type GRPC needs grpc_services: add one")
+	case kind == "REST" && !source.Field("refresh_delay").Exists():
+		val.Reject(source, "api_type REST needs refresh_delay: add it")
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Chain is the patches that one connection manager of a proxy gets, and those of the proxy's clusters, in the order
-// in which istiod applies those of a kind.
+// Chain is the list of patches that a connection manager of a proxy gets, including those of the proxy's clusters, in
+// the order in which istiod applies patches of the same kind.
 type Chain []*Patch
 
-// Chains returns the chains that the EnvoyFilters tell apart, by their scopes and contexts. Two EnvoyFilters
-// with different labels may be for the same proxies, or for others: they share a chain only if that is the only one
-// in which patches get what completes them.
+// Chains returns the distinct chains that result from the EnvoyFilters, by scope and context. Two EnvoyFilters with
+// different labels may select the same proxies or different ones: they share a chain only if their patches find no
+// complement otherwise.
 func Chains(all []*EnvoyFilter) (chains []Chain) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *EnvoyFilter) int {
@@ -19,8 +19,8 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	})
 	limits, sends := false, false
 	for _, f := range all {
-		limits = limits || slices.ContainsFunc(f.Patches, isLimit)
-		sends = sends || slices.ContainsFunc(f.Patches, isSender)
+		limits = limits || slices.ContainsFunc(f.Patches, addsFilter)
+		sends = sends || slices.ContainsFunc(f.Patches, addsPolicies)
 	}
 	seen := map[string]bool{}
 	completed := map[*Patch]bool{}
@@ -31,9 +31,9 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 		seen[s.key()] = true
 		for _, chain := range chainsOf(all, s) {
 			chains = append(chains, chain)
-			limits, sends := slices.ContainsFunc(chain, isLimit), slices.ContainsFunc(chain, isSender)
+			limits, sends := slices.ContainsFunc(chain, addsFilter), slices.ContainsFunc(chain, addsPolicies)
 			for _, p := range chain {
-				completed[p] = completed[p] || p.Limits && sends || p.Sends && limits
+				completed[p] = completed[p] || p.AddsFilter && sends || p.AddsPolicies && limits
 			}
 		}
 	}
@@ -42,12 +42,12 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	}
 	for _, f := range all {
 		for _, p := range f.Patches {
-			if completed[p] || (!p.Limits || !sends) && (!p.Sends || !limits) {
+			if completed[p] || (!p.AddsFilter || !sends) && (!p.AddsPolicies || !limits) {
 				continue
 			}
 			for _, o := range all {
-				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return p.Completes(other) && p.Meets(other) }) {
-					take(f.scope.and(o.scope))
+				if slices.ContainsFunc(o.Patches, func(other *Patch) bool { return p.Complements(other) && p.CanMeet(other) }) {
+					take(f.scope.intersect(o.scope))
 				}
 			}
 		}
@@ -55,10 +55,10 @@ func Chains(all []*EnvoyFilter) (chains []Chain) {
 	return chains
 }
 
-func isLimit(p *Patch) bool  { return p.Limits }
-func isSender(p *Patch) bool { return p.Sends }
+func addsFilter(p *Patch) bool   { return p.AddsFilter }
+func addsPolicies(p *Patch) bool { return p.AddsPolicies }
 
-// chainsOf returns a chain for each context of the patches that the proxies of a scope get.
+// chainsOf returns a chain for each context of the patches for the proxies of a scope.
 func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
 	var patches []*Patch
 	var named []string
@@ -68,12 +68,12 @@ func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
 		}
 		patches = append(patches, f.Patches...)
 		for _, p := range f.Patches {
-			if p.shapesChain() && p.Context != anyContext && !slices.Contains(named, p.Context) {
+			if p.changesChain() && p.Context != anyContext && !slices.Contains(named, p.Context) {
 				named = append(named, p.Context)
 			}
 		}
 	}
-	if !slices.ContainsFunc(patches, (*Patch).shapesChain) {
+	if !slices.ContainsFunc(patches, (*Patch).changesChain) {
 		return nil
 	}
 	if len(named) == 0 {
@@ -85,16 +85,16 @@ func chainsOf(all []*EnvoyFilter, s scope) (chains []Chain) {
 	return chains
 }
 
-// shapesChain reports whether the patch changes filters or routes of a connection manager.
-func (p *Patch) shapesChain() bool {
+// changesChain reports whether the patch changes filters or routes of a connection manager.
+func (p *Patch) changesChain() bool {
 	return slices.Contains([]string{HTTPFilter, RouteConfiguration, VirtualHost, HTTPRoute}, p.ApplyTo)
 }
 
-// reaches reports whether the listeners of a context get the patch, or their proxies if it is one of clusters.
+// reaches reports whether the listeners of a context get the patch or, for a patch of clusters, their proxies.
 func (p *Patch) reaches(context string) bool {
 	sidecar := func(c string) bool { return c == inbound || c == outbound }
 	return p.Context == context || p.Context == anyContext || p.ApplyTo == Cluster && (context == anyContext || sidecar(p.Context) && sidecar(context))
 }
 
-// Has reports whether the chain gets the patch.
-func (c Chain) Has(p *Patch) bool { return slices.Contains(c, p) }
+// Contains reports whether the chain contains the patch.
+func (c Chain) Contains(p *Patch) bool { return slices.Contains(c, p) }

@@ -46,7 +46,7 @@ func added(chains []Chain) (all []string) {
 	for _, c := range chains {
 		var names []string
 		for _, f := range c.HTTPFilters() {
-			if name := f.Field("name").Text; !slices.Contains(generated, name) || name == Router {
+			if name := f.Field("name").Text; !slices.Contains(generatedFilters, name) || name == Router {
 				names = append(names, strings.TrimPrefix(name, "envoy.filters.http."))
 			}
 		}
@@ -103,7 +103,7 @@ func TestScopes(t *testing.T) {
 	} {
 		all := read(t, tt.objects...)
 		for i, f := range all {
-			f.Patches[0].Limits, f.Patches[0].Sends = i == 0 && tt.complete, i > 0 && tt.complete
+			f.Patches[0].AddsFilter, f.Patches[0].AddsPolicies = i == 0 && tt.complete, i > 0 && tt.complete
 		}
 		got := added(Chains(all))
 		slices.Sort(got)

@@ -6,36 +6,36 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Router is the name of the last HTTP filter of each connection manager.
+// Router is the name of the last HTTP filter of every connection manager.
 const Router = "envoy.filters.http.router"
 
-// generated are the names of the HTTP filters that istiod adds to a connection manager, in their
-// order. Not each chain has each of them.
-var generated = []string{
+// generatedFilters are the names of the HTTP filters that istiod adds to connection managers, in order. A chain need
+// not have all of them.
+var generatedFilters = []string{
 	"istio.metadata_exchange", "envoy.filters.http.ext_authz", "envoy.filters.http.jwt_authn", "istio_authn", "envoy.filters.http.rbac",
 	"envoy.filters.http.ext_proc", "envoy.filters.http.grpc_web", "envoy.filters.http.grpc_stats", "istio.alpn", "envoy.filters.http.fault",
 	"envoy.filters.http.cors", "istio.stats", "envoy.filters.http.stateful_session", Router,
 }
 
-// HTTPFilters returns the filters of the chain after all patches. A filter that istiod adds has a name alone, and no
-// place. Where nothing in the files has the neighbour or the target that a patch names, its value is put before the
-// router, so that it is checked all the same.
+// HTTPFilters returns the filters of the chain after all patches. A filter added by istiod has a name only and no
+// position. If the files do not contain the filter that a patch refers to, the patch's value is put before the
+// router, so that it is still checked.
 func (c Chain) HTTPFilters() (filters []*tree.Node) {
-	for _, name := range generated {
+	for _, name := range generatedFilters {
 		filters = append(filters, &tree.Node{Kind: tree.Object, Nodes: []tree.Node{{Name: "name", Kind: tree.Text, Text: name}}})
 	}
-	for _, merges := range []bool{false, true} { // istiod merges when all filters are there
+	for _, merges := range []bool{false, true} { // istiod merges after all insertions
 		for _, p := range c {
-			if p.ApplyTo == HTTPFilter && p.Merges() == merges {
-				filters = p.place(filters)
+			if p.ApplyTo == HTTPFilter && p.IsMerge() == merges {
+				filters = p.apply(filters)
 			}
 		}
 	}
 	return filters
 }
 
-// place returns the filters after a patch.
-func (p *Patch) place(filters []*tree.Node) []*tree.Node {
+// apply returns the filters after the patch.
+func (p *Patch) apply(filters []*tree.Node) []*tree.Node {
 	indexOf := func(name string) int {
 		return slices.IndexFunc(filters, func(f *tree.Node) bool { return f.Field("name").Text == name })
 	}
@@ -44,18 +44,18 @@ func (p *Patch) place(filters []*tree.Node) []*tree.Node {
 	switch {
 	case p.Operation == remove:
 		return slices.DeleteFunc(filters, func(f *tree.Node) bool { return sub != "" && f.Field("name").Text == sub })
-	case !p.Value.There():
+	case !p.Value.Exists():
 	case p.Operation == insertFirst, p.Operation == insertBefore && sub == "":
 		return slices.Insert(filters, 0, p.Value)
 	case p.Operation == add, p.Operation == insertAfter && sub == "":
 		return append(filters, p.Value)
-	case at < 0, p.Merges() && !filters[at].Field("typed_config").There():
+	case at < 0, p.IsMerge() && !filters[at].Field("typed_config").Exists():
 		return slices.Insert(filters, max(indexOf(Router), 0), p.Value)
 	case p.Operation == insertBefore:
 		return slices.Insert(filters, at, p.Value)
 	case p.Operation == insertAfter:
 		return slices.Insert(filters, at+1, p.Value)
-	case p.Merges():
+	case p.IsMerge():
 		filters[at] = Merge(filters[at], p.Value)
 	default:
 		filters[at] = p.Value
@@ -63,10 +63,10 @@ func (p *Patch) place(filters []*tree.Node) []*tree.Node {
 	return filters
 }
 
-// Merge returns the fields of two objects, as protobuf merges them: objects of one field are merged, unless they are of
-// different types. It has the place of the first, if that is there. A list of the second stands for both.
+// Merge merges two objects as protobuf does: fields that are objects are merged recursively unless their types
+// differ. Lists are replaced. The result has the position of into, if that exists.
 func Merge(into, from *tree.Node) *tree.Node {
-	if !into.There() {
+	if !into.Exists() {
 		return from
 	}
 	merged := *into

@@ -10,78 +10,78 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// Idle is the part of a patch for which istiod does nothing, or another thing than the patch seems to say.
-type Idle struct {
+// NoEffect describes why istiod ignores a patch, or applies it in an unexpected way.
+type NoEffect struct {
 	At  *tree.Node
 	Why string
-	// Severity is a warning where something that is in no file may make the patch useful.
+	// Severity is a warning if something in none of the files may give the patch an effect.
 	Severity rules.Severity
 }
 
 const connectionManager = "envoy.filters.network.http_connection_manager"
 
-// hostNames are the forms of the names of virtual hosts in each context.
-var hostNames = map[string]*regexp.Regexp{
+// hostNameForms match the names of virtual hosts by context.
+var hostNameForms = map[string]*regexp.Regexp{
 	gateway:    regexp.MustCompile(`:[0-9]+$`),
 	outbound:   regexp.MustCompile(`:[0-9]+$|^(allow_any|block_all|allow_any_dynamic_dns)$`),
 	inbound:    regexp.MustCompile(`^inbound\|http\|[0-9]+$`),
 	anyContext: regexp.MustCompile(`:[0-9]+$|^(allow_any|block_all|allow_any_dynamic_dns)$|^inbound\|http\|[0-9]+$`),
 }
 
-// Idle returns the first reason for which the patch does nothing; nil without one. all are the patches of all files,
-// some of which add filters.
-func (p *Patch) Idle(all []*Patch) *Idle {
+// NoEffect returns the first reason why the patch has no effect; nil if there is none. all are the patches of all
+// files, some of which add filters.
+func (p *Patch) NoEffect(all []*Patch) *NoEffect {
 	operation := p.Node.At("patch", "operation")
 	if !slices.Contains(targets[p.ApplyTo].operations, p.Operation) {
-		return &Idle{operation, fmt.Sprintf("istiod ignores %s for applyTo: %s: write %s", p.Operation, p.ApplyTo, targets[p.ApplyTo].usual), rules.Error}
+		return &NoEffect{operation, fmt.Sprintf("istiod ignores %s for applyTo: %s: write %s", p.Operation, p.ApplyTo, targets[p.ApplyTo].usual), rules.Error}
 	}
 	switch {
 	case p.ApplyTo == HTTPFilter:
-		return p.idleFilter(all, operation)
-	case p.ApplyTo == VirtualHost && p.Whole() && len(p.Value.Field("domains").Nodes) == 0:
-		return &Idle{operation, p.Operation + " adds a virtual host, which Envoy rejects without domains, and changes none: write MERGE", rules.Error}
-	case p.ApplyTo == HTTPRoute && p.Whole() && !p.Value.Field("match").There():
-		return &Idle{operation, p.Operation + " adds a route, which Envoy rejects without match, and changes none: write MERGE", rules.Error}
+		return p.filterWithoutEffect(all, operation)
+	case p.ApplyTo == VirtualHost && p.IsComplete() && len(p.Value.Field("domains").Nodes) == 0:
+		return &NoEffect{operation, p.Operation + " adds a virtual host, which Envoy rejects without domains, and changes none: write MERGE", rules.Error}
+	case p.ApplyTo == HTTPRoute && p.IsComplete() && !p.Value.Field("match").Exists():
+		return &NoEffect{operation, p.Operation + " adds a route, which Envoy rejects without match, and changes none: write MERGE", rules.Error}
 	}
-	return p.idleRoutes()
+	return p.routesWithoutEffect()
 }
 
-// idleFilter is Idle for an HTTP filter.
-func (p *Patch) idleFilter(all []*Patch, operation *tree.Node) *Idle {
+// filterWithoutEffect is NoEffect for an HTTP filter.
+func (p *Patch) filterWithoutEffect(all []*Patch, operation *tree.Node) *NoEffect {
 	sub := p.subFilter()
-	if name := p.match.At("listener", "filter_chain", "filter", "name"); name.There() && name.Text != connectionManager {
-		return &Idle{name, fmt.Sprintf("Istio has no connection manager named %s, so that the patch does nothing: write %s", name.Shown(), connectionManager), rules.Error}
+	if name := p.match.At("listener", "filter_chain", "filter", "name"); name.Exists() && name.Text != connectionManager {
+		return &NoEffect{name, fmt.Sprintf("Istio has no connection manager named %s, so the patch does nothing: write %s", name.Describe(), connectionManager), rules.Error}
 	}
-	isGenerated := slices.Contains(generated, sub.Text)
+	isGenerated := slices.Contains(generatedFilters, sub.Text)
 	switch {
-	case p.Operation == replace && !sub.There():
-		return &Idle{operation, "istiod ignores REPLACE without subFilter: name the filter that it is for", rules.Error}
-	case p.Operation == merge && (isGenerated || !sub.There()):
-		return &Idle{operation, "MERGE changes filters that are there, and adds none: write INSERT_BEFORE", rules.Error}
-	case !sub.There() || isGenerated || slices.ContainsFunc(all, func(o *Patch) bool { return o.ApplyTo == HTTPFilter && o.Value.Field("name").Text == sub.Text }):
+	case p.Operation == replace && !sub.Exists():
+		return &NoEffect{operation, "istiod ignores REPLACE without subFilter: name the filter that it is for", rules.Error}
+	case p.Operation == merge && (isGenerated || !sub.Exists()):
+		return &NoEffect{operation, "MERGE changes filters that are there, and adds none: write INSERT_BEFORE", rules.Error}
+	case !sub.Exists() || isGenerated || slices.ContainsFunc(all, func(o *Patch) bool { return o.ApplyTo == HTTPFilter && o.Value.Field("name").Text == sub.Text }):
 		return nil
 	}
-	near, severity := rules.Nearest(sub.Text, generated), rules.Warning
+	near, severity := rules.Nearest(sub.Text, generatedFilters), rules.Warning
 	if len(near) > 0 || strings.HasPrefix(sub.Text, "envoy.") && !strings.HasPrefix(sub.Text, "envoy.filters.http.") {
 		severity = rules.Error
 	}
-	return &Idle{sub, fmt.Sprintf("Istio adds no filter named %s, and no patch in these files does: unless something else adds it, this patch does nothing: write %s%s",
-		sub.Shown(), Router, rules.DidYouMean(near)), severity}
+	return &NoEffect{sub, fmt.Sprintf("Istio adds no filter named %s, and no patch in these files does: unless something else adds it, this patch does nothing: write %s%s",
+		sub.Describe(), Router, rules.DidYouMean(near)), severity}
 }
 
-// idleRoutes finds a name that no virtual host and no gateway of Istio has.
-func (p *Patch) idleRoutes() *Idle {
+// routesWithoutEffect reports names that no virtual host and no gateway of Istio has.
+func (p *Patch) routesWithoutEffect() *NoEffect {
 	routes := p.match.Field("route_configuration")
-	if at := routes.Field("gateway"); at.There() && !strings.Contains(at.Text, "/") {
-		return &Idle{at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so that %s matches none: write it so", at.Shown()), rules.Error}
+	if at := routes.Field("gateway"); at.Exists() && !strings.Contains(at.Text, "/") {
+		return &NoEffect{at, fmt.Sprintf("istiod compares gateway with NAMESPACE/NAME, so %s matches none: write it so", at.Describe()), rules.Error}
 	}
 	at := routes.At("vhost", "name")
-	if form := hostNames[p.Context]; at.Text == "" || form == nil || form.MatchString(at.Text) {
+	if form := hostNameForms[p.Context]; at.Text == "" || form == nil || form.MatchString(at.Text) {
 		return nil
 	}
 	want := fmt.Sprintf("host:port, such as %q", rules.Shorten(at.Text)+":80")
 	if p.Context == inbound {
 		want = "such as inbound|http|8080"
 	}
-	return &Idle{at, fmt.Sprintf("istiod compares names of virtual hosts exactly, and none is %s: they are %s; without name the patch is for all of them", at.Shown(), want), rules.Error}
+	return &NoEffect{at, fmt.Sprintf("istiod compares names of virtual hosts exactly, and none is %s: they are %s; without name the patch is for all of them", at.Describe(), want), rules.Error}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// The targets of patches.
+// Values of applyTo.
 const (
 	HTTPFilter         = "HTTP_FILTER"
 	NetworkFilter      = "NETWORK_FILTER"
@@ -24,10 +24,10 @@ const (
 	ExtensionConfig    = "EXTENSION_CONFIG"
 )
 
-// apiGroup is the group of the API that has EnvoyFilters.
+// apiGroup is the API group of EnvoyFilter.
 const apiGroup = "networking.istio.io"
 
-// The operations and the contexts of patches.
+// Operations and contexts of patches.
 const (
 	merge        = "MERGE"
 	mergeLists   = "MERGE_AND_REPLACE_LIST"
@@ -46,42 +46,43 @@ const (
 )
 
 var (
-	contexts   = []string{anyContext, inbound, outbound, gateway, waypoint}
-	additions  = []string{add, insertBefore, insertAfter, insertFirst}
-	ofFilters  = append([]string{merge, remove, replace}, additions...)
-	ofObjects  = append([]string{merge, mergeLists, remove}, additions...)
-	operations = append([]string{mergeLists}, ofFilters...)
+	contexts         = []string{anyContext, inbound, outbound, gateway, waypoint}
+	addOperations    = []string{add, insertBefore, insertAfter, insertFirst}
+	filterOperations = append([]string{merge, remove, replace}, addOperations...)
+	objectOperations = append([]string{merge, mergeLists, remove}, addOperations...)
+	operations       = append([]string{mergeLists}, filterOperations...)
 
 	filterClasses = []string{"UNSPECIFIED", "AUTHN", "AUTHZ", "STATS"}
 )
 
-// targets are those of patches: the operations that istiod carries out for each, the field of match that it looks
-// at, and the operation that they mostly have.
+// targets maps applyTo to the operations that istiod implements for it, the field of match that it uses, and the
+// usual operation.
 var targets = map[string]struct {
 	operations   []string
 	match, usual string
 }{
-	Listener:           {ofObjects, "listener", add},
-	"FILTER_CHAIN":     {ofObjects, "listener", merge},
-	NetworkFilter:      {ofFilters, "listener", insertBefore},
-	HTTPFilter:         {ofFilters, "listener", insertBefore},
-	"LISTENER_FILTER":  {ofFilters, "listener", insertBefore},
+	Listener:           {objectOperations, "listener", add},
+	"FILTER_CHAIN":     {objectOperations, "listener", merge},
+	NetworkFilter:      {filterOperations, "listener", insertBefore},
+	HTTPFilter:         {filterOperations, "listener", insertBefore},
+	"LISTENER_FILTER":  {filterOperations, "listener", insertBefore},
 	RouteConfiguration: {[]string{merge, mergeLists}, "routeConfiguration", merge},
-	VirtualHost:        {append([]string{replace}, ofObjects...), "routeConfiguration", merge},
-	HTTPRoute:          {ofObjects, "routeConfiguration", merge},
-	Cluster:            {ofObjects, "cluster", add},
-	ExtensionConfig:    {additions, "", add},
+	VirtualHost:        {append([]string{replace}, objectOperations...), "routeConfiguration", merge},
+	HTTPRoute:          {objectOperations, "routeConfiguration", merge},
+	Cluster:            {objectOperations, "cluster", add},
+	ExtensionConfig:    {addOperations, "", add},
 	"BOOTSTRAP":        {[]string{merge, mergeLists}, "", merge},
 }
 
-// EnvoyFilter is an object that changes the configuration of proxies.
+// EnvoyFilter is an object that patches the configuration of proxies.
 type EnvoyFilter struct {
 	Node    *tree.Node
 	Patches []*Patch
 
 	scope    scope
 	priority int64
-	// rank sorts those of one priority: 0 in the root namespace, 1 elsewhere. Creation times are not in files.
+	// rank orders EnvoyFilters of the same priority: 0 in the root namespace, 1 elsewhere. istiod then compares
+	// creation times, which files do not have.
 	rank int
 }
 
@@ -89,31 +90,31 @@ type EnvoyFilter struct {
 type Patch struct {
 	Node, Value                 *tree.Node
 	ApplyTo, Operation, Context string
-	// Limits says that the value is a filter with rate limits, and Sends that it adds rate_limits to routes. The
+	// AddsFilter is true if the value is a rate limit filter, and AddsPolicies if it adds rate_limits to routes. The
 	// caller of Read sets them.
-	Limits, Sends bool
+	AddsFilter, AddsPolicies bool
 
-	of    *EnvoyFilter
-	match *tree.Node
+	parent *EnvoyFilter
+	match  *tree.Node
 }
 
-// Read reads an EnvoyFilter, and returns an error for each thing that Kubernetes or istiod rejects.
+// Read reads an EnvoyFilter. wrong has an error for everything that Kubernetes or istiod rejects.
 func Read(n *tree.Node) (f *EnvoyFilter, wrong []error) {
 	priority, _ := strconv.ParseInt(n.At("spec", "priority").Text, 10, 64) // 0 without one
-	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, strange(n, "")
+	f, wrong = &EnvoyFilter{Node: n, scope: newScope(n), priority: priority}, checkShape(n, "")
 	if f.scope.namespace != rootNamespace {
 		f.rank = 1
 	}
 	group, _, _ := strings.Cut(n.Field("api_version").Text, "/")
-	if at := n.Field("api_version"); at.There() && group != apiGroup {
-		wrong = append(wrong, fmt.Errorf("%v: apiVersion: found %s, which has no EnvoyFilter: write %s/v1alpha3", at.Pos(), at.Shown(), apiGroup))
+	if at := n.Field("api_version"); at.Exists() && group != apiGroup {
+		wrong = append(wrong, fmt.Errorf("%v: apiVersion: found %s, which has no EnvoyFilter: write %s/v1alpha3", at.Pos(), at.Describe(), apiGroup))
 	}
-	if at := n.At("spec", "target_refs"); len(at.Nodes) > 0 && n.At("spec", "workload_selector").There() {
-		wrong = append(wrong, fmt.Errorf("%v: Istio takes targetRefs or workloadSelector alone: leave one out", at.Pos()))
+	if at := n.At("spec", "target_refs"); len(at.Nodes) > 0 && n.At("spec", "workload_selector").Exists() {
+		wrong = append(wrong, fmt.Errorf("%v: Istio takes targetRefs or workloadSelector alone: remove one", at.Pos()))
 	}
 	for patch := range n.At("spec", "config_patches").Elements() {
 		p := &Patch{
-			of: f, Node: patch, Value: patch.At("patch", "value"), match: patch.Field("match"),
+			parent: f, Node: patch, Value: patch.At("patch", "value"), match: patch.Field("match"),
 			ApplyTo: patch.Field("apply_to").Text, Operation: patch.At("patch", "operation").Text, Context: patch.At("match", "context").Text,
 		}
 		if p.Context == "" {
@@ -131,8 +132,8 @@ func (p *Patch) check() (wrong []error) {
 		wrong = append(wrong, fmt.Errorf("%v: %s", at.Pos(), fmt.Sprintf(format, args...)))
 	}
 	oneOf := func(at *tree.Node, name string, names []string) {
-		if at.There() && !slices.Contains(names, at.Text) {
-			report(at, "%s: found %s, want %s%s", name, at.Shown(), strings.Join(names, " or "), rules.DidYouMean(rules.Nearest(strings.ToUpper(at.Text), names)))
+		if at.Exists() && !slices.Contains(names, at.Text) {
+			report(at, "%s: found %s, want %s%s", name, at.Describe(), strings.Join(names, " or "), rules.DidYouMean(rules.Nearest(strings.ToUpper(at.Text), names)))
 		}
 	}
 	patch, of, names := p.Node.Field("patch"), targets[p.ApplyTo], slices.Sorted(maps.Keys(targets))
@@ -142,58 +143,58 @@ func (p *Patch) check() (wrong []error) {
 	oneOf(patch.Field("filter_class"), "filterClass", filterClasses)
 	version := p.match.At("proxy", "proxy_version")
 	if _, err := regexp.Compile(version.Text); err != nil {
-		report(version, "proxyVersion: found %s, want a regular expression", version.Shown())
+		report(version, "proxyVersion: found %s, want a regular expression", version.Describe())
 	}
 	if p.Context == waypoint {
-		return wrong // istiod validates no more
+		return wrong // istiod validates nothing else
 	}
 	switch {
 	case p.ApplyTo == "":
 		report(p.Node, "the patch has no applyTo, and Istio rejects it: add one of %s", strings.Join(names, ", "))
-	case !patch.There():
+	case !patch.Exists():
 		report(p.Node, "the element has no patch, and Istio rejects it: add patch: { operation: %s, value: ... }", of.usual)
 	case p.Operation == "":
 		report(patch, "the patch has no operation, and Istio rejects it: add operation: %s", of.usual)
-	case p.Operation != remove && !p.Value.There():
+	case p.Operation != remove && !p.Value.Exists():
 		report(patch, "%s needs a value, and Istio rejects the patch without one: add value below patch", p.Operation)
 	}
 	for _, other := range []string{"listener", "routeConfiguration", "cluster"} {
-		if at := p.match.Field(tree.SnakeCase(other)); of.match != "" && at.There() && other != of.match {
+		if at := p.match.Field(tree.SnakeCase(other)); of.match != "" && at.Exists() && other != of.match {
 			report(at, "Istio rejects match.%s for applyTo: %s: write match.%s, or another applyTo", other, p.ApplyTo, of.match)
 		}
 	}
-	if sub := p.subFilter(); sub.There() && p.ApplyTo != HTTPFilter && of.match == "listener" {
+	if sub := p.subFilter(); sub.Exists() && p.ApplyTo != HTTPFilter && of.match == "listener" {
 		report(sub, "Istio rejects subFilter for applyTo: %s: write applyTo: HTTP_FILTER, or remove subFilter", p.ApplyTo)
 	}
 	return wrong
 }
 
-// Whole reports whether the value is the complete object, and not a part of one that it is merged into.
-func (p *Patch) Whole() bool { return p.Value.There() && !p.Merges() }
+// IsComplete reports whether the value is a complete object and not merged into another.
+func (p *Patch) IsComplete() bool { return p.Value.Exists() && !p.IsMerge() }
 
-// Merges reports whether the value is merged into the objects that match.
-func (p *Patch) Merges() bool { return p.Operation == merge || p.Operation == mergeLists }
+// IsMerge reports whether the value is merged into the matching objects.
+func (p *Patch) IsMerge() bool { return p.Operation == merge || p.Operation == mergeLists }
 
-// Completes reports whether one of two patches has a filter, and the other one rate_limits for it.
-func (p *Patch) Completes(other *Patch) bool {
-	return p.Limits && other.Sends || p.Sends && other.Limits
+// Complements reports whether one of the patches adds a filter and the other one rate_limits for it.
+func (p *Patch) Complements(other *Patch) bool {
+	return p.AddsFilter && other.AddsPolicies || p.AddsPolicies && other.AddsFilter
 }
 
-// HostMatch is the virtual hosts that a patch is for; all of them without a name and a domain.
+// HostMatch selects virtual hosts; the zero value selects all.
 type HostMatch struct{ Name, Domain string }
 
-// Host returns the virtual hosts that a patch is for.
+// Host returns the virtual hosts that the patch selects.
 func (p *Patch) Host() HostMatch {
 	host := p.match.At("route_configuration", "vhost")
 	return HostMatch{host.Field("name").Text, host.Field("domain_name").Text}
 }
 
-// Route returns the name of the route that a patch is for; empty for all.
+// Route returns the name of the route that the patch selects; empty for all.
 func (p *Patch) Route() string {
 	return p.match.At("route_configuration", "vhost", "route", "name").Text
 }
 
-// subFilter is the name of the HTTP filter that a patch is for.
+// subFilter returns the name of the HTTP filter that the patch selects.
 func (p *Patch) subFilter() *tree.Node {
 	return p.match.At("listener", "filter_chain", "filter", "sub_filter", "name")
 }

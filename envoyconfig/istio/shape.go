@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// fields are those of the objects that the CRD has, by their paths. What has no entry may have any fields.
-var fields = map[string]string{
+// knownFields are the fields of the CRD's objects by path. Objects without an entry may have any fields.
+var knownFields = map[string]string{
 	"":                                     "apiVersion kind metadata spec status",
 	".spec":                                "configPatches priority targetRefs workloadSelector",
 	".spec.workloadSelector":               "labels",
@@ -28,7 +28,7 @@ var fields = map[string]string{
 	".spec.configPatches[].match.routeConfiguration.vhost.route":        "action name",
 }
 
-// objectLists are the paths of lists of objects, and numbers those of whole numbers.
+// objectLists are the paths of lists of objects, and numbers the paths of integers.
 var (
 	objectLists = []string{".spec.configPatches", ".spec.targetRefs"}
 	numbers     = []string{
@@ -37,10 +37,10 @@ var (
 	}
 )
 
-// strange returns an error for each field below n, of a path, that the CRD does not have, and for each value of another
-// kind. Kubernetes knows camelCase alone.
-func strange(n *tree.Node, path string) (wrong []error) {
-	names, known := fields[path]
+// checkShape returns an error for each field below n that the CRD does not have, and for each value of another kind.
+// path is the path of n. Kubernetes accepts camelCase only.
+func checkShape(n *tree.Node, path string) (wrong []error) {
+	names, known := knownFields[path]
 	want := ""
 	switch {
 	case n.Kind == tree.Null:
@@ -54,29 +54,29 @@ func strange(n *tree.Node, path string) (wrong []error) {
 		want = "a whole number"
 	}
 	if want != "" {
-		return []error{fmt.Errorf("%v: %s: found %s, want %s", n.Pos(), n.Name, n.Shown(), want)}
+		return []error{fmt.Errorf("%v: %s: found %s, want %s", n.Pos(), n.Name, n.Describe(), want)}
 	}
 	for below := range n.Elements() {
-		wrong = append(wrong, strange(below, path+"[]")...)
+		wrong = append(wrong, checkShape(below, path+"[]")...)
 	}
 	for below := range n.Fields() {
 		if all := strings.Fields(names); known && !slices.Contains(all, below.Name) {
 			wrong = append(wrong, fmt.Errorf("%v: an EnvoyFilter has no field %s here, and Kubernetes rejects or drops it: %s", below.Pos(), rules.Shorten(below.Name), remedy(below.Name, path, all)))
 		} else if known {
-			wrong = append(wrong, strange(below, path+"."+below.Name)...)
+			wrong = append(wrong, checkShape(below, path+"."+below.Name)...)
 		}
 	}
 	return wrong
 }
 
-// remedy returns the change that makes a field known, of an object that has the fields all.
+// remedy returns how to correct an unknown field of an object with the fields all.
 func remedy(name, path string, all []string) string {
 	near := rules.Nearest(name, all)
 	for _, field := range all {
 		switch {
 		case tree.SnakeCase(field) == name:
 			return "write " + field
-		case len(near) == 0 && slices.Contains(strings.Fields(fields[path+"."+field]+" "+fields[path+"."+field+"[]"]), name):
+		case len(near) == 0 && slices.Contains(strings.Fields(knownFields[path+"."+field]+" "+knownFields[path+"."+field+"[]"]), name):
 			return "put it into " + field
 		}
 	}

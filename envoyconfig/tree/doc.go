@@ -1,5 +1,5 @@
-// Package tree reads YAML and JSON as trees of fields, each of which has its place in a file.
+// Package tree reads YAML and JSON as trees of fields with positions in their files.
 //
-// It walks fields by their names in protobuf, and finds their names in camelCase too. It knows no
-// message: package api does.
+// Fields are found by their protobuf names, also if they are written in camelCase. The package does not
+// know any message; see package api.
 package tree

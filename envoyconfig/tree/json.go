@@ -8,51 +8,49 @@ import (
 	"github.com/sluice-ratelimit/sluice/internal/jsonview"
 )
 
-// deepest is how far a tree may go down: far further than any configuration of Envoy, and
-// not so far that the stack grows without bound.
-const deepest = 500
+// maxDepth is the maximum depth of a tree. It is far more than any configuration needs and bounds the stack.
+const maxDepth = 500
 
-// errNotJSON says that a text may be YAML, which says better what is wrong.
+// errNotJSON is returned for a text that may be YAML, whose parser gives better errors.
 var errNotJSON = errors.New("not JSON")
 
-// jsonReader reads JSON into nodes. A dump of a large mesh has many megabytes: its nodes are
-// a fraction of what the YAML library makes of them.
+// jsonReader reads JSON into nodes. It uses much less memory than the YAML library, since dumps of large meshes have
+// many megabytes.
 type jsonReader struct {
 	jsonview.Scanner
 
 	file *string
-	// names are those of fields, of which a large file repeats few.
+	// names interns field names, since a large file repeats few of them.
 	names map[string]string
-	// line is the one, which begins at start, of the byte counted.
-	counted, start, line int
+	// line is the line of offset counted, and lineStart the offset of its first byte.
+	counted, lineStart, line int
 }
 
-// parseJSON reads one value that is all of the text. It is stricter than YAML's flow style,
-// and whatever it does not read is left to YAML.
+// parseJSON reads a text that is one JSON object or list. Everything else is left to the YAML parser.
 func parseJSON(file string, in []byte) (n Node, err error) {
-	r := jsonReader{Scanner: jsonview.Scanner{Bytes: in, Deepest: deepest}, file: &file, names: map[string]string{}, line: 1}
-	if c := r.Next(); c != '{' && c != '[' || !json.Valid(in) { // the scanner skips what is misspelt
+	r := jsonReader{Scanner: jsonview.Scanner{Bytes: in, MaxDepth: maxDepth}, file: &file, names: map[string]string{}, line: 1}
+	if c := r.Next(); c != '{' && c != '[' || !json.Valid(in) { // the scanner does not validate literals
 		return n, errNotJSON
 	}
-	return n, r.value(&n)
+	return n, r.readValue(&n)
 }
 
-// value takes the value of n.
-func (r *jsonReader) value(n *Node) error {
+// readValue reads a value into n.
+func (r *jsonReader) readValue(n *Node) error {
 	c := r.Next()
-	if lines := r.Bytes[r.counted:r.At]; bytes.IndexByte(lines, '\n') >= 0 {
+	if lines := r.Bytes[r.counted:r.Offset]; bytes.IndexByte(lines, '\n') >= 0 {
 		r.line += bytes.Count(lines, []byte{'\n'})
-		r.start = r.counted + bytes.LastIndexByte(lines, '\n') + 1
+		r.lineStart = r.counted + bytes.LastIndexByte(lines, '\n') + 1
 	}
-	r.counted = r.At
-	n.file, n.line, n.col = r.file, int32(r.line), int32(r.At-r.start+1) //nolint:gosec // files are smaller than 2 GiB
+	r.counted = r.Offset
+	n.file, n.line, n.col = r.file, int32(r.line), int32(r.Offset-r.lineStart+1) //nolint:gosec // files are smaller than 2 GiB
 	switch c {
 	case '{':
 		n.Kind = Object
-		return r.Object(func(key []byte) error { return r.below(n, r.name(key)) })
+		return r.Object(func(key []byte) error { return r.readChild(n, r.intern(key)) })
 	case '[':
 		n.Kind = List
-		return r.List(func() error { return r.below(n, "") })
+		return r.List(func() error { return r.readChild(n, "") })
 	}
 	value, _, err := r.Value(nil)
 	n.Text = string(value)
@@ -69,14 +67,14 @@ func (r *jsonReader) value(n *Node) error {
 	return err
 }
 
-// below takes a value below n.
-func (r *jsonReader) below(n *Node, name string) error {
+// readChild reads a value into a new child of n.
+func (r *jsonReader) readChild(n *Node, name string) error {
 	n.Nodes = append(n.Nodes, Node{Name: name})
-	return r.value(&n.Nodes[len(n.Nodes)-1])
+	return r.readValue(&n.Nodes[len(n.Nodes)-1])
 }
 
-// name returns a key as a string, the same one each time.
-func (r *jsonReader) name(key []byte) string {
+// intern returns a key as a string, sharing equal ones.
+func (r *jsonReader) intern(key []byte) string {
 	name, known := r.names[string(key)]
 	if !known {
 		name = string(key)

@@ -10,12 +10,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Kind is what a [Node] is.
+// Kind is the kind of a [Node].
 type Kind uint8
 
 // The kinds of nodes.
 const (
-	Absent Kind = iota // the zero node, which stands for a field that is not there
+	Absent Kind = iota // the zero Node, a missing field
 	Null
 	Text
 	Number
@@ -24,44 +24,44 @@ const (
 	List
 )
 
-// String names the kind for people.
+// String describes the kind.
 func (k Kind) String() string {
 	return [...]string{"nothing", "null", "text", "a number", "true or false", "an object", "a list"}[k]
 }
 
-// Node is a value and where it stands. A missing field is a node too, whose fields are missing
-// in turn, so that paths can be walked without looking at each step.
+// Node is a value and its position. A missing field is a node whose fields are missing, too, so that paths can be
+// walked without checking each step.
 type Node struct {
-	// Name is the field's, as written, in an object.
+	// Name is the name of the field, as written, if the node is in an object.
 	Name string
-	// Text is a scalar's, "" of anything else.
+	// Text is the text of a scalar, "" for other kinds.
 	Text string
 	// Nodes are the fields of an object or the elements of a list.
 	Nodes []Node
 	Kind  Kind
 
-	file      *string // its name
+	file      *string // name of the file
 	line, col int32
 }
 
-// Missing is every field that is not there.
+// Missing is the node of every missing field.
 var Missing Node
 
-// Field returns the field of an object by its name in protobuf, such as rate_limits. It finds
-// rateLimits too. Of several the last counts.
+// Field returns the field of an object by its protobuf name, such as rate_limits, also if it is written as
+// rateLimits. The last of several wins.
 func (n *Node) Field(name string) *Node {
 	if n.Kind != Object {
 		return &Missing
 	}
 	for i := len(n.Nodes) - 1; i >= 0; i-- {
-		if below := &n.Nodes[i]; below.Kind != Null && below.Is(name) {
+		if below := &n.Nodes[i]; below.Kind != Null && below.HasName(name) {
 			return below
 		}
 	}
 	return &Missing
 }
 
-// At walks down fields.
+// At returns the field at a path.
 func (n *Node) At(names ...string) *Node {
 	for _, name := range names {
 		n = n.Field(name)
@@ -69,8 +69,8 @@ func (n *Node) At(names ...string) *Node {
 	return n
 }
 
-// Is reports whether a field has the name, or its camelCase.
-func (n *Node) Is(name string) bool {
+// HasName reports whether the node's name is the given name or its camelCase form.
+func (n *Node) HasName(name string) bool {
 	if n.Name == name {
 		return true
 	}
@@ -78,7 +78,7 @@ func (n *Node) Is(name string) bool {
 	return i > 0 && i < len(n.Name) && isUpper(rune(n.Name[i])) && SnakeCase(n.Name) == name
 }
 
-// SnakeCase returns the name in protobuf of a field that may be in camelCase.
+// SnakeCase returns the protobuf name of a field that may be in camelCase.
 func SnakeCase(name string) string {
 	if strings.IndexFunc(name, isUpper) < 0 {
 		return name
@@ -96,7 +96,7 @@ func SnakeCase(name string) string {
 
 func isUpper(r rune) bool { return 'A' <= r && r <= 'Z' }
 
-// Value returns the value of a map by its key, which is no field's name.
+// Value returns the value of a map by its key.
 func (n *Node) Value(key string) *Node {
 	for below := range n.Fields() {
 		if below.Name == key {
@@ -106,7 +106,7 @@ func (n *Node) Value(key string) *Node {
 	return &Missing
 }
 
-// Hash adds the node and all below it to h: those that are written alike have one hash, wherever they stand.
+// Hash writes the node and its descendants to h. Equal trees have equal hashes, regardless of their positions.
 func (n *Node) Hash(h *maphash.Hash) {
 	maphash.WriteComparable(h, [2]string{SnakeCase(n.Name), n.Text})
 	maphash.WriteComparable(h, [2]int{int(n.Kind), len(n.Nodes)})
@@ -115,16 +115,16 @@ func (n *Node) Hash(h *maphash.Hash) {
 	}
 }
 
-// There reports whether the field is there.
-func (n *Node) There() bool { return n.Kind != Absent }
+// Exists reports whether the node is not missing.
+func (n *Node) Exists() bool { return n.Kind != Absent }
 
-// Elements returns the elements of a list, none of anything else.
-func (n *Node) Elements() iter.Seq[*Node] { return n.below(List) }
+// Elements returns the elements of a list, and none for other kinds.
+func (n *Node) Elements() iter.Seq[*Node] { return n.children(List) }
 
-// Fields returns the fields of an object, none of anything else.
-func (n *Node) Fields() iter.Seq[*Node] { return n.below(Object) }
+// Fields returns the fields of an object, and none for other kinds.
+func (n *Node) Fields() iter.Seq[*Node] { return n.children(Object) }
 
-func (n *Node) below(kind Kind) iter.Seq[*Node] {
+func (n *Node) children(kind Kind) iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {
 		for i := range n.Nodes {
 			if n.Kind != kind || !yield(&n.Nodes[i]) {
@@ -134,19 +134,19 @@ func (n *Node) below(kind Kind) iter.Seq[*Node] {
 	}
 }
 
-// All returns what read makes of each element of a list.
-func All[T any](list *Node, read func(*Node) T) (all []T) {
+// Map returns the results of read for each element of a list.
+func Map[T any](list *Node, read func(*Node) T) (all []T) {
 	for n := range list.Elements() {
 		all = append(all, read(n))
 	}
 	return all
 }
 
-// Texts returns the elements of a list of text.
-func Texts(list *Node) []string { return All(list, func(n *Node) string { return n.Text }) }
+// Texts returns the texts of a list's elements.
+func Texts(list *Node) []string { return Map(list, func(n *Node) string { return n.Text }) }
 
-// Yes reports whether the field is true; otherwise is what it is if it is not there.
-func (n *Node) Yes(otherwise bool) bool {
+// Bool returns a boolean, or otherwise if the field is not set.
+func (n *Node) Bool(otherwise bool) bool {
 	switch n.Kind {
 	case Boolean, Text:
 		return n.Text == "true"
@@ -155,20 +155,19 @@ func (n *Node) Yes(otherwise bool) bool {
 	}
 }
 
-// Uint returns a number, or otherwise if there is none.
+// Uint returns a number, or otherwise if the field is not set.
 func (n *Node) Uint(otherwise uint64) uint64 {
 	if v, err := strconv.ParseUint(n.Text, 10, 64); err == nil {
 		return v
 	}
-	// Protobuf's JSON takes 1e3 and 10.0 for whole numbers too.
+	// Protobuf's JSON accepts 1e3 and 10.0 as integers.
 	if v, err := strconv.ParseFloat(n.Text, 64); err == nil && v >= 0 && v < 1<<63 && v == float64(uint64(v)) {
 		return uint64(v)
 	}
 	return otherwise
 }
 
-// Enum returns an enum's name, which may be written as its number. The first name is the
-// default.
+// Enum returns the name of an enum's value, which may be written as a number. The first name is the default.
 func (n *Node) Enum(names ...string) string {
 	if n.Kind == Number {
 		if i := n.Uint(0); i < uint64(len(names)) {
@@ -186,11 +185,10 @@ func (n *Node) Enum(names ...string) string {
 	return n.Text
 }
 
-// TypeName returns the message of a typed_config: what follows the last slash of @type.
+// TypeName returns the message name in @type, without the URL prefix.
 func (n *Node) TypeName() string { return afterSlash(n.Field("@type").Text) }
 
-// Typed returns the message of a typed_config and its fields. It sees through the message that
-// carries others as a struct.
+// Typed returns the message name of a typed_config and its fields. It unwraps TypedStruct.
 func (n *Node) Typed() (typeName string, config *Node) {
 	switch name := n.TypeName(); name {
 	case "xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct":
@@ -202,7 +200,7 @@ func (n *Node) Typed() (typeName string, config *Node) {
 
 func afterSlash(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
 
-// Pos returns where the node stands; unknown for a missing one.
+// Pos returns the position of the node; unknown for a missing one.
 func (n *Node) Pos() rules.Pos {
 	if n.file == nil {
 		return rules.Pos{}
@@ -210,8 +208,8 @@ func (n *Node) Pos() rules.Pos {
 	return rules.Pos{File: *n.file, Line: int(n.line), Col: int(n.col)}
 }
 
-// Shown is the node for people, in an error.
-func (n *Node) Shown() string {
+// Describe describes the node in a message.
+func (n *Node) Describe() string {
 	switch n.Kind {
 	case Text:
 		return strconv.Quote(rules.Shorten(n.Text))

@@ -8,14 +8,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// mostBytes is the largest file that is read.
-const mostBytes = 1 << 30
+// maxBytes is the size of the largest file that is read.
+const maxBytes = 1 << 30
 
-// Read returns the values that stand in a file, and adds the warnings that its comments
-// acknowledge. The error says where the file is neither JSON nor YAML.
+// Read returns the documents of a JSON or YAML file, and adds the acknowledgements in its comments to allowances.
 func Read(name string, content []byte, allowances rules.Allowances) ([]Node, error) {
-	if len(content) > mostBytes {
-		return nil, fmt.Errorf("%s: larger than %d MiB", name, mostBytes>>20)
+	if len(content) > maxBytes {
+		return nil, fmt.Errorf("%s: larger than %d MiB", name, maxBytes>>20)
 	}
 	if !utf8.Valid(content) {
 		return nil, fmt.Errorf("%s: not valid UTF-8", name)

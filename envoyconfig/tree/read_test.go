@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestJSONIsReadAsYAML holds the reader of JSON against the YAML library, which reads JSON
-// too: same values at the same places.
+// TestJSONIsReadAsYAML compares the JSON reader with the YAML library, which reads JSON, too: values and positions
+// must be equal.
 func TestJSONIsReadAsYAML(t *testing.T) {
 	for _, text := range []string{
 		`{}`, `[]`, ` { "a" : [ 1 , -2.5e3, true,false , null, "x\ny\"\u00e9/" ] } `, "{\n\t\"a\": {\"b\": [],\r\n \"c\": \"ü\"}}", `[[[{"a":""}]]]`, `{"a":1,"a":2}`,
@@ -42,12 +42,12 @@ func equalNodes(t *testing.T, text string, a, b *Node) {
 	}
 }
 
-// FuzzJSON has any text for JSON: it is read where encoding/json says that it is JSON.
+// FuzzJSON checks that a text is read if and only if encoding/json accepts it.
 func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		trimmed := strings.TrimLeft(string(text), " \t\r\n")
 		_, err := parseJSON("f", text)
-		if isJSON := strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "["); isJSON && strings.Count(trimmed, "[")+strings.Count(trimmed, "{") < deepest {
+		if isJSON := strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "["); isJSON && strings.Count(trimmed, "[")+strings.Count(trimmed, "{") < maxDepth {
 			if valid := json.Valid(text); valid != (err == nil) {
 				t.Errorf("parseJSON(%q) = %v, but json.Valid says %v", text, err, valid)
 			}

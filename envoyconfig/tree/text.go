@@ -6,30 +6,30 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// ReadText returns the values of a file that stands in n, a text of the file that source is. Where the text is a
-// block of lines the values have their places in source, and elsewhere all have that of n.
+// ReadText returns the documents of a file embedded as text in n, where source is the content of the outer file. If
+// the text is a block scalar, nodes have their positions in source; otherwise all have the position of n.
 func ReadText(n *Node, source []byte) ([]Node, error) {
 	if n.Kind != Text {
 		return nil, nil
 	}
-	roots, err := Read(*n.file, []byte(n.Text), rules.Allowances{}) // its lines are not those of the file
+	roots, err := Read(*n.file, []byte(n.Text), rules.Allowances{}) // comments in it acknowledge nothing
 	if err != nil {
 		return nil, err
 	}
 	place := func(at *Node) { at.line, at.col = n.line, n.col }
-	if lines := bytes.SplitAfterN(source, []byte{'\n'}, int(n.line)+2); isBlock(lines, n) {
+	if lines := bytes.SplitAfterN(source, []byte{'\n'}, int(n.line)+2); isBlockScalar(lines, n) {
 		first := lines[n.line]
 		indent := int32(len(first) - len(bytes.TrimLeft(first, " "))) //nolint:gosec // files are smaller than 2 GiB
 		place = func(at *Node) { at.line, at.col = at.line+n.line, at.col+indent }
 	}
 	for i := range roots {
-		roots[i].Each(place)
+		roots[i].Walk(place)
 	}
 	return roots, nil
 }
 
-// isBlock reports whether the text of n begins in the line below it.
-func isBlock(lines [][]byte, n *Node) bool {
+// isBlockScalar reports whether the text of n starts on the next line.
+func isBlockScalar(lines [][]byte, n *Node) bool {
 	if len(lines) <= int(n.line) || int(n.col) > len(lines[n.line-1]) {
 		return false
 	}
@@ -37,10 +37,10 @@ func isBlock(lines [][]byte, n *Node) bool {
 	return (c == '|' || c == '>') && len(bytes.TrimSpace(lines[n.line])) > 0
 }
 
-// Each calls f with the node and with all below it.
-func (n *Node) Each(f func(*Node)) {
+// Walk calls f for the node and all its descendants.
+func (n *Node) Walk(f func(*Node)) {
 	f(n)
 	for i := range n.Nodes {
-		n.Nodes[i].Each(f)
+		n.Nodes[i].Walk(f)
 	}
 }

@@ -13,11 +13,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// mostAliased bounds what aliases may unfold to, since ten short lines of them can be
-// billions of nodes.
-const mostAliased = 1 << 20
+// maxAliased bounds the nodes that aliases expand to, since ten short lines of aliases can make billions of nodes.
+const maxAliased = 1 << 20
 
-// parseYAML reads the documents of a text. Empty ones are left out.
+// parseYAML reads the documents of a text, except empty ones.
 func parseYAML(file string, in []byte) ([]Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(in))
 	if err != nil {
@@ -35,7 +34,7 @@ func parseYAML(file string, in []byte) ([]Node, error) {
 			continue
 		}
 		var n Node
-		c := converter{file: &file, left: mostAliased}
+		c := converter{file: &file, left: maxAliased}
 		if err := c.convert(doc.Content[0], &n, 0, false); err != nil {
 			return nil, err
 		}
@@ -45,28 +44,28 @@ func parseYAML(file string, in []byte) ([]Node, error) {
 	}
 }
 
-// converter makes nodes of the library's.
+// converter converts nodes of the YAML library.
 type converter struct {
 	file *string
-	// left is how many more nodes aliases may lead to.
+	// left is the number of nodes that aliases may still expand to.
 	left int
 }
 
-// misplaced is an error with its place.
-type misplaced struct {
+// posError is an error with a position.
+type posError struct {
 	line, col int
 	message   string
 }
 
-func (e *misplaced) Error() string { return e.message }
+func (e *posError) Error() string { return e.message }
 
 func (c *converter) convert(y *yaml.Node, n *Node, depth int, aliased bool) error {
-	if depth > deepest {
-		return &misplaced{y.Line, y.Column, fmt.Sprintf("more than %d levels deep, or an alias of itself", deepest)}
+	if depth > maxDepth {
+		return &posError{y.Line, y.Column, fmt.Sprintf("more than %d levels deep, or an alias of itself", maxDepth)}
 	}
 	if aliased {
 		if c.left--; c.left < 0 {
-			return &misplaced{y.Line, y.Column, fmt.Sprintf("aliases make more than %d values of this file", mostAliased)}
+			return &posError{y.Line, y.Column, fmt.Sprintf("aliases make more than %d values of this file", maxAliased)}
 		}
 	}
 	n.file = c.file
@@ -83,7 +82,7 @@ func (c *converter) convert(y *yaml.Node, n *Node, depth int, aliased bool) erro
 				key = key.Alias
 			}
 			if key.Kind != yaml.ScalarNode {
-				return &misplaced{key.Line, key.Column, "the name of a field must be text"}
+				return &posError{key.Line, key.Column, "the name of a field must be text"}
 			}
 			n.Nodes[i].Name = key.Value
 			if err := c.convert(y.Content[2*i+1], &n.Nodes[i], depth+1, aliased); err != nil {
@@ -109,25 +108,25 @@ func (c *converter) convert(y *yaml.Node, n *Node, depth int, aliased bool) erro
 			n.Kind = Number
 		default:
 			n.Kind = Text
-			if y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 && SaysYesOrNo(n.Text) {
+			if y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 && IsYAML11Bool(n.Text) {
 				n.Kind = Boolean
 			}
 		}
 	default:
-		return &misplaced{y.Line, y.Column, "no value of YAML"}
+		return &posError{y.Line, y.Column, "no value of YAML"}
 	}
 	return nil
 }
 
-// SaysYesOrNo reports whether Envoy's YAML, which is that of version 1.1, takes text for a boolean if it has
-// no quotes. It is so in small letters, in capitals, and with a capital first.
-func SaysYesOrNo(text string) bool {
+// IsYAML11Bool reports whether the unquoted text is a boolean in YAML 1.1, which Envoy uses: in lower case, upper
+// case or capitalized.
+func IsYAML11Bool(text string) bool {
 	small := strings.ToLower(text)
 	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, small) &&
 		(text == small || text == strings.ToUpper(text) || text[1:] == small[1:])
 }
 
-// yamlError says where a text is not YAML.
+// yamlError adds the position to an error of the YAML parser.
 func yamlError(name string, err error) error {
 	pos := rules.Pos{File: name, Line: 1, Col: 1}
 	message := err.Error()
@@ -135,7 +134,7 @@ func yamlError(name string, err error) error {
 		pos.Line, pos.Col = max(e.Mark.Line, 1), max(e.Mark.Column, 1)
 		message = "invalid YAML: " + e.Message
 	}
-	if e, ok := errors.AsType[*misplaced](err); ok {
+	if e, ok := errors.AsType[*posError](err); ok {
 		pos.Line, pos.Col = e.line, e.col
 	}
 	return fmt.Errorf("%v: %s", pos, message)

@@ -1,6 +1,6 @@
-// Package jsonview reads JSON as views of its bytes: nothing is copied but strings with
-// escapes, and nothing is built of what nobody wants.
+// Package jsonview reads JSON without copying: values are slices of the input, except for strings
+// with escapes.
 //
-// It looks at quotes and brackets, not at the spelling of literals that are skipped: a number
-// that nobody wants may be misspelt. Text may be nested as deep as [Scanner].Deepest.
+// It checks quotes and brackets, but not the spelling of literals, so an invalid number can be
+// skipped. [Scanner].MaxDepth bounds the nesting.
 package jsonview

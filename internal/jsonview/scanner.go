@@ -11,37 +11,36 @@ import (
 	"unicode/utf8"
 )
 
-// Scanner takes JSON text from the front. Its zero value with Bytes is ready to use, by one
-// goroutine.
+// Scanner reads JSON text sequentially. The zero value with Bytes set is ready to use. It is not safe for concurrent
+// use.
 type Scanner struct {
 	Bytes []byte
-	// At is the place of what comes next. After an error it is about where the text is no
-	// JSON.
-	At int
-	// Hex takes \x22 in strings for the byte, as nginx writes quotes, and letters beyond ASCII,
-	// unless it is told to write JSON.
-	Hex bool
-	// Deepest is how deep the text may be nested; 0 for 64.
-	Deepest int
+	// Offset is the offset of the next byte. After an error it is near the position of the error.
+	Offset int
+	// HexEscapes accepts \x22 in strings, which nginx writes for quotes and bytes beyond ASCII unless escape=json is
+	// configured.
+	HexEscapes bool
+	// MaxDepth is the maximum nesting depth; 0 means 64.
+	MaxDepth int
 
 	depth int
 }
 
-// ErrSyntax says that what comes next is not what was to be taken, or nested too deeply.
+// ErrSyntax is returned if the text is not the expected JSON, or is nested too deeply.
 var ErrSyntax = errors.New("is no JSON")
 
-// Next returns the next byte that is no space, 0 at the end.
+// Next returns the next byte that is not white space without consuming it, 0 at the end.
 func (s *Scanner) Next() byte {
-	if s.At < len(s.Bytes) && s.Bytes[s.At] > ' ' {
-		return s.Bytes[s.At]
+	if s.Offset < len(s.Bytes) && s.Bytes[s.Offset] > ' ' {
+		return s.Bytes[s.Offset]
 	}
-	return s.afterSpace()
+	return s.skipSpace()
 }
 
-// afterSpace is not a part of Next, so that the compiler copies that into its callers.
-func (s *Scanner) afterSpace() byte {
-	for ; s.At < len(s.Bytes); s.At++ {
-		switch c := s.Bytes[s.At]; c {
+// skipSpace is separate from Next so that the compiler inlines Next.
+func (s *Scanner) skipSpace() byte {
+	for ; s.Offset < len(s.Bytes); s.Offset++ {
+		switch c := s.Bytes[s.Offset]; c {
 		case ' ', '\t', '\r', '\n':
 		default:
 			return c
@@ -50,28 +49,27 @@ func (s *Scanner) afterSpace() byte {
 	return 0
 }
 
-// Take takes the byte c.
-func (s *Scanner) Take(c byte) error {
+// Consume consumes the byte c.
+func (s *Scanner) Consume(c byte) error {
 	if s.Next() != c {
 		return ErrSyntax
 	}
-	s.At++
+	s.Offset++
 	return nil
 }
 
-// Quoted takes a string and returns what stands between its quotes, and whether it has a
-// backslash.
-func (s *Scanner) Quoted() (raw []byte, escaped bool, err error) {
+// RawString consumes a string and returns the text between its quotes, and whether that contains a backslash.
+func (s *Scanner) RawString() (raw []byte, escaped bool, err error) {
 	if s.Next() != '"' {
 		return nil, false, ErrSyntax
 	}
-	from := s.At + 1
+	from := s.Offset + 1
 	i := bytes.IndexByte(s.Bytes[from:], '"')
 	if i < 0 {
 		return nil, false, ErrSyntax
 	}
 	if bytes.IndexByte(s.Bytes[from:from+i], '\\') < 0 {
-		s.At = from + i + 1
+		s.Offset = from + i + 1
 		return s.Bytes[from : from+i], false, nil
 	}
 	for j := from; j < len(s.Bytes); j++ {
@@ -79,23 +77,23 @@ func (s *Scanner) Quoted() (raw []byte, escaped bool, err error) {
 		case '\\':
 			j++
 		case '"':
-			s.At = j + 1
+			s.Offset = j + 1
 			return s.Bytes[from:j], true, nil
 		}
 	}
 	return nil, false, ErrSyntax
 }
 
-// Skip takes a value of any kind.
+// Skip consumes a value of any kind.
 func (s *Scanner) Skip() error {
 	switch s.Next() {
 	case '"':
-		// A quote behind anything but a backslash is the end, whatever stands before.
-		if i := bytes.IndexByte(s.Bytes[s.At+1:], '"'); i == 0 || i > 0 && s.Bytes[s.At+i] != '\\' {
-			s.At += i + 2
+		// A quote not preceded by a backslash ends the string.
+		if i := bytes.IndexByte(s.Bytes[s.Offset+1:], '"'); i == 0 || i > 0 && s.Bytes[s.Offset+i] != '\\' {
+			s.Offset += i + 2
 			return nil
 		}
-		_, _, err := s.Quoted()
+		_, _, err := s.RawString()
 		return err
 	case '{', '[':
 		return s.skipNested()
@@ -105,7 +103,7 @@ func (s *Scanner) Skip() error {
 	}
 }
 
-// skipNested is not a part of Skip, whose frame is small for it.
+// skipNested is separate from Skip to keep Skip's stack frame small.
 func (s *Scanner) skipNested() error {
 	if s.Next() == '[' {
 		return s.List(s.Skip)
@@ -113,30 +111,30 @@ func (s *Scanner) skipNested() error {
 	return s.Object(func([]byte) error { return s.Skip() })
 }
 
-// literal takes a number, true, false or null.
+// literal consumes a number, true, false or null.
 func (s *Scanner) literal() ([]byte, error) {
 	s.Next()
-	from := s.At
-	for s.At < len(s.Bytes) {
-		switch c := s.Bytes[s.At]; {
+	from := s.Offset
+	for s.Offset < len(s.Bytes) {
+		switch c := s.Bytes[s.Offset]; {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '+', c == '.', c == 'E':
-			s.At++
+			s.Offset++
 			continue
 		}
 		break
 	}
-	if s.At == from {
+	if s.Offset == from {
 		return nil, ErrSyntax
 	}
-	return s.Bytes[from:s.At], nil
+	return s.Bytes[from:s.Offset], nil
 }
 
-// Value takes a value and returns it as text: a string without its escapes, appended to
-// scratch if it has any; a literal as it stands; nil for null; an object or list as it stands.
+// Value consumes a value and returns its text: a string without its escapes, a literal, object or list as written, or
+// nil for null. A string with escapes is appended to scratch, which is returned as grown.
 func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 	switch s.Next() {
 	case '"':
-		raw, escaped, err := s.Quoted()
+		raw, escaped, err := s.RawString()
 		if err != nil || !escaped {
 			return slices.Clip(raw), scratch, err
 		}
@@ -144,9 +142,9 @@ func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 		scratch, err = s.unescape(scratch, raw)
 		return scratch[from:len(scratch):len(scratch)], scratch, err
 	case '{', '[':
-		from := s.At
+		from := s.Offset
 		err := s.Skip()
-		return s.Bytes[from:s.At:s.At], scratch, err
+		return s.Bytes[from:s.Offset:s.Offset], scratch, err
 	default:
 		literal, err := s.literal()
 		if string(literal) == "null" {
@@ -156,7 +154,7 @@ func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 	}
 }
 
-// unescape appends a string's text without its escapes.
+// unescape appends the unescaped string to the given slice.
 func (s *Scanner) unescape(to, raw []byte) ([]byte, error) {
 	for i := 0; i < len(raw); i++ {
 		if raw[i] != '\\' {
@@ -167,7 +165,7 @@ func (s *Scanner) unescape(to, raw []byte) ([]byte, error) {
 			return to, ErrSyntax
 		}
 		switch c := raw[i]; {
-		case c == 'x' && s.Hex:
+		case c == 'x' && s.HexEscapes:
 			b, ok := hex(raw, i+1, 2)
 			if !ok {
 				return to, ErrSyntax
@@ -200,7 +198,7 @@ func (s *Scanner) unescape(to, raw []byte) ([]byte, error) {
 	return to, nil
 }
 
-// escapes are the letters behind a backslash, and escaped what they stand for.
+// escapes are the characters after a backslash, and escaped the characters they represent.
 const (
 	escapes = `"\/bfnrt`
 	escaped = "\"\\/\b\f\n\r\t"
@@ -214,21 +212,21 @@ func hex(b []byte, at, digits int) (rune, bool) {
 	return rune(n), err == nil
 }
 
-// Key takes the key of an object's field, with its colon, and returns the key without its escapes.
+// Key consumes the key of an object's field and its colon, and returns the unescaped key.
 func (s *Scanner) Key() ([]byte, error) {
-	key, escaped, err := s.Quoted()
+	key, escaped, err := s.RawString()
 	if err == nil && escaped {
 		key, err = s.unescape(nil, key)
 	}
 	if err == nil {
-		err = s.Take(':')
+		err = s.Consume(':')
 	}
 	return key, err
 }
 
-// Object calls field for each field of an object, with its key. Field takes the value.
+// Object calls field with the key of each field of an object. field must consume the value.
 func (s *Scanner) Object(field func(key []byte) error) error {
-	return s.each('{', func() error {
+	return s.eachMember('{', func() error {
 		key, err := s.Key()
 		if err != nil {
 			return err
@@ -237,19 +235,19 @@ func (s *Scanner) Object(field func(key []byte) error) error {
 	})
 }
 
-// List calls element for each of a list's. Element takes it.
-func (s *Scanner) List(element func() error) error { return s.each('[', element) }
+// List calls element for each element of a list. element must consume it.
+func (s *Scanner) List(element func() error) error { return s.eachMember('[', element) }
 
-// each calls member for each of what stands between brackets. Member takes it.
-func (s *Scanner) each(opening byte, member func() error) error {
-	if err := s.Take(opening); err != nil || s.depth == cmp.Or(s.Deepest, 64) {
+// eachMember calls member for each member of an object or a list. member must consume it.
+func (s *Scanner) eachMember(opening byte, member func() error) error {
+	if err := s.Consume(opening); err != nil || s.depth == cmp.Or(s.MaxDepth, 64) {
 		return ErrSyntax
 	}
 	s.depth++
 	defer func() { s.depth-- }()
 	closing := opening + 2 // as in ASCII
 	if s.Next() == closing {
-		s.At++
+		s.Offset++
 		return nil
 	}
 	for {
@@ -257,9 +255,9 @@ func (s *Scanner) each(opening byte, member func() error) error {
 			return err
 		}
 		if s.Next() == ',' {
-			s.At++
+			s.Offset++
 			continue
 		}
-		return s.Take(closing)
+		return s.Consume(closing)
 	}
 }

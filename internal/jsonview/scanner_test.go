@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestValues takes values, and compares the text of strings with what encoding/json makes of
-// them.
+// TestValues compares the text of scanned values with encoding/json.
 func TestValues(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{`"a"`, "a"},
@@ -68,7 +67,7 @@ func TestKeys(t *testing.T) {
 // TestHex has bytes that nginx writes as \x22, which are no JSON unless they are asked for.
 func TestHex(t *testing.T) {
 	for text, want := range map[string]string{`"\x22\xc3\xBC\n"`: "\"ü\n", `"\x2"`: "", `"\x2g"`: "", `"\x"`: ""} {
-		s := Scanner{Bytes: []byte(text), Hex: true}
+		s := Scanner{Bytes: []byte(text), HexEscapes: true}
 		if got, _, err := s.Value(nil); (err == nil) != (want != "") || err == nil && string(got) != want {
 			t.Errorf("Value() of %s is %q, %v, want %q", text, got, err, want)
 		}
@@ -92,7 +91,7 @@ func TestNoJSON(t *testing.T) {
 	}
 	deep := strings.Repeat("[", 100) + strings.Repeat("]", 100)
 	for deepest, good := range map[int]bool{0: false, 99: false, 100: true} {
-		if s := (Scanner{Bytes: []byte(deep), Deepest: deepest}); (s.Skip() == nil) != good {
+		if s := (Scanner{Bytes: []byte(deep), MaxDepth: deepest}); (s.Skip() == nil) != good {
 			t.Errorf("Skip() of 100 lists with Deepest %d succeeds: %v, want %v", deepest, !good, good)
 		}
 	}

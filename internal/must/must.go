@@ -1,9 +1,9 @@
-// Package must is for tests: it ends a test at an error.
+// Package must has test helpers that stop a test at an error.
 package must
 
 import "testing"
 
-// OK ends the test if err is not nil.
+// OK fails the test immediately if err is not nil.
 func OK(tb testing.TB, err error) {
 	tb.Helper()
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package clock tells the time that a table is asked with, in half the time of
-// [time.Now].
+// Package clock provides the time for decisions of a [limiter.Table] at half the cost of [time.Now].
 package clock
 
 import (
@@ -10,28 +9,26 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// resyncInterval is how long a clock goes by its monotonic part alone.
+// resyncInterval is how long a clock uses only the monotonic clock.
 const resyncInterval = 100 * time.Millisecond
 
-// Clock tells the time in half the time of [time.Now], which asks the system for
-// two. It asks for the monotonic one, and ten times a second for both, to see how
-// far the wall clock has moved against it. So a wall clock that was set, or a
-// machine that was suspended, is seen at once if a tenth of a second has passed
-// since it asked for both, else by then. Time may go back with the wall clock, which a
-// [limiter.Table] bears. All methods may be called concurrently; none takes a lock that
-// another waits for.
+// A Clock returns the time at half the cost of [time.Now], which reads two system clocks. It reads only the
+// monotonic clock, and every 100 ms both clocks, to update the offset of the wall clock. A change of the
+// wall clock or a suspension of the machine is thus noticed within 100 ms. Time may go backwards with the
+// wall clock, which a [limiter.Table] supports. All methods may be called concurrently and never block on a
+// lock.
 type Clock struct {
 	base     time.Time
 	readBoth func() (wall limiter.Time, elapsed time.Duration)
 
-	// until is when offset is to be found anew, as time elapsed since base, and offset
-	// what elapsed time falls short of the time since the Unix epoch. offset is stored
-	// first and loaded last, so it is no older than until says.
+	// resyncAt is when offset must be updated, as time elapsed since base. offset is the difference between
+	// the time since the Unix epoch and the elapsed time. offset is stored first and loaded last, so it is
+	// never older than resyncAt implies.
 	resyncAt, offset atomic.Int64
-	resyncMu         sync.Mutex // only tried
+	resyncMu         sync.Mutex // used with TryLock only
 }
 
-// New returns a clock that asks the system.
+// New returns a clock that reads the system clocks.
 func New() *Clock {
 	c := &Clock{base: time.Now()} //nolint:forbidigo // this is the clock
 	c.readBoth = func() (limiter.Time, time.Duration) {
@@ -41,28 +38,27 @@ func New() *Clock {
 	return c
 }
 
-// FromFunc returns a clock that has both parts of the time from a function instead of the
-// system, for models of machines whose clocks go wrong. Such a model asks [Clock.At].
+// FromFunc returns a clock that reads wall and elapsed time from a function, to simulate clock faults. The
+// simulation must use [Clock.At].
 func FromFunc(both func() (wall limiter.Time, elapsed time.Duration)) *Clock {
 	c := New()
 	c.readBoth = both
 	return c
 }
 
-// Now returns the time, and the time elapsed since the clock was made by the same
-// reading.
+// Now returns the time and the time elapsed since the clock was created, from the same reading.
 func (c *Clock) Now() (limiter.Time, time.Duration) {
 	elapsed := time.Since(c.base)
 	return c.At(elapsed), elapsed
 }
 
-// Elapsed returns the time elapsed since the clock was made.
+// Elapsed returns the time since the clock was created.
 func (c *Clock) Elapsed() time.Duration { return time.Since(c.base) }
 
-// ElapsedAt returns what [Clock.Elapsed] will return at t.
+// ElapsedAt returns the value of [Clock.Elapsed] at t.
 func (c *Clock) ElapsedAt(t time.Time) time.Duration { return t.Sub(c.base) }
 
-// At returns the time at which so much had elapsed, which is now.
+// At returns the current time, given the elapsed time.
 func (c *Clock) At(elapsed time.Duration) limiter.Time {
 	if int64(elapsed) >= c.resyncAt.Load() {
 		return c.resync()
@@ -70,8 +66,8 @@ func (c *Clock) At(elapsed time.Duration) limiter.Time {
 	return limiter.Time(int64(elapsed) + c.offset.Load())
 }
 
-// resync is At by both parts of the system's clock. One caller at a time keeps what
-// it found; the others do without.
+// resync returns the wall clock time and updates the offset. If another caller is updating it, resync only
+// reads the wall clock.
 func (c *Clock) resync() limiter.Time {
 	if !c.resyncMu.TryLock() {
 		wall, _ := c.readBoth()

@@ -10,7 +10,7 @@ import (
 
 const minute = limiter.Time(time.Minute)
 
-// fakeClock is a Clock and the two readings that it has from the system.
+// fakeClock is a Clock with simulated system clocks.
 type fakeClock struct {
 	*Clock
 	wall    limiter.Time
@@ -56,16 +56,16 @@ func TestClockFollowsTheWallClock(t *testing.T) {
 	f.pass(resyncInterval)
 	f.wants(t, "set back", f.wall)
 
-	f.pass(8 * time.Hour) // nobody asks all night
+	f.pass(8 * time.Hour) // no calls all night
 	f.wall += limiter.Time(time.Second)
 	f.wants(t, "after the night", f.wall)
 
-	f.wall += limiter.Time(8 * time.Hour) // suspended: only the wall clock goes on
+	f.wall += limiter.Time(8 * time.Hour) // suspended: only the wall clock advances
 	f.pass(resyncInterval)
 	f.wants(t, "after a suspension", f.wall)
 }
 
-// While one caller asks the system, others do not take what is too old.
+// TestClockWhileAnchoring checks that callers do not use a stale offset while another caller updates it.
 func TestClockWhileAnchoring(t *testing.T) {
 	f := newFakeClock()
 	f.At(f.elapsed)
@@ -86,7 +86,7 @@ func TestClockIsTheSystems(t *testing.T) {
 				before := time.Now()
 				at, elapsed := c.Now()
 				after := time.Now()
-				// A minute, in case somebody sets the machine's clock meanwhile by less.
+				// A minute, in case the machine's clock is adjusted meanwhile.
 				if at < limiter.Time(before.UnixNano())-minute || at > limiter.Time(after.UnixNano())+minute {
 					t.Errorf("Now() = %d, want %d to %d", at, before.UnixNano(), after.UnixNano())
 					return

@@ -1,4 +1,4 @@
-// Package identity hashes what tells counters apart to 128 bits, with a secret key.
+// Package identity hashes the names of counters to 128-bit IDs with a secret key.
 package identity
 
 import (
@@ -8,14 +8,14 @@ import (
 	"math/bits"
 )
 
-// ID identifies a counter: 128 bits of a keyed hash. With a secret key strangers
-// who choose the hashed values cannot choose collisions; see [Hasher].
+// An ID identifies a counter: 128 bits of a keyed hash. Clients that do not know the key cannot choose
+// values with colliding IDs; see [Hasher].
 type ID struct{ Hi, Lo uint64 }
 
 // KeyBytes is the length of a [Key].
 const KeyBytes = 16
 
-// Key is the secret that IDs are hashed with.
+// A Key is the secret key of a hash.
 type Key [KeyBytes]byte
 
 // NewKey returns a random key.
@@ -25,40 +25,35 @@ func NewKey() Key {
 	return k
 }
 
-// Hasher hashes a list of items, numbers and strings of bytes, to an [ID]. Each has
-// its place in the list: [Hasher.Word] and [Hasher.Bytes] put one at the next
-// place, [Hasher.WordAt] and [Hasher.BytesAt] at any, in any order. Lists that
-// differ in which places are taken, or in the kind, length or contents of an item,
-// are different inputs, however their bytes would join. A place takes one item;
-// nothing checks that. A Hasher is a value: copying it keeps what was put so far,
-// so that what many lists have in common is hashed once. It allocates nothing.
+// A Hasher hashes a list of items, numbers and byte strings, to an [ID]. Each item has a position in the
+// list: [Hasher.AddWord] and [Hasher.AddBytes] use the next position, [Hasher.AddWordAt] and
+// [Hasher.AddBytesAt] any position, in any order. Lists that differ in the positions in use, or in the
+// kind, length or contents of an item, are different inputs, however their bytes would concatenate. A
+// position must be used only once; this is not checked. A Hasher is a value: copying it preserves the items
+// added so far, so that a common prefix is hashed only once. It does not allocate.
 //
-// The hash is a universal one (Carter and Wegman, "Universal classes of hash
-// functions", 1979), computed twice with independent secrets: once for Hi, once for
-// Lo. Two lists that are chosen without knowledge of an ID have the same Hi, the
-// same tag of 60 bits or the same place in a table with no more than 2^-60
-// beside the probability of chance, and so have Lo, independently. For each item:
+// The hash is universal (Carter and Wegman, "Universal classes of hash functions", 1979) and computed twice
+// with independent secrets, for Hi and for Lo. Two lists that are chosen without knowledge of an ID have
+// the same Hi, the same tag of 60 bits or the same slot in a table with a probability of at most 2^-60
+// above that of chance, and independently the same holds for Lo. For each item:
 //
-//   - A string goes through NH (Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC:
-//     fast and secure message authentication", 1999): its 64-bit words m, padded with
-//     zeros, and secrets k make the sum of (m0+k0)(m1+k1) and the length, modulo 2^128.
-//     Two strings have the same with a probability of at most 2^-63.
-//   - Both halves of that are multiplied by secrets of 128 bits, of their own for
-//     each place, and everything is added up modulo 2^128. The high half of that is
-//     strongly universal: for two lists it is a pair of independent uniform numbers
-//     (multilinear hashing; Lemire and Kaser, "Strongly universal string hashing is
-//     fast", 2014).
-//   - A fixed bijection mixes it. That changes no bound; it makes what is structured
-//     in many sums look like noise in the bits that choose a slot.
+//   - A string is hashed by NH (Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: fast and secure
+//     message authentication", 1999): with 64-bit words m, padded with zeros, and secrets k, the hash is
+//     the sum of (m0+k0)(m1+k1) and the length, modulo 2^128. Two strings collide with a probability of at
+//     most 2^-63.
+//   - Both halves of the hash are multiplied by 128-bit secrets of their position, and all products are
+//     added modulo 2^128. The high half of the sum is strongly universal: for two lists it is a pair of
+//     independent uniform numbers (multilinear hashing; Lemire and Kaser, "Strongly universal string
+//     hashing is fast", 2014).
+//   - A fixed bijection mixes the sum. It changes no bound, but makes structured sums look random in the
+//     bits that select a slot.
 //
-// Strings of over 256 bytes are cut into pieces of 256, whose sums are the
-// coefficients of a polynomial modulo 2^61-1 at a secret point: there the 2^-60 is
-// 2^-59 times the pieces.
+// Strings of more than 256 bytes are split into pieces of 256, whose hashes are the coefficients of a
+// polynomial modulo 2^61-1 at a secret point. The bound of 2^-60 is then 2^-59 times the number of pieces.
 //
-// A client sees of IDs at most whether two of its values share a counter, which
-// they do not, and in a table full of live counters which of them were evicted.
-// Enough of the latter may tell which values meet in a block, so that these can
-// evict each other sooner than at random. They can do so anyway by a flood.
+// A client can observe only whether two of its values share a counter, which they do not, and which
+// counters were evicted from a full table. The latter may reveal which values share a block, so that these
+// can evict each other sooner than random values. A flood has the same effect.
 type Hasher struct {
 	keys *hashKeys
 	// a and b are the sums for Hi and Lo.
@@ -66,35 +61,35 @@ type Hasher struct {
 	next int
 }
 
-// sum128 is a number modulo 2^128.
+// A sum128 is a number modulo 2^128.
 type sum128 struct{ hi, lo uint64 }
 
 const (
-	precomputed = 64 // of which the secrets are at hand
+	precomputed = 64 // number of positions with precomputed secrets
 	nhBytes     = 256
 )
 
-// hashKeys are the secrets, all made from one key.
+// hashKeys are the secrets derived from a key.
 type hashKeys struct {
 	key Key
 	// nh has two secrets for a and two for b, for each two words of a string.
 	nh        [nhBytes / 16][4]uint64
 	positions [precomputed]positionKeys
-	// point is where polynomials are evaluated, for a and b.
+	// point is where the polynomials for a and b are evaluated.
 	point [2]uint64
 }
 
-// positionKeys are what the low and high half of an item are multiplied with.
+// positionKeys are the factors for the low and the high half of an item.
 type positionKeys struct{ aLo, aHi, bLo, bHi sum128 }
 
-// Labels of the secrets, so that none is used twice.
+// Labels for deriving secrets. Each is used for one purpose.
 const (
 	labelCommon   = "sluice common 01"
 	labelPosition = "sluice place 001"
 )
 
-// Hasher returns a hasher that has seen nothing yet. It takes some ten microseconds
-// and allocates 4 KiB; copies of it do neither.
+// Hasher returns an empty hasher. It takes about ten microseconds and allocates 4 KiB; copies of the hasher
+// do neither.
 func (k Key) Hasher() Hasher {
 	keys := &hashKeys{key: k}
 	var words [4]uint64
@@ -110,7 +105,7 @@ func (k Key) Hasher() Hasher {
 	return Hasher{keys: keys, a: sum128{words[0], words[1]}, b: sum128{words[2], words[3]}}
 }
 
-// derive returns secrets of their own for each label, number and part.
+// derive returns independent secrets for each label, number and part.
 func (k Key) derive(label string, number int, part byte) [4]uint64 {
 	var input [16 + len(labelCommon) + 9]byte
 	copy(input[:], k[:])
@@ -125,7 +120,7 @@ func (k Key) derive(label string, number int, part byte) [4]uint64 {
 	return words
 }
 
-// positionKeys returns the secrets of a place.
+// positionKeys returns the secrets of a position.
 func (k Key) positionKeys(place int) positionKeys {
 	a, b := k.derive(labelPosition, place, 'a'), k.derive(labelPosition, place, 'b')
 	return positionKeys{
@@ -134,19 +129,19 @@ func (k Key) positionKeys(place int) positionKeys {
 	}
 }
 
-// AddWord puts a number at the next place.
+// AddWord adds a number at the next position.
 func (h *Hasher) AddWord(w uint64) {
 	h.next++
 	h.AddWordAt(h.next-1, w)
 }
 
-// AddBytes puts a string of bytes at the next place.
+// AddBytes adds a byte string at the next position.
 func (h *Hasher) AddBytes(b []byte) {
 	h.next++
 	h.AddBytesAt(h.next-1, b)
 }
 
-// AddWordAt puts a number at a place.
+// AddWordAt adds a number at the given position.
 func (h *Hasher) AddWordAt(place int, w uint64) {
 	if uint(place) < precomputed {
 		h.addItem(&h.keys.positions[place], sum128{1, w}, sum128{1, w})
@@ -156,8 +151,7 @@ func (h *Hasher) AddWordAt(place int, w uint64) {
 	h.addItem(&k, sum128{1, w}, sum128{1, w})
 }
 
-// AddBytesAt puts a string of bytes at a place. From place 64 on that takes half a
-// microsecond.
+// AddBytesAt adds a byte string at the given position. Positions from 64 on take half a microsecond.
 func (h *Hasher) AddBytesAt(place int, s []byte) {
 	var a, b sum128
 	if len(s) <= nhBytes {
@@ -173,10 +167,10 @@ func (h *Hasher) AddBytesAt(place int, s []byte) {
 	h.addItem(&k, a, b)
 }
 
-// Sum returns the ID of what was put so far. More may be put afterwards.
+// Sum returns the ID of the items added so far. More items may be added afterwards.
 func (h *Hasher) Sum() ID { return ID{Hi: mix(h.a.hi), Lo: mix(h.b.hi)} }
 
-// hash is NH of up to nhBytes, plus the length and one.
+// hash returns NH of up to nhBytes, plus the length and one.
 func (k *hashKeys) hash(s []byte) (a, b sum128) {
 	a.lo = uint64(len(s)) + 1
 	b.lo = a.lo
@@ -196,19 +190,19 @@ func (k *hashKeys) hash(s []byte) (a, b sum128) {
 	return a, b
 }
 
-// lastWords returns the 1 to 15 bytes of s as two numbers, by loads that overlap.
+// lastWords returns the 1 to 15 bytes of s as two numbers, by overlapping loads.
 func lastWords(s []byte) (m0, m1 uint64) {
 	switch n := len(s); {
 	case n > 8:
 		return binary.LittleEndian.Uint64(s), binary.LittleEndian.Uint64(s[n-8:]) >> (8 * (16 - n) & 63)
 	case n >= 4:
 		return uint64(binary.LittleEndian.Uint32(s)) | uint64(binary.LittleEndian.Uint32(s[n-4:]))<<(8*(n-4)&63), 0
-	default: // first, middle and last, which may be the same
+	default: // first, middle and last byte, which may coincide
 		return uint64(s[0]) | uint64(s[n/2])<<(8*(n/2)&63) | uint64(s[n-1])<<(8*(n-1)&63), 0
 	}
 }
 
-// addItem adds an item, which is a for a and b for b.
+// addItem adds an item with the hashes a and b.
 func (h *Hasher) addItem(k *positionKeys, a, b sum128) {
 	h.a = h.a.addProduct(a.lo, k.aLo.lo).addProduct(a.hi, k.aHi.lo)
 	h.a.hi += a.lo*k.aLo.hi + a.hi*k.aHi.hi
@@ -224,8 +218,8 @@ func (s sum128) addProduct(x, y uint64) sum128 {
 	return sum128{hi, lo}
 }
 
-// mix is a bijection in which every bit of x changes about half of the result's: a
-// finalizer by Pelle Evensen ("moremur", 2019).
+// mix is a bijection in which every input bit changes about half of the output bits: a finalizer by Pelle
+// Evensen ("moremur", 2019).
 func mix(x uint64) uint64 {
 	x ^= x >> 27
 	x *= 0x3c79ac492ba7b653

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// An item of a list, as a test has it: a string, or a number if isWord.
+// An item is an item of a list: a string, or a number if isWord.
 type item struct {
 	place  int
 	isWord bool
@@ -18,8 +18,7 @@ type item struct {
 	text   []byte
 }
 
-// slowID is the identity as the documentation of Hasher defines it, by numbers of
-// any size.
+// slowID computes the ID as documented at Hasher, with big integers.
 func slowID(key Key, items []item) ID {
 	two64, two128 := new(big.Int).Lsh(big.NewInt(1), 64), new(big.Int).Lsh(big.NewInt(1), 128)
 	number := func(hi, lo uint64) *big.Int {
@@ -149,7 +148,7 @@ func FuzzHasher(f *testing.F) {
 		if got := h.Sum(); got != want {
 			t.Errorf("in order: ID %x, want %x", got, want)
 		}
-		// The order in which places are filled does not matter, nor what is copied.
+		// Neither the order of positions nor copies of the hasher matter.
 		h = empty
 		h.putItem(items[2])
 		other := h
@@ -158,7 +157,7 @@ func FuzzHasher(f *testing.F) {
 		if got := other.Sum(); got != want {
 			t.Errorf("in another order: ID %x, want %x", got, want)
 		}
-		// Where one string ends and the next begins does.
+		// The boundary between two strings matters.
 		if len(a) > 0 {
 			h.AddBytesAt(0, a[:len(a)-1])
 			h.AddBytesAt(1, append(a[len(a)-1:len(a):len(a)], b...))
@@ -169,7 +168,7 @@ func FuzzHasher(f *testing.F) {
 	})
 }
 
-// IDs are the same in every process and version with the same key.
+// TestHasherIsStable checks that IDs are the same in every process and version with the same key.
 func TestHasherIsStable(t *testing.T) {
 	h := testKey().Hasher()
 	golden := func(name string, want ID) {
@@ -200,7 +199,7 @@ func TestHasherIsInjective(t *testing.T) {
 	}
 	empty := Key{}.Hasher()
 	add("nothing", empty)
-	for place := range 2 * precomputed { // what is empty or 0 is not absent
+	for place := range 2 * precomputed { // empty and 0 differ from absent
 		h := empty
 		h.AddBytesAt(place, nil)
 		add(fmt.Sprintf("empty at %d", place), h)
@@ -224,12 +223,12 @@ func TestHasherIsInjective(t *testing.T) {
 			}
 		}
 	}
-	for n := 1; n < 1000; n++ { // zeros only: the lengths tell
+	for n := 1; n < 1000; n++ { // zeros differ by their length
 		h := empty
 		h.AddBytesAt(5, make([]byte, n))
 		add(fmt.Sprintf("%d zeros", n), h)
 	}
-	for n := range 600 { // one piece's worth that moves
+	for n := range 600 { // a piece at different offsets
 		b := make([]byte, 600)
 		b[n] = 1
 		h := empty

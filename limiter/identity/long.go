@@ -2,11 +2,10 @@ package identity
 
 import "math/bits"
 
-// polyPrime is p, the Mersenne prime that polynomials of long strings are taken
-// modulo.
+// polyPrime is the Mersenne prime p, the modulus of the polynomials of long strings.
 const polyPrime = 1<<61 - 1
 
-// hashLong is hash for more than nhBytes: a number below 2^61 and the length.
+// hashLong is hash for more than nhBytes. The result is the length and a number below 2^61.
 func (k *hashKeys) hashLong(s []byte) (a, b sum128) {
 	size := uint64(len(s))
 	for len(s) > 0 {
@@ -18,8 +17,8 @@ func (k *hashKeys) hashLong(s []byte) (a, b sum128) {
 	return sum128{size, canonical(a.lo)}, sum128{size, canonical(b.lo)}
 }
 
-// horner takes three coefficients of 60, 60 and 8 bits, x, into the polynomial sum
-// at r. What it takes and returns is below 2^62.
+// horner adds three coefficients of 60, 60 and 8 bits, from x, to the polynomial sum at r. Argument and
+// result are below 2^62.
 func horner(sum, r uint64, x sum128) uint64 {
 	const most = 1<<60 - 1
 	sum = multiply(sum, r) + x.lo&most
@@ -34,7 +33,6 @@ func multiply(x, y uint64) uint64 {
 	return s&polyPrime + s>>61
 }
 
-// canonical returns x modulo p.
 func canonical(x uint64) uint64 {
 	if x = x&polyPrime + x>>61; x >= polyPrime {
 		return x - polyPrime

@@ -48,10 +48,10 @@ func TestEveryBitMatters(t *testing.T) {
 	}
 }
 
-// tagBits are how many low bits of Hi a table has no room for.
+// tagBits is the number of low bits of Hi that a tag does not contain.
 const tagBits = 4
 
-// TestPermutedItemsDiffer puts the same strings at each other's places.
+// TestPermutedItemsDiffer permutes the positions of the same strings.
 func TestPermutedItemsDiffer(t *testing.T) {
 	empty := NewKey().Hasher()
 	seen := map[uint64]string{}
@@ -77,7 +77,7 @@ func TestPermutedItemsDiffer(t *testing.T) {
 	put(empty, []string{"a", "b", "c", "d", "e", "f", "g"}, "")
 }
 
-// TestProcessesHashDifferently has two keys send the same strings to other places.
+// TestProcessesHashDifferently checks that two keys map the same strings to different blocks.
 func TestProcessesHashDifferently(t *testing.T) {
 	a, b := NewKey().Hasher(), NewKey().Hasher()
 	same := 0

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// capacity is how many hits an unused counter admits at one instant.
+// capacity returns how many hits an unused counter admits at one instant.
 func capacity(p *limiter.Policy) int64 {
 	switch p.Algorithm {
 	case limiter.TokenBucket:
@@ -21,10 +21,9 @@ func capacity(p *limiter.Policy) int64 {
 	}
 }
 
-// refunds attacks a counter. It asks for the counter together with a full one, so the
-// request is denied, and then gives back what was never charged. It must gain no more
-// than what the refunds say they gave back. A counter is never above full. A refund in
-// the same request as its charge is worth nothing.
+// refunds attacks a counter: it charges the counter together with a full one, so the request is denied, and
+// then refunds hits that were never charged. It must not gain more than the refunds report. A counter never
+// exceeds its full capacity. A refund in the same request as its charge gains nothing.
 func refunds(b *bout) {
 	const counters = 8
 	p := &b.policy
@@ -85,8 +84,8 @@ func refunds(b *bout) {
 	}
 }
 
-// groups asks for one to three of several counters at once, all or nothing. Every counter
-// keeps its bound. A denied group leaves no charge.
+// groups charges one to three of several counters at once, all or nothing. Every counter keeps its bound. A
+// denied group leaves no charge.
 func groups(b *bout) {
 	const counters = 4
 	p := &b.policy
@@ -137,8 +136,7 @@ func groups(b *bout) {
 	}
 }
 
-// passingGroups is groups while time passes. So a reservation drains before it is given
-// back.
+// passingGroups is groups while time passes, so that a charge drains before it is undone.
 func passingGroups(b *bout) {
 	const counters = 3
 	p := &b.policy
@@ -172,9 +170,8 @@ func passingGroups(b *bout) {
 	}
 }
 
-// waiting lets calls wait for their turns, and some are cancelled. The others are
-// released as far apart as the policy says. No call waits longer than it may, and no more
-// calls wait than may.
+// waiting delays calls, some of which are cancelled. The others start as far apart as the policy says. No
+// call waits longer than allowed, and no more calls wait than allowed.
 func waiting(b *bout) {
 	p := &b.policy
 	step := interval(p)/4 + time.Duration(b.rand.Int64N(int64(interval(p))))
@@ -212,7 +209,7 @@ func waiting(b *bout) {
 	b.within("waiting", mostWaiting(grants), int64(p.MaxWaiting))
 }
 
-// mostWaiting returns the most hits that waited at one time.
+// mostWaiting returns the maximum number of concurrently waiting hits.
 func mostWaiting(grants []grant) (most int64) {
 	type event struct {
 		at   limiter.Time
@@ -220,7 +217,7 @@ func mostWaiting(grants []grant) (most int64) {
 	}
 	var all []event
 	for _, g := range grants {
-		// A worker that read the clock early may get its promise late.
+		// A worker that read the clock early may get its start time late.
 		if g.from > g.asked {
 			all = append(all, event{g.asked, g.hits}, event{g.from, -g.hits})
 		}
@@ -239,8 +236,8 @@ func mostWaiting(grants []grant) (most int64) {
 	return most
 }
 
-// realTime hits counters of all kinds by the real clock, among ten thousand new ones a
-// second. All of them fit.
+// realTime hits counters of all kinds with the real clock, among ten thousand new ones a second, all of
+// which fit.
 func realTime(b *bout) {
 	const counters = 4
 	kinds := everyKind()

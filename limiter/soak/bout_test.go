@@ -13,14 +13,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// workers is how many goroutines hit a table at once.
+// workers is the number of goroutines that use a table.
 const workers = 8
 
-// epoch is when simulated time begins: the edge of windows of any length used
-// here.
+// epoch is the start of simulated time: a boundary of all windows in use.
 const epoch = limiter.Time(1_700_000_040 * time.Second)
 
-// A trial is one way to put a limiter to the test, with what all of its bouts came to.
+// A trial is a kind of stress test, with the totals of all its bouts.
 type trial struct {
 	name   string
 	policy limiter.Policy
@@ -52,7 +51,7 @@ type bout struct {
 	faults      []string
 }
 
-// scale returns n, or less in the tests.
+// scale returns n, or less in short tests.
 func (b *bout) scale(n int) int {
 	if b.small {
 		return n / 50
@@ -64,7 +63,7 @@ func (b *bout) faultf(format string, args ...any) {
 	b.faults = append(b.faults, fmt.Sprintf(format, args...))
 }
 
-// within notes that peak was admitted, where bound is the most.
+// within records the admitted peak and its bound.
 func (b *bout) within(what string, peak, bound int64) {
 	if b.bound == 0 || bound-peak < b.bound-b.peak {
 		b.peak, b.bound = peak, bound
@@ -74,7 +73,7 @@ func (b *bout) within(what string, peak, bound int64) {
 	}
 }
 
-// judge holds the grants of a counter against the policy's bound.
+// judge compares the grants of a counter with the policy's bound.
 func (b *bout) judge(what string, p *limiter.Policy, grants []grant) {
 	b.admitted += sum(grants)
 	got, bound := peak(p, grants)
@@ -90,7 +89,7 @@ func (b *bout) table(bytes int64, policies ...limiter.Policy) *limiter.Table {
 	return t
 }
 
-// together runs f on all workers at once.
+// together runs f on all workers concurrently.
 func (b *bout) together(f func(w *worker)) []*worker {
 	crew := make([]*worker, workers)
 	var wg sync.WaitGroup
@@ -120,8 +119,7 @@ type worker struct {
 	gave   map[int]int64 // hits refunded
 }
 
-// counterID returns the identity of counter n. With pair all of them have the
-// same pair of buckets.
+// counterID returns the ID of counter n. With pair all counters share one pair of blocks.
 func counterID(n int, pair bool) identity.ID {
 	id := identity.ID{Hi: uint64(n+1) << 40, Lo: 0x1234_5678_9abc_def0}
 	if !pair {
@@ -148,8 +146,7 @@ func (w *worker) ask(t *limiter.Table, now limiter.Time, c limiter.Charge) *limi
 	return &b.Decisions[0]
 }
 
-// take takes hits of counter n at the clock's time and notes them if they are
-// admitted.
+// take charges hits to counter n at the clock's time and records them if they are admitted.
 func (w *worker) take(t *limiter.Table, clock *clock, n int, c limiter.Charge) bool {
 	now := clock.now()
 	return w.takeAt(t, clock, now, n, c)
@@ -175,12 +172,11 @@ func (w *worker) grant(n int, g grant) {
 	w.grants[n] = append(w.grants[n], g)
 }
 
-// A clock is simulated, or real if it has a start. It never goes back, but a worker may
-// use a reading late.
+// A clock is simulated, or real if it has a start. It never goes back, but a worker may use an old reading.
 type clock struct {
 	simulated atomic.Int64
 	start     time.Time
-	seen      [workers]atomic.Int64 // what each worker read last, if it says so
+	seen      [workers]atomic.Int64 // last reading of each worker, if recorded
 }
 
 func newClock(start limiter.Time) *clock {
@@ -198,7 +194,7 @@ func (c *clock) now() limiter.Time {
 
 func (c *clock) advance(d time.Duration) { c.simulated.Add(int64(d)) }
 
-// tell returns the simulated time and notes what the worker read.
+// tell returns the simulated time and records the worker's reading.
 func (c *clock) tell(w *worker) limiter.Time {
 	for {
 		now := c.simulated.Load()
@@ -209,11 +205,11 @@ func (c *clock) tell(w *worker) limiter.Time {
 	}
 }
 
-// leave says that a worker reads the clock no more.
+// leave records that a worker does not read the clock any more.
 func (c *clock) leave(w *worker) { c.seen[w.number].Store(math.MaxInt64) }
 
-// tick advances the time that a worker was told, as soon as no worker is late. So none is
-// ever late by more than two ticks.
+// tick advances the clock from a worker's reading, as soon as no worker is late. No worker is ever late by
+// more than two ticks.
 func (c *clock) tick(told limiter.Time, d time.Duration) {
 	for i := range c.seen {
 		for c.seen[i].Load() < int64(told)-int64(d) {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// atOnce are limits of requests at once that are one counter: it moves from size class to size class.
+// atOnce returns concurrency limits with a common counter, which moves between size classes.
 func atOnce() (policies []*limiter.Policy) {
 	for _, limit := range []uint32{50, 4, 20, 300} {
 		p := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: limit, Window: time.Second}
@@ -18,17 +18,17 @@ func atOnce() (policies []*limiter.Policy) {
 	return policies
 }
 
-// A lease is what a worker holds.
+// A lease is a lease held by a worker.
 type lease struct {
 	number uint64
-	end    limiter.Time // by itself
+	end    limiter.Time // expiry
 }
 
-// An inFlight has what is held of a counter, by all workers.
+// An inFlight contains the leases of a counter that all workers hold.
 type inFlight struct {
 	now, most atomic.Int64
 	mu        sync.Mutex
-	lost      []lease // that nobody gives back
+	lost      []lease // never returned
 }
 
 func (f *inFlight) add() {
@@ -37,9 +37,9 @@ func (f *inFlight) add() {
 	}
 }
 
-// leases takes and gives back places of counters whose limits change, and loses some, among strangers that make
-// the slots of others change hands. Time passes between rounds. At each moment no more are held than the greatest
-// limit in force, unless they were before, and each lease is known once until its end.
+// leases acquires and returns permits of counters whose limits change, and loses some, while other counters
+// cause slots to change their owner. Time passes between rounds. At each moment no more are held than the
+// greatest active limit, unless they were held before, and each lease is valid once until its end.
 func leases(b *bout) {
 	const counters = 3
 	policies := atOnce()
@@ -47,13 +47,13 @@ func leases(b *bout) {
 	now, held := epoch, [workers][counters][]lease{}
 	var unknown, twice, asked atomic.Int64
 	for range b.scale(5000) {
-		limit := b.rand.IntN(len(policies)) // and smaller ones, since reloads are not at once
+		limit := b.rand.IntN(len(policies)) // and smaller ones, since reloads are not atomic
 		var before [counters]int64
 		for n := range flights {
 			before[n] = flights[n].now.Load()
 		}
 		b.together(func(w *worker) {
-			at := func() limiter.Time { return now + limiter.Time(asked.Add(1)) } // two nonces of one nanosecond may be equal
+			at := func() limiter.Time { return now + limiter.Time(asked.Add(1)) } // two nonces of the same nanosecond may be equal
 			give := func(n int, number uint64) uint64 {
 				return w.ask(t, at(), limiter.Charge{ID: counterID(n, true), Policy: policies[limit], Hits: number, Refund: true}).Charged
 			}
@@ -94,7 +94,7 @@ func leases(b *bout) {
 						unknown.Add(1)
 						f.now.Add(1)
 					}
-					// One of 65,536 leases has the number of the one before in its place, and this frees it.
+					// One of 65,536 leases equals the previous one of its permit, and this releases it.
 					if give(n, l.number) != 0 {
 						twice.Add(1)
 						f.now.Add(-1)
@@ -126,7 +126,7 @@ func leases(b *bout) {
 	}
 }
 
-// alive returns the leases that have not ended by themselves, of which f counts the others no more.
+// alive returns the leases that have not expired. f no longer counts the others.
 func alive(f *inFlight, all []lease, now limiter.Time) (left []lease) {
 	const ms = limiter.Time(time.Millisecond)
 	for _, l := range all {

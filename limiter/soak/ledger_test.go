@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A grant is hits that were admitted, or released, at some time between from and to. More
-// is not known, because the table may count a late hit as a newer one.
+// A grant is a number of hits that were admitted, or started, at some time between from and to. The exact
+// time is not known, because the table may count a late hit as a newer one.
 type grant struct {
 	from, to limiter.Time
 	end      limiter.Time // for a fixed window, the window's end
@@ -34,9 +34,9 @@ func sum(grants []grant) (hits int64) {
 	return hits
 }
 
-// peak returns the most that was admitted and the policy's bound for it: hits in one
-// window, in any interval as long as the window, or, for a bucket, beyond what drained in
-// an interval. A grant counts in an interval only if it was in it for certain.
+// peak returns the maximum of admitted hits and the policy's bound for it: hits in one window, in any
+// interval as long as the window, or, for a bucket, beyond those that drained in an interval. A grant
+// counts in an interval only if it was certainly in it.
 func peak(p *limiter.Policy, grants []grant) (most, bound int64) {
 	switch p.Algorithm {
 	case limiter.SlidingWindow, limiter.SlidingLog:
@@ -55,7 +55,7 @@ func peak(p *limiter.Policy, grants []grant) (most, bound int64) {
 	}
 }
 
-// byTime returns the grants in the order of their starts and of their ends.
+// byTime returns the grants sorted by their starts and by their ends.
 func byTime(grants []grant) (starts, ends []grant) {
 	starts, ends = slices.Clone(grants), slices.Clone(grants)
 	slices.SortFunc(starts, func(a, b grant) int { return cmp.Compare(a.from, b.from) })
@@ -63,7 +63,7 @@ func byTime(grants []grant) (starts, ends []grant) {
 	return starts, ends
 }
 
-// peakInterval returns the most hits in a half-open interval as long as window.
+// peakInterval returns the maximum number of hits in a half-open interval as long as window.
 func peakInterval(grants []grant, window time.Duration) (most int64) {
 	starts, ends := byTime(grants)
 	ended, before, i := int64(0), int64(0), 0
@@ -77,8 +77,8 @@ func peakInterval(grants []grant, window time.Duration) (most int64) {
 	return most
 }
 
-// peakBurst returns the most by which the hits of any interval exceeded its
-// length times limit/window, rounded up.
+// peakBurst returns the maximum by which the hits of any interval exceeded its length times limit/window,
+// rounded up.
 func peakBurst(grants []grant, window, limit int64) (most int64) {
 	starts, ends := byTime(grants)
 	var (

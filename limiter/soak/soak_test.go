@@ -1,6 +1,5 @@
-// Package soak hits limiter tables from many goroutines with all that could make them
-// admit too much or too little. Time is simulated, so that hours pass in a moment, or
-// real.
+// Package soak stress-tests limiter tables from many goroutines and checks that they admit neither too much
+// nor too little. Time is simulated, so that hours pass in a moment, or real.
 package soak
 
 import (
@@ -21,8 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var length = flag.Duration("for", 5*time.Second, "how long to run; each trial runs at least once, and is shorter below a minute")
 
-// TestSoak runs all trials, again and again with other random numbers, until the time is
-// up. A seed does not repeat the order of goroutines.
+// TestSoak runs all trials repeatedly with different random numbers, until the time is up. A seed does not
+// reproduce the order of goroutines.
 func TestSoak(t *testing.T) {
 	seed := rand.Uint64()
 	if s := os.Getenv("SLUICE_SEED"); s != "" {
@@ -54,11 +53,10 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// mostFaults is how many faults of one bout are printed.
+// mostFaults is the maximum number of printed faults per bout.
 const mostFaults = 5
 
-// TestFault holds that what is beyond a bound is a fault, and that the worst of all bouts
-// is printed.
+// TestFault checks that exceeding a bound is a fault, and that the worst bout is printed.
 func TestFault(t *testing.T) {
 	var some trial
 	for _, peak := range []int64{6, 4} {
@@ -84,7 +82,7 @@ func grants(pairs ...int64) []grant {
 	return all
 }
 
-// TestPeak looks at the bounds of a window of 10 ns and 10 hits.
+// TestPeak checks the bounds of a window of 10 ns and 10 hits.
 func TestPeak(t *testing.T) {
 	p := func(a limiter.Algorithm) *limiter.Policy {
 		return &limiter.Policy{Algorithm: a, Limit: 10, Window: 10 * time.Nanosecond, Burst: 5, Slack: 4}

@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// interval is the time between two hits in the long run.
+// interval returns the average time between two hits.
 func interval(p *limiter.Policy) time.Duration { return p.Window / time.Duration(p.Limit) }
 
-// lifetime is how long a counter may live after its last hit.
+// lifetime returns an upper bound of the life of a counter after its last hit.
 func lifetime(p *limiter.Policy) time.Duration {
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
@@ -25,8 +25,8 @@ func lifetime(p *limiter.Policy) time.Duration {
 	}
 }
 
-// reclaimStorm hits two counters that expire all the time, while the slots of their two
-// blocks change hands.
+// reclaimStorm hits two counters that expire all the time, while the slots of their two blocks change their
+// owner.
 func reclaimStorm(b *bout) {
 	const watched = 2
 	p := &b.policy
@@ -47,7 +47,7 @@ func reclaimStorm(b *bout) {
 				w.takeAt(t, clock, now, number, c)
 				continue
 			}
-			// A stranger: two in each tick, which fit.
+			// Another counter: two in each tick, which fit.
 			c.ID = counterID(int(int64(now-epoch)/int64(tick))*watched+number, true)
 			w.ask(t, now, c)
 		}
@@ -60,13 +60,12 @@ func reclaimStorm(b *bout) {
 	}
 }
 
-// saturate keeps one counter full for long, while time passes in steps. It must admit all
-// that is promised.
+// saturate keeps one counter full, while time passes in steps. It must admit the complete limit.
 func saturate(b *bout) {
 	p := &b.policy
 	step := p.Window/20 + time.Duration(b.rand.IntN(2))*time.Duration(b.rand.Int64N(int64(p.Window/50)))
 	if p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket {
-		// A step longer than a full bucket takes to drain would waste some of it.
+		// A step longer than a full bucket takes to drain would waste capacity.
 		step = time.Duration(1 + b.rand.Int64N((capacity(p)-1)*int64(interval(p))))
 	}
 	start := epoch + limiter.Time(b.rand.Int64N(int64(p.Window)))
@@ -75,8 +74,8 @@ func saturate(b *bout) {
 	crew := b.together(func(w *worker) {
 		for now := start; now < start+limiter.Time(length); {
 			now = clock.now()
-			// The counter is full before time advances. Not every denial advances it, so
-			// many workers meet at that time.
+			// The counter is full before time advances. Not every denial advances it, so many workers
+			// charge at the same time.
 			c := limiter.Charge{ID: counterID(0, false), Policy: p, Hits: 1}
 			if !w.takeAt(t, clock, now, 0, c) && w.rand.IntN(workers) == 0 {
 				clock.simulated.CompareAndSwap(int64(now), int64(now)+int64(step))
@@ -90,8 +89,8 @@ func saturate(b *bout) {
 	}
 }
 
-// promised returns how many hits a counter must admit from start to the denial
-// at end, if it was full at every step.
+// promised returns how many hits a counter must admit from start to the denial at end, if it was full at
+// every step.
 func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) int64 {
 	length, limit := time.Duration(end-start), int64(p.Limit)
 	switch p.Algorithm {
@@ -105,7 +104,7 @@ func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) in
 		if p.Algorithm == limiter.LeakyBucket {
 			size = int64(p.Slack) + 1
 		}
-		unit := int64((p.Window + time.Duration(limit) - 1) / time.Duration(limit)) // a nanosecond a hit is lost
+		unit := int64((p.Window + time.Duration(limit) - 1) / time.Duration(limit)) // up to a nanosecond is lost per hit
 		return (int64(length)+size*int64(interval(p)))/unit - 1
 	default:
 		first := (int64(start) + int64(p.Window) - 1) / int64(p.Window)
@@ -113,8 +112,8 @@ func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) in
 	}
 }
 
-// flood hits a million new values once each, while others hit counters that were there
-// before. Each of those must admit its limit to the hit.
+// flood hits a million new values once each, while workers hit established counters. Each of those must
+// admit exactly its limit.
 func flood(b *bout) {
 	const established = 1000
 	p := b.policy
@@ -141,7 +140,7 @@ func flood(b *bout) {
 			w.take(t, clock, n, single(n, w.rand.Uint64N(3)))
 		}
 	})
-	for n := range established { // what is still left of each
+	for n := range established { // charge the rest of each
 		for first.take(t, clock, n, single(n, 1)) {
 		}
 		got := sum(gather(append(crew, first), n))

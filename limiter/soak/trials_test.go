@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A kind is a policy that trials are run with.
+// A kind is a policy that trials run with.
 type kind struct {
 	name   string
 	policy limiter.Policy
@@ -18,7 +18,7 @@ func kinds() []kind {
 		{"fixed window", limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 50, Window: second}},
 		{"sliding window", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: second, SubWindows: 10}},
 		{"sliding window of 1", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: second, SubWindows: 1}},
-		// A second has no whole seventh.
+		// A second is not divisible by seven.
 		{"sliding window of 7", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: second, SubWindows: 7}},
 		{"fixed window of the calendar", limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 50, Window: day, Calendar: limiter.NewCalendar(time.UTC, 1)}},
 		{"sliding window of the calendar", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: day, SubWindows: 10, Calendar: limiter.NewCalendar(time.UTC, 1)}},
@@ -30,7 +30,7 @@ func kinds() []kind {
 	}
 }
 
-// holding is a leaky bucket whose calls wait.
+// holding is a leaky bucket with delayed calls.
 func holding() kind {
 	return kind{"leaky bucket that holds", limiter.Policy{
 		Algorithm: limiter.LeakyBucket, Limit: 100, Window: time.Second, Slack: 2,
@@ -38,17 +38,15 @@ func holding() kind {
 	}}
 }
 
-// everyKind returns all kinds.
 func everyKind() []kind { return append(kinds(), holding()) }
 
-// trials returns all trials.
 func trials() []trial {
 	var all []trial
 	add := func(name string, k kind, run func(*bout)) {
 		all = append(all, trial{name: name + ": " + k.name, policy: k.policy, run: run})
 	}
 	for _, k := range everyKind() {
-		// Where windows are a day, callers would be hours late: the clock was set back for these.
+		// With windows of a day, late callers would be hours late, as if the clock had been set back.
 		if k.policy.Calendar == nil {
 			add("reclaim storm", k, reclaimStorm)
 			add("saturated", k, saturate)

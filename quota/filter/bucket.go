@@ -1,6 +1,6 @@
-// Package filter is a model of Envoy's filter rate_limit_quota, as docs/rlqs.md tells of Envoy 1.40: its token
-// buckets, and proxies with it that report to a [quota.Divider], in simulated time. Tests of the divider and sluice
-// simulate use it, and e2e/quota holds it against a real Envoy. It knows neither rules nor logs.
+// Package filter models Envoy's filter rate_limit_quota as of Envoy 1.40 (docs/rlqs.md): its token buckets, and
+// Envoys that report to a [quota.Divider], in simulated time. It is used by tests of the divider and by sluice
+// simulate; e2e/quota compares it with a real Envoy. It knows neither rules nor logs.
 package filter
 
 import (
@@ -9,15 +9,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-// Bucket is what an Envoy knows of a bucket. The zero value is one that has had no request, or was abandoned.
+// Bucket is an Envoy's state of a bucket. The zero value is a bucket that has had no request or was abandoned.
 type Bucket struct {
-	// Known says that it has had a request. Assigned says that it was told something, which acts until Expires.
+	// Known is true once the bucket has had a request. Assigned is true if it has an assignment, which is valid until
+	// Expires.
 	Known, Assigned bool
 	Kind            quota.Kind
 	Expires         quota.Time
-	// Rate is what is refilled. Tokens are those at the time of the last request or refill, of Most.
-	Rate         quota.Rate
-	Tokens, Most float64
+	// Rate is the refill rate. Tokens is the number of tokens at the last request or refill, MaxTokens the capacity.
+	Rate              quota.Rate
+	Tokens, MaxTokens float64
 	// Allowed and Denied count requests since Reported, the time of the last report.
 	Allowed, Denied uint64
 	Reported        quota.Time
@@ -25,22 +26,22 @@ type Bucket struct {
 	refilled quota.Time
 }
 
-// Active reports whether what the bucket was told acts. If not, requests obey the filter's no_assignment_behavior or
-// expired_assignment_behavior.
+// Active reports whether the bucket has a valid assignment. If not, requests follow the filter's
+// no_assignment_behavior or expired_assignment_behavior.
 func (b *Bucket) Active(now quota.Time) bool { return b.Assigned && b.Expires > now }
 
-// Begin makes a bucket known, at its first request.
-func (b *Bucket) Begin(now quota.Time) { *b = Bucket{Known: true, Reported: now} }
+// Start creates the bucket at its first request.
+func (b *Bucket) Start(now quota.Time) { *b = Bucket{Known: true, Reported: now} }
 
-// Admit decides n requests, one by one, and returns how many pass. Unassigned is what becomes of them where nothing
-// acts.
+// Admit decides n requests one by one and returns how many are allowed. allowUnassigned applies if no assignment is
+// valid.
 func (b *Bucket) Admit(now quota.Time, n uint64, unassigned bool) (allowed uint64) {
 	switch {
 	case !b.Active(now):
 		if unassigned {
 			allowed = n
 		}
-	case b.Kind == quota.AssignAll:
+	case b.Kind == quota.AssignAllowAll:
 		allowed = n
 	case b.Kind == quota.Assign:
 		b.Refill(now)
@@ -52,19 +53,19 @@ func (b *Bucket) Admit(now quota.Time, n uint64, unassigned bool) (allowed uint6
 	return allowed
 }
 
-// Refill brings the tokens up to a time: Envoy refills continuously.
+// Refill updates the tokens to the time now: Envoy refills continuously.
 func (b *Bucket) Refill(now quota.Time) {
 	if !b.Assigned || b.Kind != quota.Assign {
 		return
 	}
 	until := max(min(now, b.Expires), b.refilled)
-	b.Tokens = min(b.Most, b.Tokens+float64(b.Rate)*float64(until-b.refilled)/float64(quota.Fill))
+	b.Tokens = min(b.MaxTokens, b.Tokens+float64(b.Rate)*float64(until-b.refilled)/float64(quota.Fill))
 	b.refilled = until
 }
 
-// Tell applies an action. One about a bucket that is not known is ignored. A token bucket that takes the place of another
-// one is as full as that was; else it begins full.
-func (b *Bucket) Tell(now quota.Time, a *quota.Action) {
+// Apply applies an action. An action for an unknown bucket is ignored. A new token bucket is as full as the one that
+// it replaces; without one it starts full.
+func (b *Bucket) Apply(now quota.Time, a *quota.Action) {
 	switch {
 	case !b.Known:
 		return
@@ -73,17 +74,17 @@ func (b *Bucket) Tell(now quota.Time, a *quota.Action) {
 		return
 	}
 	full := 1.0
-	if b.Active(now) && b.Kind == quota.Assign && b.Most > 0 {
+	if b.Active(now) && b.Kind == quota.Assign && b.MaxTokens > 0 {
 		b.Refill(now)
-		full = b.Tokens / b.Most
+		full = b.Tokens / b.MaxTokens
 	}
 	b.Assigned, b.Kind, b.Rate, b.Expires = true, a.Kind, a.Rate, now+a.TTL
-	b.Most, b.refilled = float64(a.MaxTokens), now
-	b.Tokens = full * b.Most
+	b.MaxTokens, b.refilled = float64(a.MaxTokens), now
+	b.Tokens = full * b.MaxTokens
 }
 
-// Usage is what the Envoy reports of the bucket, whose counts begin anew. The key is the caller's to fill in.
-func (b *Bucket) Usage(now quota.Time) quota.Report {
+// TakeReport returns the usage report of the bucket and resets its counts. The caller sets the key.
+func (b *Bucket) TakeReport(now quota.Time) quota.Report {
 	r := quota.Report{Allowed: b.Allowed, Denied: b.Denied, Elapsed: (now - b.Reported).Truncate(time.Second)}
 	b.Allowed, b.Denied, b.Reported = 0, 0, now
 	return r

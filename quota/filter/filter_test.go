@@ -16,11 +16,11 @@ func TestBucket(t *testing.T) {
 		return &quota.Action{Kind: quota.Assign, Rate: rate, MaxTokens: most, TTL: 12 * second}
 	}
 	var b filter.Bucket
-	b.Tell(0, tokens(0, 5))
+	b.Apply(0, tokens(0, 5))
 	if b.Active(0) || b.Known {
 		t.Fatalf("a bucket that has had no request was told something: %+v", b)
 	}
-	b.Begin(0)
+	b.Start(0)
 	for _, step := range []struct {
 		at    time.Duration
 		tell  *quota.Action
@@ -33,10 +33,10 @@ func TestBucket(t *testing.T) {
 		{at: 0, n: 3, deny: true, want: 0, after: "nothing, with DENY_ALL"},
 		{at: second, tell: tokens(0, 20), n: 30, want: 20, after: "the first token bucket, which is full"},
 		{at: second, tell: tokens(0, 8), n: 9, want: 0, after: "an empty one, of which the next is as empty"},
-		{at: second, tell: &quota.Action{Kind: quota.AssignNone, TTL: 12 * second}, n: 5, want: 0, after: "DENY_ALL"},
+		{at: second, tell: &quota.Action{Kind: quota.AssignDenyAll, TTL: 12 * second}, n: 5, want: 0, after: "DENY_ALL"},
 		{at: second, tell: tokens(0, 20), n: 5, want: 5, after: "a token bucket after a blanket rule, which is full"},
 		{at: second, tell: tokens(0, 8), n: 9, want: 6, after: "one of 15/20, of which the next has 6/8"},
-		{at: second, tell: &quota.Action{Kind: quota.AssignAll, TTL: 12 * second}, n: 500, want: 500, after: "ALLOW_ALL"},
+		{at: second, tell: &quota.Action{Kind: quota.AssignAllowAll, TTL: 12 * second}, n: 500, want: 500, after: "ALLOW_ALL"},
 		{at: second, tell: tokens(3600, 4), n: 4, want: 4, after: "a full one"},
 		{at: 3 * second, n: 4, want: 2, after: "two seconds at one a second"},
 		{at: 3500 * time.Millisecond, n: 4, want: 0, after: "half a token"},
@@ -46,20 +46,20 @@ func TestBucket(t *testing.T) {
 		{at: 20 * second, tell: tokens(0, 8), n: 9, want: 8, after: "a token bucket after another has ended"},
 	} {
 		if step.tell != nil {
-			b.Tell(step.at, step.tell)
+			b.Apply(step.at, step.tell)
 		}
 		if got := b.Admit(step.at, step.n, !step.deny); got != step.want {
 			t.Fatalf("after %s %d of %d requests pass, want %d", step.after, got, step.n, step.want)
 		}
 	}
-	r := b.Usage(20*second + 900*time.Millisecond)
+	r := b.TakeReport(20*second + 900*time.Millisecond)
 	if r.Allowed != 562 || r.Denied != 45 || r.Elapsed != 20*second {
 		t.Errorf("it reports %+v", r)
 	}
-	if r = b.Usage(21 * second); r.Allowed+r.Denied != 0 || r.Elapsed != 0 {
+	if r = b.TakeReport(21 * second); r.Allowed+r.Denied != 0 || r.Elapsed != 0 {
 		t.Errorf("then it reports %+v", r)
 	}
-	if b.Tell(21*second, &quota.Action{Kind: quota.Abandon}); b != (filter.Bucket{}) {
+	if b.Apply(21*second, &quota.Action{Kind: quota.Abandon}); b != (filter.Bucket{}) {
 		t.Errorf("an abandoned bucket is %+v", b)
 	}
 }
@@ -89,8 +89,8 @@ func TestFleetDivides(t *testing.T) {
 				t.Errorf("%d Envoys let %d pass in second %d, want 100", n, got, 10+i)
 			}
 		}
-		if f.Known() != n || f.Without() == 0 || f.Without() > 50 {
-			t.Errorf("%d Envoys know %d buckets, and let %d requests pass without a share", n, f.Known(), f.Without())
+		if f.Buckets() != n || f.UnassignedAllowed() == 0 || f.UnassignedAllowed() > 50 {
+			t.Errorf("%d Envoys know %d buckets, and let %d requests pass without a share", n, f.Buckets(), f.UnassignedAllowed())
 		}
 		again, _ := play(n, 10*time.Millisecond, 30*second, hundred)
 		for i := range again {
@@ -99,8 +99,8 @@ func TestFleetDivides(t *testing.T) {
 			}
 		}
 	}
-	for verdict, want := range map[quota.Verdict]int{quota.AllowAll: 200, quota.DenyAll: 0} {
-		if passed, _ := play(2, 10*time.Millisecond, 20*second, &quota.Limit{Verdict: verdict}); passed[15] != want {
+	for verdict, want := range map[quota.Strategy]int{quota.AllowAll: 200, quota.DenyAll: 0} {
+		if passed, _ := play(2, 10*time.Millisecond, 20*second, &quota.Limit{Strategy: verdict}); passed[15] != want {
 			t.Errorf("with verdict %d, %d pass in a second, want %d", verdict, passed[15], want)
 		}
 	}
@@ -114,8 +114,8 @@ func TestFleetDenies(t *testing.T) {
 			t.Error("a request passes before there is a share")
 		}
 	}
-	if !f.Request(10*time.Millisecond, 0, quota.Bucket{1}, hundred) || f.Without() != 0 {
-		t.Errorf("none passes then, or %d did without a share", f.Without())
+	if !f.Request(10*time.Millisecond, 0, quota.Bucket{1}, hundred) || f.UnassignedAllowed() != 0 {
+		t.Errorf("none passes then, or %d did without a share", f.UnassignedAllowed())
 	}
 }
 
@@ -129,14 +129,14 @@ func TestFleetForgets(t *testing.T) {
 			}
 		}
 	}
-	if f.Known() != 300 {
-		t.Fatalf("%d buckets are known, want 300", f.Known())
+	if f.Buckets() != 300 {
+		t.Fatalf("%d buckets are known, want 300", f.Buckets())
 	}
 	const year = 365 * 24 * time.Hour
 	for at := year; at < 20*year; at += year {
 		f.Request(at, 2, quota.Bucket{7}, hundred)
-		if f.Known() != 1 {
-			t.Fatalf("%d buckets are known a year later, want 1", f.Known())
+		if f.Buckets() != 1 {
+			t.Fatalf("%d buckets are known a year later, want 1", f.Buckets())
 		}
 	}
 }

@@ -8,34 +8,34 @@ import (
 )
 
 const (
-	// ReportEvery is how often an Envoy reports all of its buckets.
-	ReportEvery = 5 * time.Second
-	// delay is how long a message takes to an Envoy and to be in force.
-	delay = time.Millisecond
-	never = quota.Time(math.MaxInt64)
+	// ReportInterval is how often an Envoy reports all of its buckets.
+	ReportInterval = 5 * time.Second
+	// deliveryDelay is the time until a message has reached an Envoy and is applied.
+	deliveryDelay = time.Millisecond
+	never         = quota.Time(math.MaxInt64)
 )
 
-// Fleet is Envoys with the filter and the divider that they report to, in simulated time. Reports arrive at once, and
-// what an Envoy is told is in force a millisecond later, which the divider then knows. The times at which Envoys report
-// are spread evenly over the five seconds. One goroutine uses a Fleet.
+// Fleet is a divider and the Envoys that report to it, in simulated time. Reports arrive at once; actions are applied
+// after a millisecond and then confirmed. The reports of the Envoys are spread evenly over the report interval. A
+// Fleet must be used by one goroutine.
 type Fleet struct {
 	divider *quota.Divider
-	envoys  []proxy
-	// unassigned is what becomes of requests where nothing acts.
-	unassigned bool
-	now, due   quota.Time
-	// ticks counts the times at which an Envoy has reported: they take turns.
-	ticks   int64
-	mail    []message // in the order in which it arrives
-	ready   []quota.Holder
-	known   int
-	without uint64
+	envoys  []envoy
+	// allowUnassigned is the decision about requests without a valid assignment.
+	allowUnassigned bool
+	now, due        quota.Time
+	// ticks counts the reports of all Envoys, which report round robin.
+	ticks             int64
+	inTransit         []message // in order of arrival
+	ready             []quota.StreamID
+	buckets           int
+	unassignedAllowed uint64
 }
 
-// proxy is an Envoy. Its buckets are a list, so that they are reported in the same order each time.
-type proxy struct {
+// envoy is one Envoy. Its buckets are a list, so that they are reported in the same order each time.
+type envoy struct {
 	buckets []bucket
-	places  map[quota.Bucket]int
+	index   map[quota.Bucket]int
 }
 
 type bucket struct {
@@ -52,36 +52,36 @@ type message struct {
 	actions []quota.Action
 }
 
-// NewFleet returns n Envoys and a divider with nothing to fear of a predecessor. Unassigned says whether requests pass
-// where nothing acts: ALLOW_ALL in no_assignment_behavior.
+// NewFleet returns n Envoys and a divider without a predecessor. allowUnassigned determines whether requests without
+// an assignment are allowed, as with ALLOW_ALL in no_assignment_behavior.
 func NewFleet(n int, unassigned bool) *Fleet {
-	f := &Fleet{divider: quota.New(0, quota.Options{Fresh: true, MaxLate: -1}), envoys: make([]proxy, n), unassigned: unassigned, due: never}
+	f := &Fleet{divider: quota.New(0, quota.Options{Fresh: true, MaxLate: -1}), envoys: make([]envoy, n), allowUnassigned: unassigned, due: never}
 	for i := range f.envoys {
-		f.envoys[i].places = map[quota.Bucket]int{}
-		f.divider.Opened(0, quota.Holder(i+1), 0, 0)
+		f.envoys[i].index = map[quota.Bucket]int{}
+		f.divider.OpenStream(0, quota.StreamID(i+1), 0, 0)
 	}
 	return f
 }
 
-// Request decides a request of a bucket at an Envoy, and reports whether it passes. Times do not go backwards, and begin
-// with 0. The limit is that of the bucket each time.
+// Request decides a request of a bucket at an Envoy, and reports whether it is allowed. Times start at 0 and do not
+// go backwards. Every request of a bucket must pass the same limit.
 func (f *Fleet) Request(now quota.Time, envoy int, key quota.Bucket, limit *quota.Limit) bool {
 	f.advance(now)
 	p := &f.envoys[envoy]
-	place, found := p.places[key]
+	place, found := p.index[key]
 	if !found {
 		place = len(p.buckets)
-		p.places[key] = place
+		p.index[key] = place
 		p.buckets = append(p.buckets, bucket{key: key, limit: limit})
-		p.buckets[place].Begin(f.now)
-		f.skip()
-		f.known++
+		p.buckets[place].Start(f.now)
+		f.skipIdleReports()
+		f.buckets++
 	}
 	b := &p.buckets[place]
 	acts := b.Active(f.now)
-	passes := b.Admit(f.now, 1, f.unassigned) > 0
+	passes := b.Admit(f.now, 1, f.allowUnassigned) > 0
 	if passes && !acts {
-		f.without++
+		f.unassignedAllowed++
 	}
 	if !found {
 		f.report(envoy, b)
@@ -90,22 +90,22 @@ func (f *Fleet) Request(now quota.Time, envoy int, key quota.Bucket, limit *quot
 	return passes
 }
 
-// Without counts the requests that passed while nothing acted: before the first answer about a bucket, or because the
-// divider has no room for it.
-func (f *Fleet) Without() uint64 { return f.without }
+// UnassignedAllowed returns the number of requests allowed without an assignment: before the first answer about a
+// bucket, or because a bound of the divider is reached.
+func (f *Fleet) UnassignedAllowed() uint64 { return f.unassignedAllowed }
 
-// Known counts the buckets of all Envoys. Each takes about 350 bytes, with what the divider keeps of it.
-func (f *Fleet) Known() int { return f.known }
+// Buckets returns the number of buckets of all Envoys. Each takes about 350 bytes, including the divider's part.
+func (f *Fleet) Buckets() int { return f.buckets }
 
-// advance does what is due up to a time.
+// advance processes all events up to the time now.
 func (f *Fleet) advance(now quota.Time) {
 	for {
 		arrives, reports := never, never
-		if len(f.mail) > 0 {
-			arrives = f.mail[0].at
+		if len(f.inTransit) > 0 {
+			arrives = f.inTransit[0].at
 		}
-		if f.known > 0 {
-			reports = f.reportsAt()
+		if f.buckets > 0 {
+			reports = f.nextReportAt()
 		}
 		at := min(arrives, reports, f.due)
 		if at > now {
@@ -122,19 +122,19 @@ func (f *Fleet) advance(now quota.Time) {
 	f.now = max(f.now, now)
 }
 
-// reportsAt is when the next Envoy reports.
-func (f *Fleet) reportsAt() quota.Time {
+// nextReportAt returns the time of the next report.
+func (f *Fleet) nextReportAt() quota.Time {
 	n := int64(len(f.envoys))
-	return ReportEvery*quota.Time(f.ticks/n) + ReportEvery*quota.Time(f.ticks%n)/quota.Time(n)
+	return ReportInterval*quota.Time(f.ticks/n) + ReportInterval*quota.Time(f.ticks%n)/quota.Time(n)
 }
 
-// skip passes over the reports of Envoys that had nothing to report.
-func (f *Fleet) skip() {
-	if f.known > 0 {
+// skipIdleReports skips the reports of the time without any bucket.
+func (f *Fleet) skipIdleReports() {
+	if f.buckets > 0 {
 		return
 	}
-	f.ticks = int64(f.now/ReportEvery) * int64(len(f.envoys))
-	for f.reportsAt() <= f.now {
+	f.ticks = int64(f.now/ReportInterval) * int64(len(f.envoys))
+	for f.nextReportAt() <= f.now {
 		f.ticks++
 	}
 }
@@ -148,21 +148,21 @@ func (f *Fleet) reportAll() {
 }
 
 func (f *Fleet) report(envoy int, b *bucket) {
-	r := b.Usage(f.now)
+	r := b.TakeReport(f.now)
 	r.Bucket, r.Limit = b.key, b.limit
-	f.divider.Report(f.now, quota.Holder(envoy+1), r)
+	f.divider.Report(f.now, quota.StreamID(envoy+1), r)
 }
 
-// divide has the divider do what events have led to, and puts what it says on its way.
+// divide runs the divider and puts its actions in transit.
 func (f *Fleet) divide() {
 	for f.due = f.now; f.due <= f.now; {
 		f.due = f.divider.Tick(f.now)
 	}
 	f.due = max(f.due, f.now+time.Millisecond)
-	f.ready = f.divider.Ready(f.ready[:0])
+	f.ready = f.divider.AppendReady(f.ready[:0])
 	for _, h := range f.ready {
-		if actions, seq, _ := f.divider.Take(f.now, h, nil, math.MaxInt); seq != 0 {
-			f.mail = append(f.mail, message{f.now + delay, int(h) - 1, seq, actions})
+		if actions, seq, _ := f.divider.TakeActions(f.now, h, nil, math.MaxInt); seq != 0 {
+			f.inTransit = append(f.inTransit, message{f.now + deliveryDelay, int(h) - 1, seq, actions})
 		}
 	}
 	if f.divider.Counts().Buckets == 0 {
@@ -170,34 +170,34 @@ func (f *Fleet) divide() {
 	}
 }
 
-// deliver brings the first message to its Envoy.
+// deliver delivers the first message to its Envoy.
 func (f *Fleet) deliver() {
-	m := f.mail[0]
-	f.mail[0] = message{}
-	if f.mail = f.mail[1:]; len(f.mail) == 0 {
-		f.mail = nil
+	m := f.inTransit[0]
+	f.inTransit[0] = message{}
+	if f.inTransit = f.inTransit[1:]; len(f.inTransit) == 0 {
+		f.inTransit = nil
 	}
 	p := &f.envoys[m.to]
 	for i := range m.actions {
-		place, found := p.places[m.actions[i].Bucket]
+		place, found := p.index[m.actions[i].Bucket]
 		if !found {
 			continue
 		}
-		if p.buckets[place].Tell(f.now, &m.actions[i]); !p.buckets[place].Known {
+		if p.buckets[place].Apply(f.now, &m.actions[i]); !p.buckets[place].Known {
 			p.forget(place)
-			f.known--
+			f.buckets--
 		}
 	}
-	f.divider.Confirmed(f.now, quota.Holder(m.to+1), m.seq)
+	f.divider.Confirm(f.now, quota.StreamID(m.to+1), m.seq)
 }
 
-// forget drops a bucket. The last one takes its place.
-func (p *proxy) forget(place int) {
+// forget removes the bucket at index i. The last one takes its place.
+func (p *envoy) forget(place int) {
 	last := len(p.buckets) - 1
-	delete(p.places, p.buckets[place].key)
+	delete(p.index, p.buckets[place].key)
 	if place != last {
 		p.buckets[place] = p.buckets[last]
-		p.places[p.buckets[place].key] = place
+		p.index[p.buckets[place].key] = place
 	}
 	p.buckets[last] = bucket{}
 	p.buckets = p.buckets[:last]

@@ -26,7 +26,7 @@ func (a *API) quotaState(now time.Time) *live.Quota {
 
 // quotaOf returns the bucket of a descriptor, or nil if no Envoy has it.
 func (a *API) quotaOf(now time.Time, domain string, entries []descriptors.Entry) *live.QuotaBucket {
-	v, ok := a.quotas.Look(domain, entries)
+	v, ok := a.quotas.ViewBucket(domain, entries)
 	if !ok {
 		return nil
 	}
@@ -49,16 +49,16 @@ func (a *API) quotaBucket(now time.Time, v *rlqs.View) live.QuotaBucket {
 	}
 	b := live.QuotaBucket{
 		Domain: v.Rule.Domain(), Rule: v.Rule.Path(), Limit: v.Rule.Limits[0].String(), Hash: hash,
-		LimitRate: rlqs.PerSecond(v.Rate), InForce: rlqs.PerSecond(v.InForce), Unconfirmed: rlqs.PerSecond(v.Unconfirmed), Lost: rlqs.PerSecond(v.Lost),
-		LostUntil: after(v.LostFor), LearningUntil: after(v.Learning), Holders: len(v.Holders), Shares: []live.QuotaShare{},
+		LimitRate: rlqs.PerSecond(v.Rate), Assigned: rlqs.PerSecond(v.AssignedRate), Unconfirmed: rlqs.PerSecond(v.UnconfirmedRate), Lost: rlqs.PerSecond(v.LostRate),
+		LostUntil: after(v.LostFor), LearningUntil: after(v.Learning), Holders: len(v.Shares), Shares: []live.QuotaShare{},
 	}
 	if known.Mode() == live.Clear {
 		b.Descriptor = live.DescriptorText(v.Entries)
 	}
-	for _, h := range v.Holders {
+	for _, h := range v.Shares {
 		b.DemandRate += h.Demand
 		b.Shares = append(b.Shares, live.QuotaShare{
-			Address: v.Addresses[h.Holder], Stream: uint64(h.Holder), Share: rlqs.PerSecond(int64(h.Share)), Demand: h.Demand, Confirmed: h.Confirmed,
+			Address: v.Addresses[h.Stream], Stream: uint64(h.Stream), Share: rlqs.PerSecond(int64(h.Rate)), Demand: h.Demand, Confirmed: h.Confirmed,
 		})
 	}
 	slices.SortStableFunc(b.Shares, func(a, b live.QuotaShare) int { return cmp.Compare(b.Share, a.Share) })
@@ -73,15 +73,15 @@ func (a *API) showQuotas() {
 	if err != nil || !rules.Set.Divides() {
 		return
 	}
-	parts := a.quotas.InForce()
+	parts := a.quotas.AssignedRatios()
 	for i, l := range rules.Set.Limits {
 		if l.Rule.Divided() == nil || l.Rule.RuntimeMetric {
 			continue
 		}
 		if part, ok := parts[l.Rule]; ok {
-			rules.Counters.Of(i).InForce(part)
-		} else if c := rules.Counters.Begun(i); c != nil {
-			c.InForce(0)
+			rules.Counters.Get(i).SetAssignedRatio(part)
+		} else if c := rules.Counters.Existing(i); c != nil {
+			c.SetAssignedRatio(0)
 		}
 	}
 }

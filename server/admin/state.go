@@ -39,7 +39,7 @@ func (a *API) Watch(ctx context.Context) {
 func (a *API) Tick(now time.Time) {
 	defer func() {
 		if p := recover(); p != nil {
-			a.panics.Caught(p)
+			a.panics.Report(p)
 		}
 	}()
 	a.service.Live().Tick(now)
@@ -63,14 +63,14 @@ func (a *API) Tick(now time.Time) {
 func (a *API) each(r *answer.Active, yield func(limit int, c *telemetry.RuleCounters)) {
 	a.metrics.Rules.EachRuntime(yield)
 	for i, l := range r.Set.Limits {
-		if c := r.Counters.Begun(i); c != nil && !l.Rule.RuntimeMetric {
+		if c := r.Counters.Existing(i); c != nil && !l.Rule.RuntimeMetric {
 			yield(i, c)
 		}
 	}
 }
 
 func counts(c *telemetry.RuleCounters) live.Counts {
-	h := c.Counted()
+	h := c.Hits()
 	return live.Counts{Hits: h.Total, Denied: h.Over - min(h.Over, h.Shadow), Near: h.Near, Shadow: h.Shadow}
 }
 

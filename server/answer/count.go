@@ -21,7 +21,7 @@ func (s *Service) count(rules *serving, x *Exchange) {
 			s.metrics.IgnoredOverrides.Inc()
 		}
 		if m.Rule != nil && m.Rule.Divided() != nil {
-			s.metrics.Quota.Called.Inc()
+			s.metrics.Quota.DirectDescriptors.Inc()
 		}
 		if m.Count == 0 {
 			if m.Rule == nil {
@@ -60,7 +60,7 @@ func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
 	}
 	counters := s.ruleCounters(rules, x, i, x.plan.Limits[at])
 	if counters.Add(h); d.PenaltyStarted {
-		counters.Penalised()
+		counters.CountPenalty()
 	}
 	if denies(charge, d) {
 		denied(rules, x, i, at)
@@ -111,7 +111,7 @@ func denied(rules *serving, x *Exchange, i, at int) {
 func (s *Service) ruleCounters(rules *serving, x *Exchange, i int, l *descriptors.Limit) *telemetry.RuleCounters {
 	m := &x.plan.Matches[i]
 	if !m.Override && !m.Rule.RuntimeMetric && l.Row == "" {
-		return rules.counters.Of(int(l.Index))
+		return rules.counters.Get(int(l.Index))
 	}
 	entries := x.decoder.req.Descriptors[i].Entries
 	var key1End, key2End int
@@ -125,7 +125,7 @@ func (s *Service) ruleCounters(rules *serving, x *Exchange, i int, l *descriptor
 	counters, lookup := s.metrics.Rules.Runtime(x.lookup, rules.labels[x.plan.DomainIndex], label, x.metric, key1End, key2End)
 	x.lookup = lookup
 	if !m.Override {
-		counters.OfLimit(l.Index)
+		counters.SetLimit(l.Index)
 	}
 	return counters
 }
@@ -177,5 +177,5 @@ func (x *Exchange) Exceeded(charge int) func(hits uint64) {
 	if of < 0 || !x.plan.KnownDomain {
 		return nil
 	}
-	return x.service.ruleCounters(x.rules, x, of, x.plan.Limits[charge]).Exceeded
+	return x.service.ruleCounters(x.rules, x, of, x.plan.Limits[charge]).CountExceeded
 }

@@ -170,7 +170,7 @@ func exceeded(s *Service) (hits uint64) {
 	s.metrics.Rules.EachRuntime(func(_ int, c *telemetry.RuleCounters) { hits += c.ExceededHits() })
 	r := s.rules.Load()
 	for i := range r.set.Limits {
-		if c := r.counters.Begun(i); c != nil {
+		if c := r.counters.Existing(i); c != nil {
 			hits += c.ExceededHits()
 		}
 	}

@@ -110,7 +110,7 @@ func (h *Handler) Finish(ctx context.Context, x *Exchange, start time.Duration, 
 // caught is deferred by what may panic: a bug of ours must cost one reply, not the process.
 func (h *Handler) caught(x *Exchange, err *error) {
 	if p := recover(); p != nil {
-		h.Panics.Caught(p)
+		h.Panics.Report(p)
 		if !x.undecided { // else the store may still have it
 			*x = Exchange{Request: x.Request, Client: x.Client, Connection: x.Connection, Stream: x.Stream} // the state of the rest is unknown
 		}
@@ -201,9 +201,9 @@ func peerOf(ctx context.Context, c *leases.Connection) fmt.Stringer {
 // hold waits for delay. If the client goes away meanwhile, its turn is cancelled.
 func (h *Handler) hold(ctx context.Context, x *Exchange, delay time.Duration) error {
 	m := h.Metrics
-	m.WaitedCalls.Inc()
-	m.WaitingCalls.Inc()
-	defer m.WaitingCalls.Dec()
+	m.DelayedResponses.Inc()
+	m.PendingDelays.Inc()
+	defer m.PendingDelays.Dec()
 	if cap(x.Request) > MostKept {
 		x.Request = nil // it has been answered
 	}
@@ -222,7 +222,7 @@ func (h *Handler) hold(ctx context.Context, x *Exchange, delay time.Duration) er
 func (h *Handler) Cancel(x *Exchange) {
 	now, _ := h.Clock.Now() // a later moment than the request's
 	h.Service.Cancel(now, x)
-	h.Metrics.CancelledWaits.Inc()
+	h.Metrics.CancelledDelays.Inc()
 }
 
 // TooLarge rejects and counts a request of the given size in bytes, which the transport has not read to its end.

@@ -80,10 +80,10 @@ func TestRepliesAreHeldUntilTheirTurn(t *testing.T) {
 		if passed != 50 || denied != 10 {
 			t.Errorf("%d passed and %d were denied, want 50 and 10", passed, denied)
 		}
-		if got := testutil.ToFloat64(s.metrics.WaitedCalls); got != 49 {
+		if got := testutil.ToFloat64(s.metrics.DelayedResponses); got != 49 {
 			t.Errorf("%v calls waited, want 49", got)
 		}
-		if got := testutil.ToFloat64(s.metrics.WaitingCalls); got != 0 {
+		if got := testutil.ToFloat64(s.metrics.PendingDelays); got != 0 {
 			t.Errorf("%v calls wait still, want none", got)
 		}
 	})
@@ -127,12 +127,12 @@ func TestACancelledHoldFreesItsTurn(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		if got := testutil.ToFloat64(s.metrics.WaitingCalls); got != 1 {
+		if got := testutil.ToFloat64(s.metrics.PendingDelays); got != 1 {
 			t.Fatalf("%v calls wait, want 1", got)
 		}
 		cancel()
 		synctest.Wait()
-		if got := testutil.ToFloat64(s.metrics.CancelledWaits); cancelled.Load() != 1 || got != 1 {
+		if got := testutil.ToFloat64(s.metrics.CancelledDelays); cancelled.Load() != 1 || got != 1 {
 			t.Errorf("%d calls ended as cancelled and %v were counted, want 1 and 1", cancelled.Load(), got)
 		}
 		// The next gets the turn that was given back: after 10 ms, not 20.

@@ -56,7 +56,7 @@ func (c *clients) wantHeld(want uint64) {
 	if held := x.plan.Batch.Decisions[0].Before; held != want {
 		c.t.Errorf("the counter holds %d, want %d", held, want)
 	}
-	if out := gathered(c.t, c.service, "sluice_in_flight"); out != float64(want) {
+	if out := gathered(c.t, c.service, "sluice_leases_active"); out != float64(want) {
 		c.t.Errorf("%v are in flight by the metric, want %d", out, want)
 	}
 }
@@ -95,7 +95,7 @@ func TestLeasesAreCounted(t *testing.T) {
 		time.Sleep(time.Hour)
 		c.wantHeld(0)
 		for name, want := range map[string]float64{
-			"sluice_leases_returned_total": 2, "sluice_leases_ignored_total": 2, "sluice_leases_expired_total": 1,
+			"sluice_leases_released_total": 2, "sluice_leases_ignored_total": 2, "sluice_leases_expired_total": 1,
 		} {
 			if got := gathered(t, s, name); got != want {
 				t.Errorf("%s is %v, want %v", name, got, want)
@@ -116,7 +116,7 @@ func TestAResetReservationCostsNothing(t *testing.T) {
 		}
 		b.ResetCall(c.calls)
 	}
-	if got := gathered(t, s, "sluice_leases_returned_total"); got != 3 {
+	if got := gathered(t, s, "sluice_leases_released_total"); got != 3 {
 		t.Errorf("%v leases came back, want 3", got)
 	}
 }

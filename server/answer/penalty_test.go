@@ -90,7 +90,7 @@ func TestPenaltyIsTold(t *testing.T) {
 	if passes, _, _ := s.ask(0, "ip", "b", 2, nil); !passes {
 		t.Error("another client is denied")
 	}
-	count := s.rules.Load().counters.Of(0).Counted()
+	count := s.rules.Load().counters.Get(0).Hits()
 	if count.Over != 1+1+5+1+1+1+1 || count.Total != 2+1+1+5+2+1+3+3+3+2 || count.Near != 6 || count.Within != 6 {
 		t.Errorf("counted %+v", count)
 	}

@@ -25,7 +25,7 @@ func TestQuotaIsCounted(t *testing.T) {
 	if got, want := counted(t, s.metrics.Registry), (telemetry.Hits{Total: 10, Within: 6, Over: 4}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
-	if got := gathered(t, s, "sluice_quota_called_total"); got != 0 {
+	if got := gathered(t, s, "sluice_quota_direct_descriptors_total"); got != 0 {
 		t.Errorf("%g calls are counted, want none", got)
 	}
 	if _, _, err := s.Answer(noon, 0, &Exchange{}, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{
@@ -33,7 +33,7 @@ func TestQuotaIsCounted(t *testing.T) {
 	}})); err != nil {
 		t.Fatal(err)
 	}
-	if got := gathered(t, s, "sluice_quota_called_total"); got != 1 {
+	if got := gathered(t, s, "sluice_quota_direct_descriptors_total"); got != 1 {
 		t.Errorf("%g calls are counted, want one", got)
 	}
 }

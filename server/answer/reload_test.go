@@ -165,7 +165,7 @@ func TestARollbackFindsNoOldLeases(t *testing.T) {
 					r := newReloaded(t, first)
 					leases := r.begin(held)
 					r.serve(second)
-					if out := gathered(t, r.service, "sluice_in_flight"); out != 0 {
+					if out := gathered(t, r.service, "sluice_leases_active"); out != 0 {
 						t.Errorf("%v are in flight by the metric", out)
 					}
 					if end == "meanwhile" {
@@ -180,7 +180,7 @@ func TestARollbackFindsNoOldLeases(t *testing.T) {
 					default:
 						r.begin(1)
 					}
-					if got := gathered(t, r.service, "sluice_leases_returned_total"); got < held {
+					if got := gathered(t, r.service, "sluice_leases_released_total"); got < held {
 						t.Errorf("%v leases are returned by the metric", got)
 					}
 				})
@@ -238,7 +238,7 @@ func TestAnEditKeepsLeases(t *testing.T) {
 				b.ResetCall(1)
 				r.end(leases)
 				r.wantGranted(0)
-				if got := gathered(t, r.service, "sluice_leases_returned_total"); got != held {
+				if got := gathered(t, r.service, "sluice_leases_released_total"); got != held {
 					t.Errorf("%v leases came back, want %d", got, held)
 				}
 			})
@@ -371,7 +371,7 @@ func TestManyLeasesAreReviewed(t *testing.T) {
 	}
 	r.serve(strings.Replace(text, "name: s", "name: other", 1))
 	r.wantGranted(each)
-	if got := gathered(t, r.service, "sluice_leases_returned_total"); got != each {
+	if got := gathered(t, r.service, "sluice_leases_released_total"); got != each {
 		t.Errorf("%v leases came back, want %d", got, each)
 	}
 }

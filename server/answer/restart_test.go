@@ -35,7 +35,7 @@ func TestARestartFreesWhatWasHeld(t *testing.T) {
 		if got := gathered(t, r.service, "sluice_leases_ignored_total"); got != held {
 			t.Errorf("%v leases of before are ignored, want %d", got, held)
 		}
-		if got := gathered(t, r.service, "sluice_in_flight"); got != held/2 {
+		if got := gathered(t, r.service, "sluice_leases_active"); got != held/2 {
 			t.Errorf("%v are in flight, want %d", got, held/2)
 		}
 		r.wantFull(held - held/2)

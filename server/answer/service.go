@@ -70,7 +70,7 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	}
 	s.leases = leases.New(leases.Options{
 		Grace: settings.LeaseGrace, Shared: s.later, Now: s.now, Decider: s.decider, Plan: s.planActive,
-		Panicked: func(value any) { s.panics.Caught(value) }, Metrics: &metrics.Leases,
+		Panicked: func(value any) { s.panics.Report(value) }, Metrics: &metrics.Leases,
 	})
 	metrics.Rules.BeforeCollect(s.leases.Expire)
 	return s
@@ -126,7 +126,7 @@ func (s *Service) Activate(now limiter.Time, set *descriptors.Set, rows map[stri
 	for _, l := range set.Limits {
 		if len(had) > 0 && (l.Rule.RuntimeMetric || l.Table != nil) {
 			for _, c := range had[labelOf(l)] {
-				c.OfLimit(l.Index)
+				c.SetLimit(l.Index)
 			}
 		}
 	}

@@ -154,7 +154,7 @@ func (t *Lessor) Grant(now limiter.Time, granted *Lease, policy *limiter.Policy,
 	t.leases[l.Key] = l
 	t.queue.Push(l)
 	if !t.options.Shared {
-		l.Counters.Hold(1)
+		l.Counters.AddLeases(1)
 	}
 	if c := l.Connection; c != nil {
 		c.addLocked(l)
@@ -215,9 +215,9 @@ func (t *Lessor) endLocked(l *lease, e event) {
 	t.originBytes -= len(l.origin)
 	t.queue.Remove(l.index)
 	if !t.options.Shared {
-		l.Counters.Hold(-1)
+		l.Counters.AddLeases(-1)
 		if e == expired {
-			l.Counters.Expired()
+			l.Counters.CountExpired()
 		}
 	}
 	if c := l.Connection; c != nil {

@@ -59,7 +59,7 @@ func newClients(t *testing.T, rules string, change func(*Options)) *clients {
 	c.serve(rules)
 	c.counters = metrics.Rules.Configure([]string{"d"}, 1, func(int) telemetry.RuleLimit {
 		return telemetry.RuleLimit{Key: telemetry.NewRuleKey("d", "", []byte("k_v"), 1, 3), Window: time.Hour, Leases: true}
-	}).Of(0)
+	}).Get(0)
 	now := clock.New()
 	options := Options{
 		Grace: grace, Decider: tableDecider{table}, Metrics: &metrics.Leases,
@@ -143,7 +143,7 @@ func (c *clients) wantHeld(want uint64) {
 	if held := c.decide(0, false).Batch.Decisions[0].Before; held != want {
 		c.t.Errorf("the counter holds %d, want %d", held, want)
 	}
-	if n := c.gathered("sluice_in_flight"); n != float64(want) {
+	if n := c.gathered("sluice_leases_active"); n != float64(want) {
 		c.t.Errorf("%v are in flight by the metric, want %d", n, want)
 	}
 }
@@ -230,7 +230,7 @@ func TestEventsEndLeases(t *testing.T) {
 					test.happens(c, over, lease)
 					got := after{
 						tracked: len(c.leases), held: c.decide(0, false).Batch.Decisions[0].Before,
-						expired: c.gathered("sluice_leases_expired_total"), revoked: c.gathered("sluice_leases_returned_total"), recycled: len(c.spare),
+						expired: c.gathered("sluice_leases_expired_total"), revoked: c.gathered("sluice_leases_released_total"), recycled: len(c.spare),
 					}
 					if rules == tenSlots {
 						want.charged = 0
@@ -244,7 +244,7 @@ func TestEventsEndLeases(t *testing.T) {
 					if got != want {
 						t.Errorf("event %d, shared %v, %s: got %+v, want %+v", e, shared, rules, got, want)
 					}
-					if n := c.gathered("sluice_in_flight"); n != wantFlight {
+					if n := c.gathered("sluice_leases_active"); n != wantFlight {
 						t.Errorf("event %d, shared %v: %v are in flight by the metric, want %v", e, shared, n, wantFlight)
 					}
 					if e.revokes() != (want.revoked > 0) {

@@ -34,9 +34,9 @@ type QuotaBucket struct {
 	// LimitRate is what is divided, and DemandRate what all Envoys are taken to want.
 	LimitRate  float64 `json:"limit_per_second"`
 	DemandRate float64 `json:"demand_per_second"`
-	// InForce is what Envoys may act by, Unconfirmed how much of it waits for Envoys to confirm that they have less, and
+	// Assigned is what Envoys may act by, Unconfirmed how much of it waits for Envoys to confirm that they have less, and
 	// Lost how much is held by Envoys that are gone, the last of it until LostUntil.
-	InForce     float64    `json:"in_force_per_second"`
+	Assigned    float64    `json:"assigned_per_second"`
 	Unconfirmed float64    `json:"unconfirmed_per_second"`
 	Lost        float64    `json:"lost_per_second"`
 	LostUntil   *time.Time `json:"lost_until,omitempty"`

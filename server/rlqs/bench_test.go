@@ -57,13 +57,13 @@ func (f *fleet) report(tb testing.TB) {
 	for i, st := range f.streams {
 		for b := f.reports[i]; len(b) > 0; {
 			n := min(len(b), atOnce)
-			must.OK(tb, st.Report(b[:n], n == len(b)))
+			must.OK(tb, st.Feed(b[:n], n == len(b)))
 			b = b[n:]
 		}
 		for more := true; more; {
 			var seq uint64
-			if f.out, seq, more = st.Take(f.out[:0]); seq > 0 {
-				st.Confirmed(seq)
+			if f.out, seq, more = st.AppendMessage(f.out[:0]); seq > 0 {
+				st.Confirm(seq)
 			}
 		}
 	}
@@ -106,8 +106,8 @@ func TestBucketsTakeLittle(t *testing.T) {
 	f.report(t)
 	f.report(t)
 	taken := heap() - before
-	if held := f.service.Held(); taken > held || held > rlqs.MostHeld {
-		t.Errorf("100,000 buckets take %d bytes, and %d are counted of %d", taken, held, rlqs.MostHeld)
+	if held := f.service.MemoryBytes(); taken > held || held > rlqs.MaxMemoryBytes {
+		t.Errorf("100,000 buckets take %d bytes, and %d are counted of %d", taken, held, rlqs.MaxMemoryBytes)
 	}
 	t.Logf("100,000 buckets take %.1f MiB", float64(taken)/(1<<20))
 	runtime.KeepAlive(f)
@@ -115,7 +115,7 @@ func TestBucketsTakeLittle(t *testing.T) {
 
 // TestStreamsTakeLittle compares what streams take that have sent a part of a report with what the service says that it holds.
 func TestStreamsTakeLittle(t *testing.T) {
-	f, streams := newFleet(t, 0, 0), make([]*rlqs.Stream, rlqs.MostStreams/2)
+	f, streams := newFleet(t, 0, 0), make([]*rlqs.Stream, rlqs.MaxStreams/2)
 	before := heap()
 	for i := range streams {
 		var err error
@@ -125,21 +125,21 @@ func TestStreamsTakeLittle(t *testing.T) {
 	}
 	check := func(kind string) {
 		t.Helper()
-		taken, held := heap()-before, f.service.Held()
-		if taken > held || held > rlqs.MostHeld {
+		taken, held := heap()-before, f.service.MemoryBytes()
+		if taken > held || held > rlqs.MaxMemoryBytes {
 			t.Errorf("%s take %d bytes, and %d are counted", kind, taken, held)
 		}
 		t.Logf("%s take %d bytes each", kind, taken/int64(len(streams)))
 	}
 	check("streams without a report")
 	for _, st := range streams {
-		must.OK(t, st.Report([]byte("\x0a\x01d\x12\x7f"), false))
+		must.OK(t, st.Feed([]byte("\x0a\x01d\x12\x7f"), false))
 	}
 	check("streams with a part of a report")
 	for _, st := range streams {
 		st.Close()
 	}
-	if held := f.service.Held(); held != 0 {
+	if held := f.service.MemoryBytes(); held != 0 {
 		t.Errorf("without streams %d bytes are counted", held)
 	}
 }

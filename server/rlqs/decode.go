@@ -8,73 +8,72 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The bounds on a report. Beyond them a bucket is skipped and counted; an error would end the stream, and with
-// it the limits of everybody.
+// Bounds on a report. A bucket beyond them is skipped and counted: an error would end the stream, and with it all
+// assignments.
 const (
-	// mostID is how many bytes the keys and values of a bucket's id may have.
-	mostID = 1 << 10
-	// mostEntries is how many entries the id may have.
-	mostEntries = 16
-	// mostField is how many bytes of a field are kept until it is whole: an id of that many with what is
-	// around it, and some room for fields that are not known yet.
-	mostField = 2 << 10
+	// maxIDBytes bounds the total size of the keys and values of a bucket ID.
+	maxIDBytes = 1 << 10
+	// maxEntries bounds the entries of a bucket ID.
+	maxEntries = 16
+	// maxFieldBytes bounds the bytes of an incomplete field that are buffered: the largest ID with its framing, and
+	// space for fields that are not known yet.
+	maxFieldBytes = 2 << 10
 )
 
-// errMalformed is what bytes that are no RateLimitQuotaUsageReports give.
+// errMalformed is returned for bytes that are not a RateLimitQuotaUsageReports.
 var errMalformed = errors.New("the report is not a valid envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports message")
 
-// usage is what a report says of a bucket. Its slices are valid until the visitor returns.
+// usage is a decoded BucketQuotaUsage. Its slices are valid until the visitor returns.
 type usage struct {
-	entries         []entry // sorted by key, which differ
+	entries         []entry // sorted by key, without duplicates
 	allowed, denied uint64
-	// elapsed is since the report before, in whole seconds. Envoy's clock says no more.
+	// elapsed is the time since the previous report, in whole seconds, as Envoy truncates it.
 	elapsed time.Duration
-	// fault says why the bucket cannot be answered.
+	// fault is the reason why the bucket gets no assignment.
 	fault fault
 }
 
-// entry is a part of a bucket's id.
+// entry is an entry of a bucket ID.
 type entry struct{ key, value []byte }
 
-// fault is what is wrong with a bucket of a report.
+// fault is a defect of a bucket in a report.
 type fault byte
 
 const (
 	faultNone fault = iota
-	// faultText: the id is no text. Envoy resets the stream if it is answered.
-	faultText
-	// faultSize: the id is beyond a bound.
-	faultSize
+	// faultInvalidUTF8: the ID is not valid UTF-8. Envoy resets a stream on which it is answered.
+	faultInvalidUTF8
+	// faultTooLarge: the ID exceeds a bound.
+	faultTooLarge
 )
 
-// visitor takes what is in a report.
+// visitor receives the contents of a report.
 type visitor interface {
-	// domain brings the domain, of at most mostID bytes.
-	domain(name []byte) error
-	bucket(u *usage)
+	// visitDomain is called with the domain, of at most maxIDBytes bytes.
+	visitDomain(name []byte) error
+	visitBucket(u *usage)
 }
 
-// decoder reads reports that come in pieces. Strings may have any bytes: Envoy copies header values as they are,
-// and protobuf's own decoders would refuse the whole report for one such byte of one client.
+// decoder decodes reports that arrive in pieces. Strings may contain any bytes: Envoy copies header values unchanged,
+// and protobuf's decoders would reject the complete report for one such byte of one client.
 //
-// It accepts and rejects what proto.Unmarshal does, with these exceptions: within a field of more than mostField
-// bytes it does not look, a bucket is taken as it comes, before it is known whether the rest of the report is
-// valid, and groups, which proto3 has not, are refused.
+// It accepts and rejects what proto.Unmarshal does, with these exceptions: it does not inspect fields of more than
+// maxFieldBytes bytes; a bucket is visited before the rest of the report is known to be valid; groups, which proto3
+// lacks, are rejected.
 type decoder struct {
-	part []byte // a field that is not whole, at most mostField bytes
-	skip uint64 // bytes of a field that are to be thrown away
+	partial []byte // an incomplete field, at most maxFieldBytes bytes
+	skip    uint64 // remaining bytes of an oversized field
 
 	scratch *decoderScratch
 }
 
-// decoderScratch is memory that decoders use in turn.
+// decoderScratch is memory that all decoders share.
 type decoderScratch struct {
 	usage   usage
-	entries [mostEntries]entry
+	entries [maxEntries]entry
 }
 
-// feed reads the next piece of a report. Last says that the report ends with it. After an error, the decoder
-// must not be used again.
+// feed decodes the next bytes of a report; last is true at its end. The decoder must not be used after an error.
 func (d *decoder) feed(p []byte, last bool, v visitor) error {
 	for len(p) > 0 {
 		if d.skip > 0 {
@@ -82,9 +81,9 @@ func (d *decoder) feed(p []byte, last bool, v visitor) error {
 			d.skip, p = d.skip-n, p[n:]
 			continue
 		}
-		if len(d.part) > 0 {
+		if len(d.partial) > 0 {
 			var err error
-			if p, err = d.complete(p, v); err != nil {
+			if p, err = d.completeField(p, v); err != nil {
 				return err
 			}
 			continue
@@ -93,61 +92,61 @@ func (d *decoder) feed(p []byte, last bool, v visitor) error {
 		switch {
 		case err != nil:
 			return err
-		case n == 0 || size <= mostField && size > uint64(len(p)):
-			if d.part == nil {
-				d.part = make([]byte, 0, mostField)
+		case n == 0 || size <= maxFieldBytes && size > uint64(len(p)):
+			if d.partial == nil {
+				d.partial = make([]byte, 0, maxFieldBytes)
 			}
-			d.part = append(d.part, p...)
+			d.partial = append(d.partial, p...)
 			p = nil
-		case size > mostField:
-			if err := d.tooLarge(p[0], v); err != nil {
+		case size > maxFieldBytes:
+			if err := d.skipOversized(p[0], v); err != nil {
 				return err
 			}
 			d.skip = size
 		default:
-			if err := d.field(p[:size], v); err != nil {
+			if err := d.readField(p[:size], v); err != nil {
 				return err
 			}
 			p = p[size:]
 		}
 	}
-	if last && (len(d.part) > 0 || d.skip > 0) {
+	if last && (len(d.partial) > 0 || d.skip > 0) {
 		return errMalformed
 	}
 	return nil
 }
 
-// complete adds to a field that is not whole, and reads it once it is. It returns the rest of p.
-func (d *decoder) complete(p []byte, v visitor) (rest []byte, err error) {
-	n, size, err := fieldSize(d.part)
-	for ; n == 0 && err == nil && len(p) > 0; p = p[1:] { // not even its size is known
-		d.part = append(d.part, p[0])
-		n, size, err = fieldSize(d.part)
+// completeField appends bytes to the incomplete field and decodes it once it is complete. It returns the rest of p.
+func (d *decoder) completeField(p []byte, v visitor) (rest []byte, err error) {
+	n, size, err := fieldSize(d.partial)
+	for ; n == 0 && err == nil && len(p) > 0; p = p[1:] { // its size is unknown yet
+		d.partial = append(d.partial, p[0])
+		n, size, err = fieldSize(d.partial)
 	}
 	switch {
 	case err != nil:
 		return nil, err
 	case n == 0:
 		return p, nil
-	case size > mostField:
-		if err := d.tooLarge(d.part[0], v); err != nil {
+	case size > maxFieldBytes:
+		if err := d.skipOversized(d.partial[0], v); err != nil {
 			return nil, err
 		}
-		d.skip = size - uint64(len(d.part))
-		d.part = d.part[:0]
+		d.skip = size - uint64(len(d.partial))
+		d.partial = d.partial[:0]
 		return p, nil
 	}
-	more := min(int(size)-len(d.part), len(p))
-	d.part = append(d.part, p[:more]...)
-	if len(d.part) == int(size) {
-		err = d.field(d.part, v)
-		d.part = d.part[:0]
+	more := min(int(size)-len(d.partial), len(p))
+	d.partial = append(d.partial, p[:more]...)
+	if len(d.partial) == int(size) {
+		err = d.readField(d.partial, v)
+		d.partial = d.partial[:0]
 	}
 	return p[more:], err
 }
 
-// fieldSize returns how many bytes the field takes that p begins with, and how many its tag and length. Both are
-// 0 if p does not say.
+// fieldSize returns the size of the field at the start of p, and that of its tag and length. Both are 0 if p is too
+// short.
 func fieldSize(p []byte) (head int, size uint64, err error) {
 	tag, n := protowire.ConsumeVarint(p)
 	if n < 0 {
@@ -173,7 +172,7 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 		case m < 0:
 			return 0, 0, incomplete(p[n:], m)
 		case length >= 1<<32:
-			return 0, 0, errMalformed // a message has no 4 GiB
+			return 0, 0, errMalformed // a message is smaller than 4 GiB
 		}
 		return n + m, uint64(n+m) + length, nil
 	default:
@@ -181,7 +180,7 @@ func fieldSize(p []byte) (head int, size uint64, err error) {
 	}
 }
 
-// incomplete tells a varint whose end has not come from one that is wrong.
+// incomplete returns nil if the varint at the start of p is incomplete, and errMalformed if it is invalid.
 func incomplete(p []byte, n int) error {
 	const longest = 10
 	if protowire.ParseError(n) != nil && len(p) < longest {
@@ -195,46 +194,46 @@ func incomplete(p []byte, n int) error {
 	return errMalformed
 }
 
-// tooLarge passes over a field that is larger than any that is read.
-func (d *decoder) tooLarge(tag byte, v visitor) error {
+// skipOversized handles the tag of a field that is too large to be buffered.
+func (d *decoder) skipOversized(tag byte, v visitor) error {
 	switch tag {
 	case 1<<3 | byte(protowire.BytesType):
 		return errMalformedDomain
 	case 2<<3 | byte(protowire.BytesType):
-		d.scratch.usage = usage{fault: faultSize}
-		v.bucket(&d.scratch.usage)
+		d.scratch.usage = usage{fault: faultTooLarge}
+		v.visitBucket(&d.scratch.usage)
 	}
 	return nil
 }
 
-var errMalformedDomain = errors.New("the domain of a report has more than 1024 bytes")
+var errMalformedDomain = errors.New("the domain of a report is longer than 1024 bytes")
 
-// field reads a field of a report.
-func (d *decoder) field(b []byte, v visitor) error {
-	number, typ, _, body, _, ok := next(b)
+// readField decodes a field of a report.
+func (d *decoder) readField(b []byte, v visitor) error {
+	number, typ, _, body, _, ok := nextField(b)
 	switch {
 	case !ok:
 		return errMalformed
 	case number == 1 && typ == protowire.BytesType:
-		if len(body) > mostID {
+		if len(body) > maxIDBytes {
 			return errMalformedDomain
 		}
-		return v.domain(body)
+		return v.visitDomain(body)
 	case number == 2 && typ == protowire.BytesType:
 		u := &d.scratch.usage
 		*u = usage{entries: d.scratch.entries[:0]}
-		if !u.read(body) {
+		if !u.decode(body) {
 			return errMalformed
 		}
-		u.check()
-		v.bucket(u)
+		u.validate()
+		v.visitBucket(u)
 	}
 	return nil
 }
 
-// next reads the field that b begins with. Of a type that no field of ours has, it gives no value.
-func next(b []byte) (number protowire.Number, typ protowire.Type, value uint64, body, rest []byte, ok bool) {
-	if len(b) >= 2 && b[0] >= 8 && b[0] < 0x80 && b[1] < 0x80 { // nearly all fields
+// nextField decodes the field at the start of b. The value of a field of a type that is not used here is skipped.
+func nextField(b []byte) (number protowire.Number, typ protowire.Type, value uint64, body, rest []byte, ok bool) {
+	if len(b) >= 2 && b[0] >= 8 && b[0] < 0x80 && b[1] < 0x80 { // the fast path of nearly all fields
 		switch size := int(b[1]); {
 		case b[0]&7 == byte(protowire.VarintType):
 			return protowire.Number(b[0] >> 3), protowire.VarintType, uint64(b[1]), nil, b[2:], true
@@ -263,10 +262,10 @@ func next(b []byte) (number protowire.Number, typ protowire.Type, value uint64, 
 	return number, typ, value, body, b[n:], true
 }
 
-// read reads a BucketQuotaUsage. It reports false if protobuf would fail.
-func (u *usage) read(b []byte) bool {
+// decode decodes a BucketQuotaUsage. It reports whether protobuf would accept it.
+func (u *usage) decode(b []byte) bool {
 	for len(b) > 0 {
-		number, typ, value, body, rest, ok := next(b)
+		number, typ, value, body, rest, ok := nextField(b)
 		if !ok {
 			return false
 		}
@@ -288,20 +287,20 @@ func (u *usage) read(b []byte) bool {
 	return true
 }
 
-// mostElapsed bounds what an Envoy says has passed.
-const mostElapsed = 24 * time.Hour
+// maxElapsed bounds the elapsed time of a report.
+const maxElapsed = 24 * time.Hour
 
-// readElapsed reads a Duration. One that is negative counts as very long.
+// readElapsed decodes a Duration. A negative one counts as maxElapsed.
 func (u *usage) readElapsed(b []byte) bool {
 	for len(b) > 0 {
-		number, typ, value, _, rest, ok := next(b)
+		number, typ, value, _, rest, ok := nextField(b)
 		if !ok {
 			return false
 		}
 		b = rest
 		if number == 1 && typ == protowire.VarintType {
-			u.elapsed = mostElapsed
-			if value < uint64(mostElapsed/time.Second) {
+			u.elapsed = maxElapsed
+			if value < uint64(maxElapsed/time.Second) {
 				u.elapsed = time.Duration(value) * time.Second
 			}
 		}
@@ -309,10 +308,10 @@ func (u *usage) readElapsed(b []byte) bool {
 	return true
 }
 
-// readID reads a BucketId: a map, whose entries come in any order, and of which the last of a key counts.
+// readID decodes a BucketId: a map with its entries in any order. The last entry of a key wins.
 func (u *usage) readID(b []byte) bool {
 	for len(b) > 0 {
-		number, typ, _, body, rest, ok := next(b)
+		number, typ, _, body, rest, ok := nextField(b)
 		if !ok {
 			return false
 		}
@@ -322,7 +321,7 @@ func (u *usage) readID(b []byte) bool {
 		}
 		var e entry
 		for len(body) > 0 {
-			number, typ, _, text, rest, ok := next(body)
+			number, typ, _, text, rest, ok := nextField(body)
 			if !ok {
 				return false
 			}
@@ -334,13 +333,13 @@ func (u *usage) readID(b []byte) bool {
 				e.value = text
 			}
 		}
-		u.add(e)
+		u.addEntry(e)
 	}
 	return true
 }
 
-// add puts an entry in its place.
-func (u *usage) add(e entry) {
+// addEntry inserts an entry in order of keys, or replaces the one with its key.
+func (u *usage) addEntry(e entry) {
 	at := len(u.entries)
 	for at > 0 && string(u.entries[at-1].key) >= string(e.key) {
 		at--
@@ -349,7 +348,7 @@ func (u *usage) add(e entry) {
 	case at < len(u.entries) && string(u.entries[at].key) == string(e.key):
 		u.entries[at] = e
 	case len(u.entries) == cap(u.entries):
-		u.fault = faultSize
+		u.fault = faultTooLarge
 	default:
 		u.entries = append(u.entries, entry{})
 		copy(u.entries[at+1:], u.entries[at:])
@@ -357,29 +356,29 @@ func (u *usage) add(e entry) {
 	}
 }
 
-// check finds what keeps the bucket from being answered.
-func (u *usage) check() {
+// validate sets fault if the bucket cannot be answered.
+func (u *usage) validate() {
 	size := 0
 	for i := range u.entries {
 		e := &u.entries[i]
 		size += len(e.key) + len(e.value)
 		if !utf8.Valid(e.key) || !utf8.Valid(e.value) {
-			u.fault = faultText
+			u.fault = faultInvalidUTF8
 			return
 		}
 	}
-	if size > mostID {
-		u.fault = faultSize
+	if size > maxIDBytes {
+		u.fault = faultTooLarge
 	}
 }
 
-// appendID appends the entries as a BucketId. The same entries give the same bytes.
+// appendID appends the entries as a BucketId. Equal entries result in equal bytes.
 func appendID(b []byte, entries []entry) []byte {
 	for i := range entries {
 		e := &entries[i]
 		size := protowire.SizeTag(1) + protowire.SizeBytes(len(e.key)) + protowire.SizeTag(2) + protowire.SizeBytes(len(e.value))
 		b = protowire.AppendTag(b, 1, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(size)) //nolint:gosec // at most mostID and a little
+		b = protowire.AppendVarint(b, uint64(size)) //nolint:gosec // little more than maxIDBytes
 		b = protowire.AppendTag(b, 1, protowire.BytesType)
 		b = protowire.AppendBytes(b, e.key)
 		b = protowire.AppendTag(b, 2, protowire.BytesType)

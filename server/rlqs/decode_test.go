@@ -24,14 +24,14 @@ type seen struct {
 	faults  []fault
 }
 
-func (s *seen) domain(name []byte) error {
+func (s *seen) visitDomain(name []byte) error {
 	s.domains = append(s.domains, string(name))
 	return nil
 }
 
-func (s *seen) bucket(u *usage) {
+func (s *seen) visitBucket(u *usage) {
 	s.faults = append(s.faults, u.fault)
-	if u.fault == faultSize {
+	if u.fault == faultTooLarge {
 		s.buckets = append(s.buckets, "large")
 		return
 	}
@@ -64,10 +64,10 @@ func want(m *rlqsv3.RateLimitQuotaUsageReports) (s seen) {
 			fmt.Fprintf(&b, "%q=%q ", k, id[k])
 			size += len(k) + len(id[k])
 		}
-		elapsed := time.Duration(min(uint64(u.GetTimeElapsed().GetSeconds()), uint64(mostElapsed/time.Second))) * time.Second
+		elapsed := time.Duration(min(uint64(u.GetTimeElapsed().GetSeconds()), uint64(maxElapsed/time.Second))) * time.Second
 		fmt.Fprintf(&b, "%d %d %v", u.GetNumRequestsAllowed(), u.GetNumRequestsDenied(), elapsed)
 		text := b.String()
-		if size > mostID || len(id) > mostEntries {
+		if size > maxIDBytes || len(id) > maxEntries {
 			text = "large"
 		}
 		s.buckets = append(s.buckets, text)
@@ -98,15 +98,15 @@ func marshal(tb testing.TB, m proto.Message) []byte {
 
 // TestDecode compares what is read with what protobuf reads, in pieces of all sizes.
 func TestDecode(t *testing.T) {
-	many := make([]string, 0, 2*mostEntries+2)
-	for i := range mostEntries + 1 {
+	many := make([]string, 0, 2*maxEntries+2)
+	for i := range maxEntries + 1 {
 		many = append(many, strconv.Itoa(i), "x")
 	}
 	for _, m := range []*rlqsv3.RateLimitQuotaUsageReports{
 		{},
 		report(), report(of(0, 0, 0)),
 		report(of(1, 2, 5*time.Second, "sluice", "b,a", "a", "1", "b", ""), of(1<<63, 1<<64-1, 0, "", "")),
-		report(of(1, 0, 0, "z", strings.Repeat("z", mostID-1)), of(2, 0, 0, "z", strings.Repeat("z", mostID)), of(3, 0, 0, "y", strings.Repeat("y", 100_000)), of(4, 0, 0, "x", "x")),
+		report(of(1, 0, 0, "z", strings.Repeat("z", maxIDBytes-1)), of(2, 0, 0, "z", strings.Repeat("z", maxIDBytes)), of(3, 0, 0, "y", strings.Repeat("y", 100_000)), of(4, 0, 0, "x", "x")),
 		report(of(1, 0, -time.Second, many[2:]...), of(1, 0, 1<<62, many...)),
 	} {
 		b := marshal(t, m)
@@ -127,7 +127,7 @@ func TestDecodeText(t *testing.T) {
 		t.Fatal("protobuf reads it")
 	}
 	got, err := decodeIn(b, 7)
-	if err != nil || !slices.Equal(got.faults, []fault{faultNone, faultText, faultNone}) {
+	if err != nil || !slices.Equal(got.faults, []fault{faultNone, faultInvalidUTF8, faultNone}) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -139,11 +139,11 @@ func TestDecodeHoldsLittle(t *testing.T) {
 	for len(b) > 0 {
 		n := min(len(b), 1000)
 		must.OK(t, d.feed(b[:n], n == len(b), s))
-		if b = b[n:]; cap(d.part) > 2*mostField {
-			t.Fatalf("%d bytes are kept", cap(d.part))
+		if b = b[n:]; cap(d.partial) > 2*maxFieldBytes {
+			t.Fatalf("%d bytes are kept", cap(d.partial))
 		}
 	}
-	if !slices.Equal(s.faults, []fault{faultSize}) {
+	if !slices.Equal(s.faults, []fault{faultTooLarge}) {
 		t.Errorf("%v", s)
 	}
 }
@@ -185,10 +185,10 @@ func FuzzDecode(f *testing.F) {
 		}
 		var m rlqsv3.RateLimitQuotaUsageReports
 		switch wantErr := proto.Unmarshal(b, &m); {
-		case slices.Contains(whole.faults, faultText), slices.Contains(whole.faults, faultSize): // protobuf differs
+		case slices.Contains(whole.faults, faultInvalidUTF8), slices.Contains(whole.faults, faultTooLarge): // protobuf differs
 		case err == nil && wantErr != nil && !strings.Contains(wantErr.Error(), "UTF-8"):
 			t.Fatalf("%q is read, but protobuf says %v", b, wantErr)
-		case err != nil && wantErr == nil && len(m.GetDomain()) <= mostID && !bytes.ContainsFunc(b, func(r rune) bool { return r&7 == 3 || r&7 == 4 }):
+		case err != nil && wantErr == nil && len(m.GetDomain()) <= maxIDBytes && !bytes.ContainsFunc(b, func(r rune) bool { return r&7 == 3 || r&7 == 4 }):
 			t.Fatalf("%q: %v, but protobuf reads it", b, err)
 		case err == nil && wantErr == nil:
 			if w := want(&m); !slices.Equal(whole.buckets, w.buckets) {

@@ -27,9 +27,9 @@ func message(a *quota.Action, id map[string]string) *rlqsv3.RateLimitQuotaRespon
 		strategy.Strategy = &typev3.RateLimitStrategy_TokenBucket{TokenBucket: &typev3.TokenBucket{
 			MaxTokens: a.MaxTokens, TokensPerFill: wrapperspb.UInt32(uint32(a.Rate)), FillInterval: durationpb.New(quota.Fill),
 		}}
-	case quota.AssignAll:
+	case quota.AssignAllowAll:
 		strategy.Strategy = &typev3.RateLimitStrategy_BlanketRule_{BlanketRule: typev3.RateLimitStrategy_ALLOW_ALL}
-	case quota.AssignNone:
+	case quota.AssignDenyAll:
 		strategy.Strategy = &typev3.RateLimitStrategy_BlanketRule_{BlanketRule: typev3.RateLimitStrategy_DENY_ALL}
 	case quota.Abandon:
 		m.BucketAction = &rlqsv3.RateLimitQuotaResponse_BucketAction_AbandonAction_{AbandonAction: &rlqsv3.RateLimitQuotaResponse_BucketAction_AbandonAction{}}
@@ -44,7 +44,7 @@ func message(a *quota.Action, id map[string]string) *rlqsv3.RateLimitQuotaRespon
 // FuzzEncode compares the encoder with protobuf's.
 func FuzzEncode(f *testing.F) {
 	f.Add(uint8(0), uint32(4), uint32(360_000), uint16(12), "sluice", "user", "user", "al")
-	f.Add(uint8(0), uint32(math.MaxUint32), uint32(quota.MaxRate), uint16(math.MaxUint16), "", "", "x", strings.Repeat("x", mostID-1))
+	f.Add(uint8(0), uint32(math.MaxUint32), uint32(quota.MaxRate), uint16(math.MaxUint16), "", "", "x", strings.Repeat("x", maxIDBytes-1))
 	for kind := range uint8(4) {
 		f.Add(kind, uint32(0), uint32(0), uint16(0), "k", "v", "k", "w")
 	}
@@ -52,12 +52,12 @@ func FuzzEncode(f *testing.F) {
 		id := map[string]string{k1: v1, k2: v2}
 		size := 0
 		var u usage
-		u.entries = make([]entry, 0, mostEntries)
+		u.entries = make([]entry, 0, maxEntries)
 		for _, k := range slices.Backward(slices.Sorted(maps.Keys(id))) {
 			size += len(k) + len(id[k])
-			u.add(entry{[]byte(k), []byte(id[k])})
+			u.addEntry(entry{[]byte(k), []byte(id[k])})
 		}
-		if !utf8.ValidString(k1+"|"+v1+"|"+k2+"|"+v2) || size > mostID {
+		if !utf8.ValidString(k1+"|"+v1+"|"+k2+"|"+v2) || size > maxIDBytes {
 			return // it is never answered
 		}
 		a := &quota.Action{
@@ -71,7 +71,7 @@ func FuzzEncode(f *testing.F) {
 		if want := message(a, id); !proto.Equal(&got, want) {
 			t.Fatalf("%v, want %v", &got, want)
 		}
-		if more := len(b) - len(a.ID); more > mostAction {
+		if more := len(b) - len(a.ID); more > maxActionBytes {
 			t.Fatalf("%d bytes beside the id", more)
 		}
 	})

@@ -2,6 +2,6 @@ package rlqs
 
 // What a lock is held for, for tests.
 const (
-	RematchedAtOnce = rematchedAtOnce
-	SurveyedAtOnce  = surveyedAtOnce
+	RematchedAtOnce = rulesBatch
+	SurveyedAtOnce  = surveyBatch
 )

@@ -18,114 +18,115 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// ServiceName is the gRPC service's full name, and MethodName that of its only method.
+// ServiceName is the full name of the gRPC service, and MethodName the name of its only method.
 const (
 	ServiceName = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"
 	MethodName  = "StreamRateLimitQuotas"
 )
 
-// Options are a service's.
+// Options configure a service.
 type Options struct {
-	// Elapsed is a clock that never goes back.
+	// Elapsed is a monotonic clock.
 	Elapsed func() time.Duration
-	// Rules returns the rules in force, or nil.
+	// Rules returns the active rules, or nil.
 	Rules func() *descriptors.Set
-	// ShadowMode lets every request pass.
+	// ShadowMode admits every request.
 	ShadowMode bool
-	// Allow says who may ask for which domain. Nil lets everybody.
+	// Allow restricts the domains that a client may use. Nil allows all.
 	Allow *access.AllowList
-	// Count is told what Envoys have done by a rule of a set. The entries are those of the bucket's descriptor. Beyond are
-	// those allowed that a limit in shadow mode would have denied.
-	Count func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64)
-	// Metrics count.
+	// Count is called with the requests of a bucket that an Envoy reported. set and r are its rule, and entries those
+	// of its descriptor. shadow is the part of allowed that a limit in shadow mode would have denied.
+	Count   func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied, beyond uint64)
 	Metrics *telemetry.Metrics
-	// Roles, if not nil, says which domains this service divides of those that several share. Name is its own, for people.
-	Roles Roles
-	Name  string
-	// Role is told whether this service divides a domain, when that changes, and who else does if that is known. Optional.
-	Role func(domain string, ours bool, other string)
-	// Panics are told of panics of what is done by itself.
+	// Elector, if not nil, elects the replica that divides a domain. Name is the name of this replica in messages.
+	Elector Elector
+	Name    string
+	// LeaderChanged, if not nil, is called when this replica becomes or ceases to be the leader of a domain, or when
+	// another leader becomes known; leader is its name, empty if unknown.
+	LeaderChanged func(domain string, leads bool, leader string)
+	// Panics counts and logs panics of the service's own goroutines.
 	Panics *telemetry.Panics
 }
 
-// Service divides the limits of rules that say so among those who report to it. Its methods may be called concurrently.
+// Service divides the limits of rules with quota among the Envoys that report to it. Its methods may be called
+// concurrently.
 type Service struct {
 	options Options
 	hasher  identity.Hasher
 
-	// mu guards all that follows but held and surveyed. It is never held for longer than a bounded amount of work takes, so that
-	// rules, metrics and states need not wait. Methods whose names end in Locked need it.
-	mu      sync.Mutex
-	divider *quota.Divider
-	streams map[quota.Holder]*Stream
-	slots   slots
-	waits   waits
-	newest  quota.Holder
-	set     *descriptors.Set                   // of which limits are
-	limits  map[*descriptors.Rule]*quota.Limit // of the rules that were asked for
-	ruleOf  map[*quota.Limit]*descriptors.Rule // is the inverse of limits
-	ready   []quota.Holder
-	due     *time.Timer
-	scratch scratch
-	parts   int // bytes that streams keep of their reports
-	closed  bool
+	// mu guards all fields below except memoryBytes and lastSurvey. It is held for a bounded amount of work only, so
+	// that rules, metrics and state queries need not wait. Methods whose names end in Locked require it.
+	mu           sync.Mutex
+	divider      *quota.Divider
+	streams      map[quota.StreamID]*Stream
+	slots        slots
+	waits        waits
+	lastID       quota.StreamID
+	set          *descriptors.Set                   // the rules that limits belong to
+	limits       map[*descriptors.Rule]*quota.Limit // of the rules used so far
+	ruleOf       map[*quota.Limit]*descriptors.Rule // inverse of limits
+	ready        []quota.StreamID
+	divideTimer  *time.Timer
+	scratch      scratch
+	partialBytes int // bytes of incomplete fields that streams buffer
+	closed       bool
 
-	held atomic.Int64 // see Held
+	memoryBytes atomic.Int64 // see MemoryBytes
 
-	surveying sync.Mutex // guards surveyed; mu may be locked under it
-	surveyed  survey
+	surveyMu   sync.Mutex // guards lastSurvey; mu may be locked while it is held
+	lastSurvey survey
 
-	// What follows is for roles.
-	holder           string
-	roles            map[string]*role // by domain
-	left             []string         // domains whose roles are to be given back
-	asking, resigned bool
-	asks             sync.WaitGroup // of what is asked
-	pace             *time.Timer
-	wakes            []func() // of streams that were ended
-	news             []news   // that nobody was told of
+	// The fields below belong to leader election.
+	candidate           string
+	leaderships         map[string]*leadership // by domain
+	toRelease           []string               // domains whose leadership is to be released
+	acquiring, resigned bool
+	acquisitions        sync.WaitGroup // calls of the elector
+	electionTimer       *time.Timer
+	pendingWakes        []func()       // of streams that failed
+	leaderChanges       []leaderChange // not reported yet
 }
 
-// scratch is memory that all streams use in turn.
+// scratch is memory that all streams share; Service.mu guards it.
 type scratch struct {
 	decoder decoderScratch
-	entries [mostEntries]descriptors.Entry
+	entries [maxEntries]descriptors.Entry
 	id      []byte
 	actions []quota.Action
 }
 
-// New returns a service. Whoever makes it closes it.
+// New returns a service. The caller must close it.
 func New(o Options) *Service {
 	s := &Service{
-		options: o, hasher: identity.NewKey().Hasher(), streams: map[quota.Holder]*Stream{}, slots: slots{clients: map[uint64]*client{}},
-		divider: quota.New(o.Elapsed(), quota.Options{MaxBytes: mostBucketBytes}),
+		options: o, hasher: identity.NewKey().Hasher(), streams: map[quota.StreamID]*Stream{}, slots: slots{clients: map[uint64]*client{}},
+		divider: quota.New(o.Elapsed(), quota.Options{MaxBytes: maxBucketBytes}),
 	}
-	s.due = time.AfterFunc(time.Hour, s.tick)
-	s.due.Stop()
-	if o.Roles != nil {
-		s.holder = o.Name[:min(len(o.Name), mostName)] + "-" + rand.Text()[:20] // which no other service has
-		s.pace = time.AfterFunc(time.Hour, s.follow)
-		s.pace.Reset(0) // now that there is s.pace
+	s.divideTimer = time.AfterFunc(time.Hour, s.tick)
+	s.divideTimer.Stop()
+	if o.Elector != nil {
+		s.candidate = o.Name[:min(len(o.Name), maxNameBytes)] + "-" + rand.Text()[:20] // unique
+		s.electionTimer = time.AfterFunc(time.Hour, s.renewLeadership)
+		s.electionTimer.Reset(0) // started here, because renewLeadership uses electionTimer
 	}
 	return s
 }
 
-// Close ends the service. Streams are those of their transports.
+// Close stops the service. Its streams must be closed by their transports.
 func (s *Service) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.due.Stop()
-	if s.pace != nil {
-		s.pace.Stop()
+	s.divideTimer.Stop()
+	if s.electionTimer != nil {
+		s.electionTimer.Stop()
 	}
 }
 
-// tick does what is due.
+// tick runs the divider when its next step is due.
 func (s *Service) tick() {
 	defer func() {
 		if p := recover(); p != nil {
-			s.options.Panics.Caught(p)
+			s.options.Panics.Report(p)
 		}
 	}()
 	s.mu.Lock()
@@ -134,102 +135,107 @@ func (s *Service) tick() {
 	s.divideLocked()
 }
 
-// divideLocked does a bounded part of the work that is due, and plans the next part.
+// divideLocked does a bounded part of the divider's work and schedules the next part.
 func (s *Service) divideLocked() {
 	if s.closed {
 		return
 	}
 	now := s.options.Elapsed()
-	next := min(s.divider.Tick(now), s.endLateLocked(now))
-	if s.measureLocked().Buckets > 0 || len(s.streams) > 0 {
-		s.due.Reset(max(next-now, time.Millisecond))
+	next := min(s.divider.Tick(now), s.failLateLocked(now))
+	if s.updateGaugesLocked().Buckets > 0 || len(s.streams) > 0 {
+		s.divideTimer.Reset(max(next-now, time.Millisecond))
 	}
 }
 
-// notify wakes the streams for which there is something to send, or that are to end, and has [Options.Role] called. It is
-// called after each change, without s.mu, so that neither can wait for a lock that the caller has.
+// notify wakes the streams that have a message to send or that failed, and calls [Options.LeaderChanged]. It must be
+// called after each change, without s.mu, so that the callbacks cannot deadlock with a lock of the caller.
 func (s *Service) notify() {
-	wakes, roles := s.takeNotices()
+	wakes, changes := s.drainNotices()
 	for _, wake := range wakes {
 		wake()
 	}
-	if s.options.Role != nil {
-		for _, n := range roles {
-			s.options.Role(n.domain, n.ours, n.other)
+	if s.options.LeaderChanged != nil {
+		for _, c := range changes {
+			s.options.LeaderChanged(c.domain, c.leads, c.leader)
 		}
 	}
 }
 
-// takeNotices returns the functions that wake streams, and the news of roles.
-func (s *Service) takeNotices() (wakes []func(), roles []news) {
+// drainNotices returns the pending wake functions and leader changes, and clears them.
+func (s *Service) drainNotices() (wakes []func(), changes []leaderChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready = s.divider.Ready(s.ready[:0])
-	wakes, roles = slices.Grow(s.wakes, len(s.ready)), s.news
-	s.wakes, s.news = nil, nil
+	s.ready = s.divider.AppendReady(s.ready[:0])
+	wakes, changes = slices.Grow(s.pendingWakes, len(s.ready)), s.leaderChanges
+	s.pendingWakes, s.leaderChanges = nil, nil
 	for _, h := range s.ready {
 		if st := s.streams[h]; st != nil {
 			wakes = append(wakes, st.wake)
 		}
 	}
-	return wakes, roles
+	return wakes, changes
 }
 
-// limitLocked returns what is divided of a rule.
+// limitLocked returns the quota limit of a rule.
 func (s *Service) limitLocked(r *descriptors.Rule) *quota.Limit {
 	if l := s.limits[r]; l != nil {
 		return l
 	}
 	l := r.QuotaLimit(s.options.ShadowMode)
 	if l != nil {
-		if ours := s.roles[r.Domain()]; ours != nil {
-			l.Since = ours.since
+		if led := s.leaderships[r.Domain()]; led != nil {
+			l.PredecessorUntil = led.predecessorUntil
 		}
 		s.limits[r], s.ruleOf[l] = l, r
 	}
 	return l
 }
 
-// currentLocked returns the rules in force.
-func (s *Service) currentLocked() *descriptors.Set {
+// activeRulesLocked returns the active rules, and updates what depends on them if they have changed.
+func (s *Service) activeRulesLocked() *descriptors.Set {
 	if set := s.options.Rules(); set != s.set || s.limits == nil {
 		s.set = set
-		s.forgetLimitsLocked()
-		for _, domain := range set.Divided() { // so that the first bucket that no rule matches is an increase
+		s.clearLimitsLocked()
+		for _, domain := range set.Divided() { // create the series, so that the first unmatched bucket is an increase
 			s.options.Metrics.Quota.Unmatched.WithLabelValues(descriptors.MetricDomain(domain))
 		}
-		s.expectLocked()
+		s.updateDomainsLocked()
 	}
 	return s.set
 }
 
-// forgetLimitsLocked has the limits of all rules made again.
-func (s *Service) forgetLimitsLocked() {
+// clearLimitsLocked makes the service compute all limits again.
+func (s *Service) clearLimitsLocked() {
 	s.limits, s.ruleOf = map[*descriptors.Rule]*quota.Limit{}, map[*quota.Limit]*descriptors.Rule{}
 }
 
-// rematchedAtOnce is how many buckets of a stream get their rule again before others may go on.
-const rematchedAtOnce = 512
+// rulesBatch is the number of buckets to which new rules are applied without releasing the lock.
+const rulesBatch = 512
 
-// RulesChanged applies the active rules to all buckets before it returns. It releases the lock now and then.
+// RulesChanged applies the active rules to all buckets before it returns. It releases the lock between batches.
 func (s *Service) RulesChanged() {
-	s.mu.Lock()
-	s.currentLocked()
-	holders := slices.Collect(maps.Keys(s.streams))
-	s.mu.Unlock()
-	s.notify()
-	for _, h := range holders {
+	for _, id := range s.startReapply() {
 		for left := math.MaxInt; left > 0; {
-			left = s.rematch(h, left)
+			left = s.reapplyRules(id, left)
 		}
 	}
-	if s.options.Roles != nil {
-		s.follow()
+	if s.options.Elector != nil {
+		s.renewLeadership()
 	}
 }
 
-// rematch applies the active rules to some of the buckets of a stream: see [quota.Divider.Each].
-func (s *Service) rematch(h quota.Holder, left int) int {
+// startReapply switches to the active rules and returns the streams to whose buckets they have to be applied.
+func (s *Service) startReapply() []quota.StreamID {
+	s.mu.Lock()
+	defer s.notify()
+	defer s.mu.Unlock()
+	s.activeRulesLocked()
+	return slices.Collect(maps.Keys(s.streams))
+}
+
+// reapplyRules applies the active rules to the next batch of a stream's buckets; left is that of
+// [quota.Divider.EachBucket].
+func (s *Service) reapplyRules(h quota.StreamID, left int) int {
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
@@ -237,16 +243,16 @@ func (s *Service) rematch(h quota.Holder, left int) int {
 	if st == nil {
 		return 0
 	}
-	set, now := s.currentLocked(), s.options.Elapsed()
-	left = s.divider.Each(h, left, rematchedAtOnce, func(key quota.Bucket, id string) {
+	set, now := s.activeRulesLocked(), s.options.Elapsed()
+	left = s.divider.EachBucket(h, left, rulesBatch, func(key quota.Bucket, id string) {
 		s.scratch.id = append(s.scratch.id[:0], id...)
 		u := usage{entries: s.scratch.decoder.entries[:0]}
-		u.readID(s.scratch.id) // it is ours
+		u.readID(s.scratch.id) // appendID wrote it
 		var limit *quota.Limit
-		if rule, _ := (*reader)(st).match(set, &u); rule != nil {
+		if rule, _ := (*reader)(st).matchRule(set, &u); rule != nil {
 			limit = s.limitLocked(rule)
 		}
-		s.divider.Relimit(now, key, limit)
+		s.divider.SetLimit(now, key, limit)
 	})
 	s.divideLocked()
 	return left

@@ -125,7 +125,7 @@ func user(allowed, denied uint64, name string) *rlqsv3.RateLimitQuotaUsageReport
 func (e *envoy) reports(usages ...*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage) {
 	e.s.t.Helper()
 	b := servertest.Marshal(e.s.t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: usages})
-	must.OK(e.s.t, e.Report(b, true))
+	must.OK(e.s.t, e.Feed(b, true))
 	e.take()
 }
 
@@ -134,14 +134,14 @@ func (e *envoy) take() {
 	for more := true; more; {
 		var b []byte
 		var seq uint64
-		b, seq, more = e.Take(nil)
+		b, seq, more = e.AppendMessage(nil)
 		var m rlqsv3.RateLimitQuotaResponse
 		must.OK(e.s.t, proto.Unmarshal(b, &m))
 		for _, a := range m.GetBucketAction() {
 			e.told[fmt.Sprint(a.GetBucketId().GetBucket())] = text(a)
 		}
 		if seq > 0 {
-			e.Confirmed(seq)
+			e.Confirm(seq)
 		}
 	}
 }
@@ -257,7 +257,7 @@ func TestOneByteDisturbsNobody(t *testing.T) {
 		}
 		for len(b) > 0 { // in pieces
 			n := min(len(b), 11)
-			must.OK(t, e.Report(b[:n], n == len(b)))
+			must.OK(t, e.Feed(b[:n], n == len(b)))
 			b = b[n:]
 		}
 		e.take()
@@ -268,13 +268,13 @@ func TestOneByteDisturbsNobody(t *testing.T) {
 		all, err := s.metrics.Registry.Gather()
 		must.OK(t, err)
 		for _, m := range all {
-			if m.GetName() == "sluice_quota_ignored_total" {
+			if m.GetName() == "sluice_quota_ignored_usages_total" {
 				for _, series := range m.GetMetric() {
 					gathered[series.GetLabel()[0].GetValue()] = series.GetCounter().GetValue()
 				}
 			}
 		}
-		if gathered["text"] != 1 || gathered["size"] != 1 || gathered["room"] != 0 {
+		if gathered["invalid_utf8"] != 1 || gathered["too_large"] != 1 || gathered["too_many_buckets"] != 0 {
 			t.Errorf("ignored are %v", gathered)
 		}
 	})
@@ -306,7 +306,7 @@ func TestSharesAddUp(t *testing.T) {
 		}
 		b.Close()
 		b.Close()
-		if _, seq, more := b.Take(nil); seq != 0 || more {
+		if _, seq, more := b.AppendMessage(nil); seq != 0 || more {
 			t.Error("a stream that has ended has something to say")
 		}
 		for range 4 {
@@ -353,7 +353,7 @@ func TestErrorsEndTheStream(t *testing.T) {
 			play(t, tc.allow, func(s *stage) {
 				e := s.open(rlqs.Peer{Client: named(allow, "a")})
 				for range 2 {
-					if err := e.Report([]byte(tc.piece), true); status.Code(err) != tc.code {
+					if err := e.Feed([]byte(tc.piece), true); status.Code(err) != tc.code {
 						t.Errorf("Report = %v, want %v", err, tc.code)
 					}
 				}
@@ -383,7 +383,7 @@ func TestDomainsWithoutRules(t *testing.T) {
 		for n := range streams {
 			e, err := s.Open(rlqs.Peer{Address: "10.0.0.1"}, func() {})
 			must.OK(t, err)
-			must.OK(t, e.Report(fmt.Appendf(nil, "\x0a\x09no %06d", n), true))
+			must.OK(t, e.Feed(fmt.Appendf(nil, "\x0a\x09no %06d", n), true))
 			e.Close()
 		}
 		if kept := (int64(heap()) - int64(before)) / streams; kept > 20 {
@@ -428,11 +428,11 @@ func TestMillionIDs(t *testing.T) {
 			for i := range 1000 {
 				m.BucketQuotaUsages = append(m.BucketQuotaUsages, user(1, 0, fmt.Sprint(chunk, "-", i)))
 			}
-			must.OK(t, e.Report(servertest.Marshal(t, m), chunk == chunks-1))
+			must.OK(t, e.Feed(servertest.Marshal(t, m), chunk == chunks-1))
 			s.counted = nil
 		}
 		e.take()
-		if shares, room := s.metric("sluice_quota_shares"), s.metric("sluice_quota_ignored_total"); shares != 10_000 || room != float64(chunks*1000-9_999) {
+		if shares, room := s.metric("sluice_quota_shares"), s.metric("sluice_quota_ignored_usages_total"); shares != 10_000 || room != float64(chunks*1000-9_999) {
 			t.Errorf("%g buckets are divided and %g not, want 10,000 and the others", shares, room)
 		}
 		e.reports(user(1, 0, "al")) // who was there before

@@ -15,7 +15,7 @@ import (
 // openAll opens streams of a client until there is no slot for one, or all slots are taken.
 func (s *stage) openAll(client string) (all []*envoy) {
 	s.t.Helper()
-	for free := rlqs.MostStreams - int(s.metric("sluice_quota_streams")); len(all) < free; {
+	for free := rlqs.MaxStreams - int(s.metric("sluice_quota_streams")); len(all) < free; {
 		e, err := s.tryOpen(rlqs.Peer{Identity: client})
 		if status.Code(err) == codes.ResourceExhausted {
 			return all
@@ -30,14 +30,14 @@ func (s *stage) openAll(client string) (all []*envoy) {
 func (s *stage) reportsAll(all []*envoy) {
 	s.t.Helper()
 	for _, e := range all {
-		must.OK(s.t, e.Report([]byte("\x0a\x01d"), true))
+		must.OK(s.t, e.Feed([]byte("\x0a\x01d"), true))
 	}
 }
 
 // TestOneClientLeavesSlots has one client after another open all the streams that it may: each leaves slots.
 func TestOneClientLeavesSlots(t *testing.T) {
 	play(t, nil, func(s *stage) {
-		left := rlqs.MostStreams
+		left := rlqs.MaxStreams
 		for i := range 5 {
 			all := s.openAll(fmt.Sprint("client ", i))
 			if len(all) != (left+1)/2 { // as many as are free then
@@ -46,7 +46,7 @@ func TestOneClientLeavesSlots(t *testing.T) {
 			s.reportsAll(all)
 			left -= len(all)
 		}
-		if n := s.metric("sluice_quota_streams"); n != float64(rlqs.MostStreams-left) {
+		if n := s.metric("sluice_quota_streams"); n != float64(rlqs.MaxStreams-left) {
 			t.Errorf("%g streams are counted", n)
 		}
 		e := s.open(rlqs.Peer{Identity: "another"})
@@ -63,7 +63,7 @@ func TestOneClientLeavesSlots(t *testing.T) {
 func TestGreediestLosesSlots(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		var first []*envoy
-		for free := rlqs.MostStreams; free > 0; free /= 2 {
+		for free := rlqs.MaxStreams; free > 0; free /= 2 {
 			var all []*envoy
 			for range (free + 1) / 2 {
 				all = append(all, s.open(rlqs.Peer{Identity: fmt.Sprint("client ", free)}))
@@ -73,27 +73,27 @@ func TestGreediestLosesSlots(t *testing.T) {
 			}
 			s.reportsAll(all)
 		}
-		if n := s.metric("sluice_quota_streams"); n != rlqs.MostStreams {
+		if n := s.metric("sluice_quota_streams"); n != rlqs.MaxStreams {
 			t.Fatalf("%g streams are open", n)
 		}
 		for i, loser := range []*envoy{first[0], first[1], first[2], first[len(first)-1], first[len(first)-2]} {
 			woken := loser.wakes.Load()
 			e := s.open(rlqs.Peer{Identity: fmt.Sprint("late ", i)})
 			s.reportsAll([]*envoy{e})
-			if err := loser.Ended(); status.Code(err) != codes.ResourceExhausted || loser.wakes.Load() == woken {
+			if err := loser.Err(); status.Code(err) != codes.ResourceExhausted || loser.wakes.Load() == woken {
 				t.Errorf("late client %d: the stream that is to lose its slot ends with %v", i, err)
 			}
 		}
 		ended := 0
 		for _, e := range first {
-			if e.Ended() != nil {
+			if e.Err() != nil {
 				ended++
 			}
 		}
 		if ended != 5 {
 			t.Errorf("%d streams lost their slots", ended)
 		}
-		if _, err := s.tryOpen(rlqs.Peer{Identity: fmt.Sprint("client ", rlqs.MostStreams)}); status.Code(err) != codes.ResourceExhausted {
+		if _, err := s.tryOpen(rlqs.Peer{Identity: fmt.Sprint("client ", rlqs.MaxStreams)}); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the client with the most streams gets another: %v", err)
 		}
 	})
@@ -115,7 +115,7 @@ func TestNoDomainNoSlot(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			s.reportsAll([]*envoy{s.open(rlqs.Peer{Client: named(allow, name)})})
 		}
-		if n := s.metric("sluice_quota_refused_total"); n != 2 {
+		if n := s.metric("sluice_quota_rejected_streams_total"); n != 2 {
 			t.Errorf("%g streams are refused", n)
 		}
 	})

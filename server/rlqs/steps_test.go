@@ -21,7 +21,7 @@ func TestRulesAndSurveysTakeSteps(t *testing.T) {
 			m.BucketQuotaUsages = append(m.BucketQuotaUsages, user(1, 0, strconv.Itoa(i)))
 		}
 		e := s.envoy()
-		must.OK(t, e.Report(servertest.Marshal(t, m), true))
+		must.OK(t, e.Feed(servertest.Marshal(t, m), true))
 		s.set.Store(servertest.Compile(t, divided))
 		s.asked.Store(0)
 		s.RulesChanged()
@@ -29,17 +29,17 @@ func TestRulesAndSurveysTakeSteps(t *testing.T) {
 			t.Errorf("new rules are applied in %d steps", n)
 		}
 		s.asked.Store(0)
-		if n := len(s.InForce()); n != 1 {
+		if n := len(s.AssignedRatios()); n != 1 {
 			t.Errorf("%d rules have a part in force", n)
 		}
 		if n := s.asked.Load(); n < 2*buckets/rlqs.SurveyedAtOnce {
 			t.Errorf("all buckets are looked at in %d steps", n)
 		}
 		s.asked.Store(0)
-		if views, _, n := s.Largest(); len(views) != rlqs.MostViews || n != buckets {
+		if views, _, n := s.Largest(); len(views) != rlqs.MaxViews || n != buckets {
 			t.Errorf("there are %d of %d buckets", len(views), n)
 		}
-		if n := s.asked.Load(); n > rlqs.MostViews+1 {
+		if n := s.asked.Load(); n > rlqs.MaxViews+1 {
 			t.Errorf("a state takes %d steps after metrics", n)
 		}
 	})

@@ -15,189 +15,191 @@ import (
 
 // Peer is the client that opens a stream.
 type Peer struct {
-	// Client is nil if it has shown no certificate.
+	// Client is nil if the client presented no certificate.
 	Client *access.Client
 	// Identity names the client: see [access.IdentityOf].
 	Identity string
-	// Address is that of its machine. It is empty if others may have the same, as behind a socket.
+	// Address is the address of the client's machine. It is empty if several machines may share it, as over a socket.
 	Address string
 }
 
-// Stream is one of an Envoy. Report and Take are called by one goroutine at a time each; the others by any.
+// Stream is an Envoy's stream. Feed and AppendMessage must each be called by one goroutine at a time; all other
+// methods may be called concurrently.
 type Stream struct {
-	service *Service
-	peer    Peer
-	id      uint64 // of the client
-	wake    func()
-	holder  quota.Holder
-	slot    slot
-	wait    wait
+	service  *Service
+	peer     Peer
+	clientID uint64
+	wake     func()
+	id       quota.StreamID
+	slot     slot
+	wait     wait
 
-	reported bool // a report has come
-	periodic bool // the report that comes has a bucket that was reported before
-	// seq is the number of the newest message, and confirmable what it was at the last such report: see ConfirmByReports.
+	reported bool // whether the first report is complete
+	periodic bool // whether the current report contains a bucket that was reported before
+	// seq is the number of the newest message, and confirmable its value at the last periodic report; see
+	// ConfirmByReports.
 	seq, confirmable uint64
 
-	decoder decoder
-	counted int    // bytes of the decoder that are in Service.parts
-	name    []byte // the domain, nil until the first report
-	ended   atomic.Pointer[error]
+	decoder        decoder
+	partialCounted int    // bytes of the decoder included in Service.partialBytes
+	domain         []byte // nil until the first report
+	err            atomic.Pointer[error]
 }
 
 var clientSeed = maphash.MakeSeed()
 
-// Open begins a stream. Wake is called when there may be something to take; it must return at once, and may be called
-// by any goroutine.
+// Open adds a stream. wake is called, by any goroutine, when there may be a message to send or the stream has failed.
+// It must not block.
 func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
-	st := &Stream{service: s, peer: p, id: maphash.String(clientSeed, p.Identity), wake: wake}
+	st := &Stream{service: s, peer: p, clientID: maphash.String(clientSeed, p.Identity), wake: wake}
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
 	m := s.options.Metrics
 	m.Calls.Method(MethodName).Requests.Inc()
 	if s.options.Allow != nil && !p.Client.MayAny() {
-		m.Quota.Refused.Inc()
+		m.Quota.RejectedStreams.Inc()
 		return nil, status.Error(codes.PermissionDenied, access.DeniedEverything(p.Client).Error())
 	}
-	evicted, ok := s.slots.take(st, st.id)
+	evicted, ok := s.slots.acquire(st, st.clientID)
 	if !ok {
-		m.Quota.Refused.Inc()
+		m.Quota.RejectedStreams.Inc()
 		return nil, errNoSlot
 	}
 	if evicted != nil {
-		m.Quota.Refused.Inc()
-		s.endLocked(evicted, errEvicted)
+		m.Quota.RejectedStreams.Inc()
+		s.failLocked(evicted, errEvicted)
 	}
-	s.newest++
-	st.holder = s.newest
+	s.lastID++
+	st.id = s.lastID
 	st.decoder.scratch = &s.scratch.decoder
-	s.streams[st.holder] = st
+	s.streams[st.id] = st
 	now := s.options.Elapsed()
-	s.awaitLocked(st, &s.waits.unreported, now)
+	s.startWaitLocked(st, &s.waits.unreported, now)
 	if s.waits.unreported.Len() == 1 && !s.closed {
-		s.due.Reset(0)
+		s.divideTimer.Reset(0)
 	}
-	s.measureLocked()
+	s.updateGaugesLocked()
 	return st, nil
 }
 
-// The errors of streams that are over, or for which there is no slot.
+// Errors of streams that have ended or that get no slot.
 var (
 	errClosed  = status.Error(codes.Canceled, "the stream has ended")
-	errNoSlot  = status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once, of which a client has no more than are free", MethodName, MostStreams)
-	errEvicted = status.Errorf(codes.ResourceExhausted, "%s is in use: this client has the most streams, and another needs one", MethodName)
+	errNoSlot  = status.Errorf(codes.ResourceExhausted, "%s: too many streams: at most %d may be open, and a client may have no more than are free", MethodName, MaxStreams)
+	errEvicted = status.Errorf(codes.ResourceExhausted, "%s: too many streams: another client needs a slot, and this client has the most", MethodName)
 )
 
-// Close says that the stream has ended. It may be called again.
+// Close removes the stream. It may be called more than once.
 func (st *Stream) Close() {
 	s := st.service
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
-	if s.streams[st.holder] != st {
+	if s.streams[st.id] != st {
 		return
 	}
-	delete(s.streams, st.holder)
-	st.ended.CompareAndSwap(nil, &errClosed) // no report that is still on its way counts
+	delete(s.streams, st.id)
+	st.err.CompareAndSwap(nil, &errClosed) // reports that are still in transit are ignored
 	s.releaseLocked(st)
-	s.divider.Closed(s.options.Elapsed(), st.holder)
+	s.divider.CloseStream(s.options.Elapsed(), st.id)
 	s.divideLocked()
-	s.measureLocked()
+	s.updateGaugesLocked()
 }
 
-// releaseLocked frees what the stream has except its shares.
+// releaseLocked releases the stream's resources except its shares.
 func (s *Service) releaseLocked(st *Stream) {
-	s.slots.leave(st)
-	s.waits.leave(st)
-	s.dropPartLocked(st)
+	s.slots.release(st)
+	s.waits.stop(st)
+	s.dropPartialLocked(st)
 }
 
-// dropPartLocked frees what a stream keeps of a report.
-func (s *Service) dropPartLocked(st *Stream) {
-	st.decoder.part = nil
-	s.countPartLocked(st)
+// dropPartialLocked releases the buffered part of a report.
+func (s *Service) dropPartialLocked(st *Stream) {
+	st.decoder.partial = nil
+	s.countPartialLocked(st)
 }
 
-// countPartLocked counts what a stream keeps of a report. It reports whether that has grown.
-func (s *Service) countPartLocked(st *Stream) (grown bool) {
-	more := cap(st.decoder.part) - st.counted
-	s.parts, st.counted = s.parts+more, st.counted+more
+// countPartialLocked updates partialBytes with the buffered part of a report. It reports whether that has grown.
+func (s *Service) countPartialLocked(st *Stream) (grown bool) {
+	more := cap(st.decoder.partial) - st.partialCounted
+	s.partialBytes, st.partialCounted = s.partialBytes+more, st.partialCounted+more
 	return more > 0
 }
 
-// endLocked has the stream end with an error, unless it ends already.
-func (s *Service) endLocked(st *Stream, err error) {
-	if st.ended.CompareAndSwap(nil, &err) {
+// failLocked makes the stream fail with err unless it has failed already.
+func (s *Service) failLocked(st *Stream, err error) {
+	if st.err.CompareAndSwap(nil, &err) {
 		s.releaseLocked(st)
-		s.wakes = append(s.wakes, st.wake)
+		s.pendingWakes = append(s.pendingWakes, st.wake)
 	}
 }
 
-// Report brings the next piece of a report. Last says that the report ends with it. An error ends the stream.
-func (st *Stream) Report(p []byte, last bool) error {
+// Feed processes the next bytes of a report; last is true at its end. After an error the stream has failed.
+func (st *Stream) Feed(p []byte, last bool) error {
 	s := st.service
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
-	if err := st.Ended(); err != nil {
+	if err := st.Err(); err != nil {
 		return err
 	}
 	err := st.decoder.feed(p, last, (*reader)(st))
-	if ended := st.Ended(); ended != nil { // new rules were found meanwhile
-		s.dropPartLocked(st)
+	if ended := st.Err(); ended != nil { // the rules changed meanwhile
+		s.dropPartialLocked(st)
 		return ended
 	}
-	if s.countPartLocked(st) {
-		s.measureLocked()
+	if s.countPartialLocked(st) {
+		s.updateGaugesLocked()
 	}
 	if err != nil {
 		if _, ok := status.FromError(err); !ok {
 			err = status.Error(codes.InvalidArgument, err.Error())
 		}
-		s.options.Metrics.Quota.Refused.Inc()
-		s.endLocked(st, err)
+		s.options.Metrics.Quota.RejectedStreams.Inc()
+		s.failLocked(st, err)
 		return err
 	}
 	if last {
 		s.options.Metrics.Quota.Reports.Inc()
-		s.reportedLocked(st)
+		s.finishReportLocked(st)
 		s.divideLocked()
 	}
 	return nil
 }
 
-func (s *Service) reportedLocked(st *Stream) {
-	s.dropPartLocked(st)
-	if st.reported || st.name == nil {
+func (s *Service) finishReportLocked(st *Stream) {
+	s.dropPartialLocked(st)
+	if st.reported || st.domain == nil {
 		return
 	}
 	st.reported = true
-	s.slots.report(st)
-	s.waits.leave(st)
-	if st.seq > 0 { // it took actions about the buckets that came first
-		s.awaitLocked(st, &s.waits.unconfirmed, s.options.Elapsed())
+	s.slots.markReported(st)
+	s.waits.stop(st)
+	if st.seq > 0 { // actions for its first buckets were sent before the report was complete
+		s.startWaitLocked(st, &s.waits.unconfirmed, s.options.Elapsed())
 	}
 }
 
-// Ended returns why the stream is to end, nil while it is not. It is to be looked at whenever the stream is woken.
-func (st *Stream) Ended() error {
-	if err := st.ended.Load(); err != nil {
+// Err returns why the stream has failed, nil if it has not. The transport must check it whenever the stream is woken.
+func (st *Stream) Err() error {
+	if err := st.err.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
 
-// mostHits bounds what a report says of a bucket's requests, more than an Envoy has in five seconds. So no sum wraps around, and
-// metrics are of use behind one that is wrong.
-const mostHits = 1 << 32
+// maxHits bounds the counts of a report. It is more than an Envoy can have in five seconds, prevents sums from
+// overflowing, and keeps metrics useful after a wrong report.
+const maxHits = 1 << 32
 
-// reader takes what is in reports. Its methods need the service's lock.
+// reader is the visitor of a stream's reports. Its methods require Service.mu.
 type reader Stream
 
-func (r *reader) domain(name []byte) error {
-	if r.name != nil {
-		if !bytes.Equal(r.name, name) {
-			return status.Errorf(codes.InvalidArgument, "a report for domain %q on a stream for domain %q: each domain has its own stream", name, r.name)
+func (r *reader) visitDomain(name []byte) error {
+	if r.domain != nil {
+		if !bytes.Equal(r.domain, name) {
+			return status.Errorf(codes.InvalidArgument, "report for domain %q on a stream for domain %q: open a stream for each domain", name, r.domain)
 		}
 		return nil
 	}
@@ -208,102 +210,102 @@ func (r *reader) domain(name []byte) error {
 	case s.options.Allow != nil && !r.peer.Client.May(name):
 		return status.Error(codes.PermissionDenied, access.Denied(r.peer.Client, name).Error())
 	}
-	set := s.currentLocked()
-	if !s.holdsLocked(name) {
-		return s.elsewhereLocked(name)
+	set := s.activeRulesLocked()
+	if !s.leadsLocked(name) {
+		return s.notLeaderErrorLocked(name)
 	}
-	r.name = bytes.Clone(name)
+	r.domain = bytes.Clone(name)
 	peer := uint64(0)
-	if r.peer.Address != "" && set != nil && set.Knows(name) { // who asks for any domain leaves nothing behind
+	if r.peer.Address != "" && set != nil && set.Knows(name) { // a client that names arbitrary domains leaves no state
 		var h maphash.Hash
 		h.SetSeed(clientSeed)
-		_, _ = h.WriteString(r.peer.Address) // it never fails
+		_, _ = h.WriteString(r.peer.Address) // never fails
 		_, _ = h.Write(append([]byte{0}, name...))
 		peer = h.Sum64()
 	}
-	s.divider.Opened(s.options.Elapsed(), r.holder, peer, r.id)
+	s.divider.OpenStream(s.options.Elapsed(), r.id, peer, r.clientID)
 	return nil
 }
 
-func (r *reader) bucket(u *usage) {
+func (r *reader) visitBucket(u *usage) {
 	s := r.service
 	m := &s.options.Metrics.Quota
 	m.Usages.Inc()
 	switch {
-	case r.name == nil: // its domain comes behind it, which no Envoy does
+	case r.domain == nil: // the domain follows the bucket; no Envoy does that
 		return
-	case u.fault == faultText:
-		m.NotText.Inc()
+	case u.fault == faultInvalidUTF8:
+		m.InvalidUTF8.Inc()
 		return
-	case u.fault == faultSize:
+	case u.fault == faultTooLarge:
 		m.TooLarge.Inc()
 		return
 	}
-	u.allowed, u.denied = min(u.allowed, mostHits), min(u.denied, mostHits)
-	set := s.currentLocked()
-	rule, entries := r.match(set, u)
+	u.allowed, u.denied = min(u.allowed, maxHits), min(u.denied, maxHits)
+	set := s.activeRulesLocked()
+	rule, entries := r.matchRule(set, u)
 	id := appendID(s.scratch.id[:0], u.entries)
 	s.scratch.id = id
-	report := quota.Report{Bucket: s.bucketOf(r.name, id), ID: id, Allowed: u.allowed, Denied: u.denied, Elapsed: u.elapsed}
+	report := quota.Report{Bucket: s.bucketOf(r.domain, id), ID: id, Allowed: u.allowed, Denied: u.denied, Elapsed: u.elapsed}
 	if rule != nil {
 		report.Limit = s.limitLocked(rule)
 	}
 	r.periodic = r.periodic || u.elapsed > 0
 	now := s.options.Elapsed()
-	if s.divider.Report(now, r.holder, report) == quota.NoRoom {
-		m.NoRoom.Inc()
+	if s.divider.Report(now, r.id, report) == quota.TooManyBuckets {
+		m.TooManyBuckets.Inc()
 	}
 	if report.Limit != nil {
-		s.options.Count(set, rule, entries, u.allowed, u.denied, s.divider.Beyond(now, report.Bucket, u.allowed))
+		s.options.Count(set, rule, entries, u.allowed, u.denied, s.divider.CountShadowHits(now, report.Bucket, u.allowed))
 	} else {
-		r.unmatched(set)
+		r.countUnmatched(set)
 	}
 }
 
-// bucketOf returns the bucket of an id.
+// bucketOf returns the key of a bucket ID.
 func (s *Service) bucketOf(domain, id []byte) quota.Bucket {
 	h := s.hasher
 	h.AddBytes(domain)
 	h.AddBytes(id)
-	if ours := s.roles[string(domain)]; ours != nil { // nothing of a role that was lost counts under another
-		h.AddWord(uint64(ours.since)) //nolint:gosec // not negative
+	if led := s.leaderships[string(domain)]; led != nil { // a new leadership uses new keys, so that it ignores the state of an earlier one
+		h.AddWord(uint64(led.predecessorUntil)) //nolint:gosec // not negative
 	}
 	key := h.Sum()
 	return quota.Bucket{key.Hi, key.Lo}
 }
 
-// unmatched counts a bucket that no rule divides.
-func (r *reader) unmatched(set *descriptors.Set) {
+// countUnmatched counts a usage of a bucket that no rule with quota matches.
+func (r *reader) countUnmatched(set *descriptors.Set) {
 	m := r.service.options.Metrics
-	if set == nil || !set.Knows(r.name) {
-		m.UnknownDomains.Add(r.name, 1)
+	if set == nil || !set.Knows(r.domain) {
+		m.UnknownDomains.Add(r.domain, 1)
 		return
 	}
-	m.Quota.Unmatched.WithLabelValues(descriptors.MetricDomain(string(r.name))).Inc()
+	m.Quota.Unmatched.WithLabelValues(descriptors.MetricDomain(string(r.domain))).Inc()
 }
 
-// match returns the rule of a bucket, or nil, and the entries of its descriptor. Their order is what the entry OrderKey
-// says, which names all others.
-func (r *reader) match(set *descriptors.Set, u *usage) (*descriptors.Rule, []descriptors.Entry) {
+// matchRule returns the rule of a bucket, or nil, and the entries of its descriptor, in the order given by the entry
+// OrderKey, which must name all others.
+func (r *reader) matchRule(set *descriptors.Set, u *usage) (*descriptors.Rule, []descriptors.Entry) {
 	entries := r.service.scratch.entries[:0]
-	order, found := u.find([]byte(OrderKey))
+	order, found := u.findEntry([]byte(OrderKey))
 	for found && len(entries) < len(u.entries) {
 		var name []byte
 		name, order, found = bytes.Cut(order, []byte{','})
-		value, ok := u.find(name)
+		value, ok := u.findEntry(name)
 		if !ok || string(name) == OrderKey {
 			return nil, nil
 		}
 		entries = append(entries, descriptors.Entry{Key: name, Value: value})
 	}
-	// All are named, and none twice: otherwise two ids would lead to one rule, with a limit for each of them.
-	if set == nil || found || len(entries) == 0 || len(entries) != len(u.entries)-1 || repeats(entries) {
+	// Each entry must be named exactly once: otherwise two IDs would match one rule, each with the complete limit.
+	if set == nil || found || len(entries) == 0 || len(entries) != len(u.entries)-1 || hasDuplicateKeys(entries) {
 		return nil, nil
 	}
-	return set.Match(r.name, entries), entries
+	return set.Match(r.domain, entries), entries
 }
 
-func repeats(entries []descriptors.Entry) bool {
+func hasDuplicateKeys(entries []descriptors.Entry) bool {
 	for i := range entries {
 		for j := range i {
 			if bytes.Equal(entries[i].Key, entries[j].Key) {
@@ -314,7 +316,7 @@ func repeats(entries []descriptors.Entry) bool {
 	return false
 }
 
-func (u *usage) find(key []byte) ([]byte, bool) {
+func (u *usage) findEntry(key []byte) ([]byte, bool) {
 	for i := range u.entries {
 		if bytes.Equal(u.entries[i].key, key) {
 			return u.entries[i].value, true
@@ -323,86 +325,89 @@ func (u *usage) find(key []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// OrderKey is the key of a bucket's id whose value names the others, joined by commas, in the order of the descriptor.
+// OrderKey is the key of the ID entry whose value lists the other keys, joined by commas, in the order of the
+// descriptor.
 const OrderKey = "sluice"
 
-// How much a message has at most.
+// Bounds on a message.
 const (
-	mostMessage = 128 << 10
-	mostActions = mostMessage / (mostID + mostAction) // which no message exceeds
+	maxMessageBytes = 128 << 10
+	maxActions      = maxMessageBytes / (maxIDBytes + maxActionBytes) // fits in maxMessageBytes
 )
 
-// Take appends the next message to b. It must be sent, in the order in which messages were taken, or the stream be
-// closed. Seq is its number, for [Stream.Confirmed], or 0 if there is none. More says that another is left.
-func (st *Stream) Take(b []byte) (message []byte, seq uint64, more bool) {
+// AppendMessage appends the next message to b. Messages must be sent in the order in which they were taken, or the
+// stream must be closed. seq is the number of the message for [Stream.Confirm], 0 if there is none. more reports
+// whether another one is ready.
+func (st *Stream) AppendMessage(b []byte) (message []byte, seq uint64, more bool) {
 	s := st.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.streams[st.holder] != st || st.Ended() != nil || !s.holdsLocked(st.name) {
+	if s.streams[st.id] != st || st.Err() != nil || !s.leadsLocked(st.domain) {
 		return b, 0, false
 	}
 	now, begun, actions := s.options.Elapsed(), len(b), s.scratch.actions
 	for {
 		var n uint64
-		actions, n, more = s.divider.Take(now, st.holder, actions[:0], mostActions)
+		actions, n, more = s.divider.TakeActions(now, st.id, actions[:0], maxActions)
 		if n == 0 {
 			return b, seq, false
 		}
 		seq, st.seq = n, n
-		if st.reported && st.wait.place == nil {
-			s.awaitLocked(st, &s.waits.unconfirmed, now)
+		if st.reported && st.wait.element == nil {
+			s.startWaitLocked(st, &s.waits.unconfirmed, now)
 		}
 		for i := range actions {
 			b = appendAction(b, &actions[i])
-			s.told(actions[i].Kind)
+			s.countAction(actions[i].Kind)
 		}
 		clear(actions)
 		s.scratch.actions = actions
-		if !more || len(b)-begun >= mostMessage/2 {
+		if !more || len(b)-begun >= maxMessageBytes/2 {
 			return b, seq, more
 		}
 	}
 }
 
-func (s *Service) told(k quota.Kind) {
+func (s *Service) countAction(k quota.Kind) {
 	m := &s.options.Metrics.Quota
 	switch k {
 	case quota.Assign:
 		m.Assigned.Inc()
-	case quota.AssignAll:
+	case quota.AssignAllowAll:
 		m.AllowAll.Inc()
-	case quota.AssignNone:
+	case quota.AssignDenyAll:
 		m.DenyAll.Inc()
 	case quota.Abandon:
 		m.Abandoned.Inc()
 	}
 }
 
-// Confirmed says that the client has got all messages up to a number.
-func (st *Stream) Confirmed(seq uint64) {
+// Confirm records that the client has received all messages up to number seq.
+func (st *Stream) Confirm(seq uint64) {
 	s := st.service
 	s.mu.Lock()
 	defer s.notify()
 	defer s.mu.Unlock()
-	if s.streams[st.holder] != st {
+	if s.streams[st.id] != st {
 		return
 	}
 	now := s.options.Elapsed()
-	s.progressLocked(st, seq, now)
-	s.divider.Confirmed(now, st.holder, seq)
+	s.noteDeliveredLocked(st, seq, now)
+	s.divider.Confirm(now, st.id, seq)
 	s.divideLocked()
 }
 
-// Sent notes that all messages up to a number were sent. Transports call it that cannot know when messages arrive.
-func (st *Stream) Sent(seq uint64) {
+// MarkSent records that all messages up to number seq were sent. Transports that cannot know when messages arrive
+// call it.
+func (st *Stream) MarkSent(seq uint64) {
 	s := st.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.progressLocked(st, seq, s.options.Elapsed())
+	s.noteDeliveredLocked(st, seq, s.options.Elapsed())
 }
 
-// ConfirmByReports is called after each report where a transport cannot tell that messages have arrived. Envoy reports
-// all buckets every five seconds: what was sent before the last such report has arrived when another comes.
+// ConfirmByReports is called after each report by transports that cannot know when messages arrive. Envoy reports all
+// buckets every five seconds, so a message sent before the last such report has arrived when the next one comes.
 func (st *Stream) ConfirmByReports() {
 	st.service.mu.Lock()
 	seq, periodic := st.confirmable, st.periodic
@@ -411,6 +416,6 @@ func (st *Stream) ConfirmByReports() {
 	}
 	st.service.mu.Unlock()
 	if periodic && seq > 0 {
-		st.Confirmed(seq)
+		st.Confirm(seq)
 	}
 }

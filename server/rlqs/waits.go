@@ -11,70 +11,70 @@ import (
 )
 
 const (
-	// reportTimeout is how long a client has for the first report of a stream.
+	// reportTimeout is the time limit for the first report of a stream.
 	reportTimeout = 10 * time.Second
-	// readTimeout is how long a client has to take in a message, or one behind it: longer than a time to live, in which an
-	// Envoy that stands still loses what it was assigned.
+	// readTimeout is the time limit for the receipt of a message, or of a later one. It is longer than a TTL, after
+	// which a stalled Envoy loses its assignments.
 	readTimeout = 30 * time.Second
 )
 
 var (
-	errNoReport = status.Errorf(codes.DeadlineExceeded, "no report within %v: a stream begins with one", reportTimeout)
-	errUnread   = status.Errorf(codes.DeadlineExceeded, "no message was taken in within %v", readTimeout)
+	errNoReport     = status.Errorf(codes.DeadlineExceeded, "no complete report within %v of opening the stream", reportTimeout)
+	errNotDelivered = status.Errorf(codes.DeadlineExceeded, "the client has not received a message within %v", readTimeout)
 )
 
-// waits are the streams that wait for their clients, those that have waited for longest first: for the first report, or
-// until a message has arrived.
+// waits are the streams that wait for their clients, the longest first: for the first report, or for the receipt of a
+// message.
 type waits struct{ unreported, unconfirmed list.List }
 
-// wait is a stream's wait for its client.
+// wait is the wait of a stream for its client.
 type wait struct {
-	in    *list.List    // one of waits
-	place *list.Element // nil: it does not wait
-	since quota.Time
+	in      *list.List    // a list of waits
+	element *list.Element // nil if it does not wait
+	since   quota.Time
 }
 
-// awaitLocked has a stream wait from now on.
-func (s *Service) awaitLocked(st *Stream, in *list.List, now quota.Time) {
-	s.waits.leave(st)
+// startWaitLocked starts a wait of a stream and ends its previous one.
+func (s *Service) startWaitLocked(st *Stream, in *list.List, now quota.Time) {
+	s.waits.stop(st)
 	st.wait = wait{in, in.PushBack(st), now}
 }
 
-// leave ends the wait of a stream, if it waits.
-func (w *waits) leave(st *Stream) {
-	if st.wait.place != nil {
-		st.wait.in.Remove(st.wait.place)
+// stop ends the wait of a stream, if there is one.
+func (w *waits) stop(st *Stream) {
+	if st.wait.element != nil {
+		st.wait.in.Remove(st.wait.element)
 		st.wait = wait{}
 	}
 }
 
-// progressLocked notes that the messages up to a number have arrived.
-func (s *Service) progressLocked(st *Stream, seq uint64, now quota.Time) {
+// noteDeliveredLocked records that the messages up to number seq have been received.
+func (s *Service) noteDeliveredLocked(st *Stream, seq uint64, now quota.Time) {
 	switch {
 	case st.wait.in != &s.waits.unconfirmed:
 	case seq >= st.seq:
-		s.waits.leave(st)
+		s.waits.stop(st)
 	default:
-		s.awaitLocked(st, &s.waits.unconfirmed, now)
+		s.startWaitLocked(st, &s.waits.unconfirmed, now)
 	}
 }
 
-// endLateLocked ends the streams that have waited for too long. It returns when it is to be called again.
-func (s *Service) endLateLocked(now quota.Time) (next quota.Time) {
+// failLateLocked fails the streams whose wait exceeds its time limit. It returns when it must be called next.
+func (s *Service) failLateLocked(now quota.Time) (next quota.Time) {
 	next = now + readTimeout
 	for _, w := range []struct {
 		in      *list.List
 		timeout time.Duration
 		err     error
-	}{{&s.waits.unreported, reportTimeout, errNoReport}, {&s.waits.unconfirmed, readTimeout, errUnread}} {
+	}{{&s.waits.unreported, reportTimeout, errNoReport}, {&s.waits.unconfirmed, readTimeout, errNotDelivered}} {
 		for e := w.in.Front(); e != nil; e = w.in.Front() {
 			st, _ := e.Value.(*Stream)
 			if at := st.wait.since + w.timeout; at > now {
 				next = min(next, at)
 				break
 			}
-			s.options.Metrics.Quota.Refused.Inc()
-			s.endLocked(st, w.err)
+			s.options.Metrics.Quota.RejectedStreams.Inc()
+			s.failLocked(st, w.err)
 		}
 	}
 	return next

@@ -26,31 +26,31 @@ func TestFirstReportHasATime(t *testing.T) {
 		if n := s.metric("sluice_quota_streams"); n != 4 {
 			t.Errorf("%g streams are counted", n)
 		}
-		must.OK(t, half.Report([]byte("\x0a\x01d\x12"), false))
-		if err := nothing.Report(nil, true); err != nil { // which says nothing of a domain
+		must.OK(t, half.Feed([]byte("\x0a\x01d\x12"), false))
+		if err := nothing.Feed(nil, true); err != nil { // which says nothing of a domain
 			t.Fatal(err)
 		}
 		passes(9 * time.Second)
 		reported.reports(user(1, 0, "al"))
-		if empty.Ended() != nil || half.Ended() != nil {
+		if empty.Err() != nil || half.Err() != nil {
 			t.Error("after 9 s a stream has ended")
 		}
 		passes(time.Second)
 		for name, e := range map[string]*envoy{"without a report": empty, "with half a report": half, "with an empty report": nothing} {
-			if err := e.Ended(); status.Code(err) != codes.DeadlineExceeded || e.wakes.Load() == 0 {
+			if err := e.Err(); status.Code(err) != codes.DeadlineExceeded || e.wakes.Load() == 0 {
 				t.Errorf("a stream %s ends with %v", name, err)
 			}
 			e.Close()
 		}
 		passes(time.Hour)
-		if err := reported.Ended(); err != nil {
+		if err := reported.Err(); err != nil {
 			t.Errorf("a stream that has reported ends with %v", err)
 		}
 		if n := s.metric("sluice_quota_streams"); n != 1 {
 			t.Errorf("%g streams are counted", n)
 		}
 		late := s.envoy()
-		if passes(10 * time.Second); late.Ended() == nil {
+		if passes(10 * time.Second); late.Err() == nil {
 			t.Error("a stream that begins later does not end")
 		}
 	})
@@ -63,11 +63,11 @@ func TestNothingCountsAfterTheEnd(t *testing.T) {
 		e.reports(user(1, 0, "al"))
 		e.Close()
 		m := &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, "bo")}}
-		if err := e.Report(servertest.Marshal(t, m), true); status.Code(err) != codes.Canceled {
+		if err := e.Feed(servertest.Marshal(t, m), true); status.Code(err) != codes.Canceled {
 			t.Errorf("Report = %v, want CANCELLED", err)
 		}
-		if passes(time.Minute); s.metric("sluice_quota_buckets") != 0 || s.Held() != 0 {
-			t.Errorf("%g buckets and %d bytes are left", s.metric("sluice_quota_buckets"), s.Held())
+		if passes(time.Minute); s.metric("sluice_quota_buckets") != 0 || s.MemoryBytes() != 0 {
+			t.Errorf("%g buckets and %d bytes are left", s.metric("sluice_quota_buckets"), s.MemoryBytes())
 		}
 	})
 }
@@ -77,12 +77,12 @@ func TestMessagesHaveATime(t *testing.T) {
 	play(t, nil, func(s *stage) {
 		sends := func(e *envoy, name string) uint64 {
 			t.Helper()
-			if err := e.Report(servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{
+			if err := e.Feed(servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{
 				Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{user(1, 0, name)},
 			}), true); err != nil {
 				t.Fatal(err)
 			}
-			_, seq, _ := e.Take(nil)
+			_, seq, _ := e.AppendMessage(nil)
 			return seq
 		}
 		deaf, late := s.envoy(), s.envoy()
@@ -90,31 +90,31 @@ func TestMessagesHaveATime(t *testing.T) {
 			sends(deaf, "al")
 			seq := sends(late, "bo")
 			passes(29 * time.Second)
-			if err := deaf.Ended(); err != nil {
+			if err := deaf.Err(); err != nil {
 				t.Fatalf("after 29 s the stream ends with %v", err)
 			}
-			late.Confirmed(seq)
-			deaf.Confirmed(1) // the second time, no more than before
+			late.Confirm(seq)
+			deaf.Confirm(1) // the second time, no more than before
 		}
 		sent := s.envoy()
 		sends(sent, "cy")
-		sent.Sent(1) // what a transport that sees no acknowledgements says
+		sent.MarkSent(1) // what a transport that sees no acknowledgements says
 		seq := sends(late, "bo")
 		passes(time.Second)
 		sends(late, "bo")
-		late.Confirmed(seq) // a part of what it was sent
+		late.Confirm(seq) // a part of what it was sent
 		passes(29 * time.Second)
-		if err := deaf.Ended(); status.Code(err) != codes.DeadlineExceeded {
+		if err := deaf.Err(); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("the stream of who takes in nothing ends with %v", err)
 		}
-		if err := late.Ended(); err != nil {
+		if err := late.Err(); err != nil {
 			t.Errorf("the stream of who is late ends with %v", err)
 		}
-		if passes(time.Second); late.Ended() == nil {
+		if passes(time.Second); late.Err() == nil {
 			t.Error("who takes in no more is not ended")
 		}
-		if passes(time.Hour); sent.Ended() != nil {
-			t.Errorf("a stream without acknowledgements ends with %v", sent.Ended())
+		if passes(time.Hour); sent.Err() != nil {
+			t.Errorf("a stream without acknowledgements ends with %v", sent.Err())
 		}
 	})
 }

@@ -128,7 +128,7 @@ func Gathered(t *testing.T, s *answer.Service, name string) map[string]float64 {
 // EndedBy returns how many connections were ended, by reason.
 func EndedBy(t *testing.T, s *answer.Service) map[string]float64 {
 	t.Helper()
-	return Gathered(t, s, "sluice_ended_connections_total")
+	return Gathered(t, s, "sluice_grpc_connections_closed_total")
 }
 
 // Await waits until a condition holds.

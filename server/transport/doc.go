@@ -1,6 +1,6 @@
-// Package transport has the configuration of a transport of gRPC and the bounds on what a client may cost, and what
-// surrounds the calls of services other than RateLimitService.
+// Package transport has the configuration and the limits of the gRPC transports, and the interceptors of
+// services other than RateLimitService.
 //
-// Package builtin is the built-in transport, and package grpcgo a conventional server of grpc-go, which enforces fewer of the
-// bounds; docs/threats.md lists those. Each is made from a [Config], and neither knows the other.
+// Package builtin is the built-in transport, and package grpcgo a conventional grpc-go server, which enforces
+// fewer limits; see docs/threats.md. Both are created from a [Config], and neither imports the other.
 package transport

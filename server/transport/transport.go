@@ -12,39 +12,40 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
-// Transport carries gRPC on a listener. Its methods may be called concurrently.
+// Transport is a gRPC server. Its methods may be called concurrently.
 type Transport interface {
-	// Serve answers until Stop or GracefulStop, which close the listener. It returns
-	// [grpc.ErrServerStopped] if one of them came first.
+	// Serve accepts connections until Stop or GracefulStop is called, which close the listener. It returns
+	// [grpc.ErrServerStopped] if one of them was called before.
 	Serve(l net.Listener) error
-	// GracefulStop waits for the calls in flight, and Stop does not.
+	// GracefulStop waits for open calls; Stop does not.
 	GracefulStop()
 	Stop()
 }
 
-// Config is what a transport serves, and within what bounds.
+// Config configures a transport.
 type Config struct {
 	Limits  Limits
 	Handler *answer.Handler // of rate-limit requests
-	// Quotas is the rate limit quota service. Optional: by default there is none.
+	// Quotas is the rate limit quota service, or nil.
 	Quotas *rlqs.Service
-	// Creds are the server's side of connections.
+	// Creds perform the handshake of a connection.
 	Creds credentials.TransportCredentials
-	// Tracer is told of rate-limit requests, and reads the headers that TraceHeaders names, in lower case.
-	// Optional: by default nothing is traced.
+	// Tracer, if not nil, traces rate-limit requests. It reads the headers in TraceHeaders, which are in lower
+	// case.
 	Tracer       stats.Handler
 	TraceHeaders []string
-	// Hint is the answer to a client of HTTP/1, over the built-in transport.
+	// Hint is the built-in transport's answer to HTTP/1 clients.
 	Hint []byte
-	// Draining is closed when the streams of other services are to end.
+	// Draining is closed when the streams of other services must end.
 	Draining <-chan struct{}
-	// Register registers the services beside RateLimitService: our own, whose calls need no metadata, and
-	// others. Optional: by default there are none.
+	// Register, if not nil, registers services other than RateLimitService: our own, whose calls need no
+	// metadata, and others.
 	Register func(own reflection.GRPCServer, others grpc.ServiceRegistrar)
 }
 
-// MachineOf returns the address of another machine, or nothing: programs on this one share theirs. It names one machine,
-// and not a client as AddressOf of package access does, so it is the complete address: pods of one node may share the first half.
+// MachineOf returns the IP address of a client on another machine, or "": programs on this machine share their
+// addresses. It is the complete address, while AddressOf of package access returns a prefix: the pods of a node
+// can share the first half.
 func MachineOf(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {

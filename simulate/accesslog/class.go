@@ -75,7 +75,7 @@ func objectLength(b []byte) int {
 	if s.Skip() != nil {
 		return 0
 	}
-	return s.At
+	return s.Offset
 }
 
 func isNumber(b []byte) bool {

@@ -54,7 +54,7 @@ func newJSONFormat(fields map[string]string, sample [][]byte) (lineFormat, error
 
 // look learns the fields of a line.
 func (f *jsonFormat) look(line []byte) error {
-	s := jsonview.Scanner{Bytes: line, Hex: true}
+	s := jsonview.Scanner{Bytes: line, HexEscapes: true}
 	err := f.learnObject(&s, &f.root, 1)
 	if err == nil && s.Next() != 0 {
 		return jsonview.ErrSyntax
@@ -76,7 +76,7 @@ func (f *jsonFormat) learnObject(s *jsonview.Scanner, of *node, depth int) error
 			of.below[string(key)] = n
 		}
 		f.learn(n.name)
-		from := s.At
+		from := s.Offset
 		if s.Next() == '{' && depth < mostDepth {
 			if f.objects == nil {
 				f.objects = map[string]bool{}
@@ -85,7 +85,7 @@ func (f *jsonFormat) learnObject(s *jsonview.Scanner, of *node, depth int) error
 			if err := f.learnObject(s, n, depth+1); err != nil {
 				return err
 			}
-			s.At = from
+			s.Offset = from
 		}
 		value, _, err := s.Value(nil)
 		f.see(n.name, value)
@@ -108,7 +108,7 @@ func (f *jsonFormat) wrap(sample [][]byte) {
 		}
 		var lines [][]byte
 		for _, line := range sample {
-			s := jsonview.Scanner{Bytes: line, Hex: true}
+			s := jsonview.Scanner{Bytes: line, HexEscapes: true}
 			_ = s.Object(func(key []byte) error { // of a line that is none the begin counts
 				value, _, err := s.Value(nil)
 				if text := bytes.TrimRight(value, "\r\n"); string(key) == name && len(text) > 0 {
@@ -172,9 +172,9 @@ func (n *node) place(slots map[string]int) bool {
 }
 
 func (f *jsonFormat) read(line []byte, l *Line, request func(error) error) error {
-	s := &jsonview.Scanner{Bytes: line, Hex: true}
+	s := &jsonview.Scanner{Bytes: line, HexEscapes: true}
 	if s.Next() != '{' {
-		return &LineError{l.base + s.At, errNoObject}
+		return &LineError{l.base + s.Offset, errNoObject}
 	}
 	l.text = nil
 	err := l.members(s, &f.root)
@@ -182,7 +182,7 @@ func (f *jsonFormat) read(line []byte, l *Line, request func(error) error) error
 		err = jsonview.ErrSyntax
 	}
 	if err != nil {
-		return &LineError{l.base + s.At, err}
+		return &LineError{l.base + s.Offset, err}
 	}
 	if f.line != nil && l.text != nil {
 		l.base = l.textAt
@@ -193,9 +193,9 @@ func (f *jsonFormat) read(line []byte, l *Line, request func(error) error) error
 
 // members takes an object. With [jsonview.Scanner.Object] a line would take a fifteenth longer.
 func (l *Line) members(s *jsonview.Scanner, of *node) error {
-	s.At++ // the brace
+	s.Offset++ // the brace
 	if s.Next() == '}' {
-		s.At++
+		s.Offset++
 		return nil
 	}
 	for {
@@ -212,15 +212,15 @@ func (l *Line) members(s *jsonview.Scanner, of *node) error {
 			return err
 		}
 		if s.Next() != ',' {
-			return s.Take('}')
+			return s.Consume('}')
 		}
-		s.At++
+		s.Offset++
 	}
 }
 
 // member takes the value of a key.
 func (l *Line) member(s *jsonview.Scanner, n *node) (err error) {
-	first, column := s.Next(), s.At
+	first, column := s.Next(), s.Offset
 	if n.slot < 0 && n.within && first == '{' {
 		return l.members(s, n)
 	}
@@ -236,10 +236,10 @@ func (l *Line) member(s *jsonview.Scanner, n *node) (err error) {
 		l.set(n.slot, column, value)
 	}
 	if err == nil && n.within && first == '{' {
-		end := s.At
-		s.At = column
+		end := s.Offset
+		s.Offset = column
 		err = l.members(s, n)
-		s.At = end
+		s.Offset = end
 	}
 	return err
 }
@@ -247,7 +247,7 @@ func (l *Line) member(s *jsonview.Scanner, n *node) (err error) {
 // onlyText returns the text of a list that has one, as headers are written, and any other list
 // as it is.
 func onlyText(value, scratch []byte) (text, grown []byte) {
-	s := jsonview.Scanner{Bytes: value, At: 1}
+	s := jsonview.Scanner{Bytes: value, Offset: 1}
 	if s.Next() != '"' {
 		return value, scratch
 	}

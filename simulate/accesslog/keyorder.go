@@ -26,12 +26,12 @@ func (o *keyOrder) take(s *jsonview.Scanner, of *node) (*node, error) {
 	i := o.next
 	o.next++
 	if i < len(o.last) {
-		if seen := &o.last[i]; seen.of == of && bytes.HasPrefix(s.Bytes[s.At:], seen.text) {
-			s.At += len(seen.text)
+		if seen := &o.last[i]; seen.of == of && bytes.HasPrefix(s.Bytes[s.Offset:], seen.text) {
+			s.Offset += len(seen.text)
 			return seen.is, nil
 		}
 	}
-	from := s.At
+	from := s.Offset
 	key, err := s.Key()
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (o *keyOrder) take(s *jsonview.Scanner, of *node) (*node, error) {
 		for len(o.last) <= i {
 			o.last = append(o.last, keySeen{})
 		}
-		o.last[i] = keySeen{bytes.Clone(s.Bytes[from:s.At]), of, is}
+		o.last[i] = keySeen{bytes.Clone(s.Bytes[from:s.Offset]), of, is}
 	}
 	return is, nil
 }

@@ -116,11 +116,11 @@ func eachRecord(line []byte, use func(s *jsonview.Scanner) error) error {
 	case errors.As(err, &at):
 		return err
 	case err != nil:
-		return &LineError{s.At, err}
+		return &LineError{s.Offset, err}
 	case !found:
 		return &LineError{0, errOTLP}
 	case s.Next() != 0:
-		return &LineError{s.At, jsonview.ErrSyntax}
+		return &LineError{s.Offset, jsonview.ErrSyntax}
 	default:
 		return nil
 	}
@@ -141,7 +141,7 @@ func within(s *jsonview.Scanner, name string, element func() error) error {
 func fieldsOf(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte, column int)) error {
 	return s.Object(func(key []byte) (err error) {
 		s.Next()
-		column := s.At
+		column := s.Offset
 		var value []byte
 		switch string(key) {
 		case otlpTime:
@@ -179,7 +179,7 @@ func anyValue(s *jsonview.Scanner, scratch *[]byte) (value []byte, err error) {
 func attributes(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte, column int)) error {
 	return s.List(func() error {
 		var name, value []byte
-		column := s.At
+		column := s.Offset
 		err := s.Object(func(key []byte) (err error) {
 			switch string(key) {
 			case "key":

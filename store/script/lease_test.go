@@ -31,7 +31,7 @@ func TestEachNonceIsGivenOnce(t *testing.T) {
 
 // Who has a thousand leases of a process foretells no more of the others than chance does: by the differences of its own, and
 // by what came before each of them.
-func TestOwnLeasesTellNothingOfOthers(t *testing.T) {
+func TestLeasesAreUnpredictable(t *testing.T) {
 	const own, guesses, every = 1000, 384, 16
 	o := fixedOrder()
 	var mine []uint64

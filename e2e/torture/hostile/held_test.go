@@ -37,7 +37,7 @@ func heldServer(keeps bool) *h2.Server {
 	}
 	return h2.NewServer(h2.Options{
 		Limits:  heldLimits,
-		Methods: []h2.Method{{Path: decides, Keep: all, MostKept: 32 << 10}, {Path: reflects, Streams: true, Keep: all, MostKept: 32 << 10}},
+		Methods: []h2.Method{{Path: decides, KeepHeader: all, MaxKeptBytes: 32 << 10}, {Path: reflects, ClientStreams: true, KeepHeader: all, MaxKeptBytes: 32 << 10}},
 	})
 }
 
@@ -48,17 +48,17 @@ const mostOfReplies = 1 << 20
 // but the first.
 type hoarder struct{}
 
-func (hoarder) Call(c *h2.Call) ([]byte, h2.Status, h2.Later) {
+func (hoarder) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
 	return make([]byte, min(mostOfReplies-5, 40+64*len(c.Message))), h2.Status{}, nil
 }
-func (hoarder) Open(*h2.Call) (h2.Conversation, h2.Status) { return hoarder{}, h2.Status{} }
-func (hoarder) Unknown(string) h2.Status                   { return h2.Status{Code: 12} }
-func (hoarder) Exceeded(*h2.Call, h2.Bound, int) h2.Status { return h2.Status{Code: 8} }
-func (hoarder) Reset(uint32)                               {}
-func (hoarder) Receive(message []byte, compressed bool)    {}
-func (hoarder) End(h2.Status)                              {}
-func (hoarder) Sent(int)                                   {}
-func (hoarder) Cancel()                                    {}
+func (hoarder) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return hoarder{}, h2.Status{} }
+func (hoarder) UnknownMethod(string) h2.Status                  { return h2.Status{Code: 12} }
+func (hoarder) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{Code: 8} }
+func (hoarder) Reset(uint32)                                    {}
+func (hoarder) Receive(message []byte, compressed bool)         {}
+func (hoarder) RequestEnded(h2.Status)                          {}
+func (hoarder) Sent(int)                                        {}
+func (hoarder) Cancel()                                         {}
 
 // holds feeds a connection with what comes from a client, and returns the most that it held.
 func holds(conn net.Conn) (most int, err error) {
@@ -81,7 +81,7 @@ func holds(conn net.Conn) (most int, err error) {
 			var used int
 			out, used, more, err = c.Feed(out[:0], buffer[:have], time.Since(begin))
 			have = copy(buffer, buffer[used:have])
-			most = max(most, c.Held())
+			most = max(most, c.MemoryBytes())
 			if e, ok := errors.AsType[*h2.ConnError](err); ok {
 				_, err = conn.Write(c.GoAway(out, e))
 				return most, err
@@ -98,11 +98,11 @@ func holds(conn net.Conn) (most int, err error) {
 // may. What a client that knows of no bound could do is in TestHoarders.
 func TestAttacksHoldNoMore(t *testing.T) {
 	t.Parallel()
-	bound := heldServer(false).MostHeld(mostOfReplies)
-	if beside := heldServer(false).MostHeld(0); beside > 40<<20 {
+	bound := heldServer(false).MaxMemoryBytes(mostOfReplies)
+	if beside := heldServer(false).MaxMemoryBytes(0); beside > 40<<20 {
 		t.Errorf("a connection may hold %d bytes beside its replies; docs/threats.md says 40 MiB", beside)
 	}
-	if more := heldServer(true).MostHeld(0) - heldServer(false).MostHeld(0); more > 1025*64<<10 {
+	if more := heldServer(true).MaxMemoryBytes(0) - heldServer(false).MaxMemoryBytes(0); more > 1025*64<<10 {
 		t.Errorf("headers may take %d bytes more; docs/threats.md says 64 KiB a call", more)
 	}
 	for _, attack := range hostile.All(hostile.Target{Domain: "d", Key: "k", Value: "v"}) {
@@ -272,7 +272,7 @@ func TestHoarders(t *testing.T) {
 	for name, play := range hoards {
 		t.Run(name, func(t *testing.T) {
 			server := heldServer(strings.HasPrefix(name, "headers"))
-			bound := server.MostHeld(mostOfReplies)
+			bound := server.MaxMemoryBytes(mostOfReplies)
 			const conns = 2
 			var all []*hoard
 			said, before := 0, inUse()
@@ -283,8 +283,8 @@ func TestHoarders(t *testing.T) {
 				if _, ok := errors.AsType[*h2.ConnError](c.err); c.err != nil && !ok {
 					t.Fatal(c.err)
 				}
-				held := c.conn.Held()
-				if t.Logf("%d bytes of %d, %d streams, %v", held, bound, c.conn.Open(), c.err); held > bound {
+				held := c.conn.MemoryBytes()
+				if t.Logf("%d bytes of %d, %d streams, %v", held, bound, c.conn.OpenStreams(), c.err); held > bound {
 					t.Errorf("a connection holds %d bytes, more than %d", held, bound)
 				}
 				said += held

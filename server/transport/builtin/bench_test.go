@@ -49,7 +49,7 @@ func BenchmarkTurn(b *testing.B) {
 	call(1)
 	takes := func(in []byte) {
 		for len(in) > 0 {
-			used, _, ok := c.takeTurn(in, false)
+			used, _, ok := c.processInput(in, false)
 			if in = in[used:]; !ok {
 				b.Fatal("the connection ended")
 			}

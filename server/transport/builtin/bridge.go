@@ -14,76 +14,76 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// mostOfOther is how many bytes a message to another service than RateLimitService may have. Health and
-// reflection are asked with names. A health check that watches keeps its name for as long as it likes.
-const mostOfOther = 4 << 10
+// maxOtherMessageBytes limits messages of services other than RateLimitService. Requests of health and
+// reflection contain only names. A health watch keeps its name in memory as long as the client likes.
+const maxOtherMessageBytes = 4 << 10
 
-// messageOfOther returns the answer to a message that has more.
-func messageOfOther(method string, size, most int) error {
-	return status.Errorf(codes.ResourceExhausted, "the message has %d bytes: %s takes %d", size, method, most)
+// messageTooLargeError returns the error of a larger message.
+func messageTooLargeError(method string, size, limit int) error {
+	return status.Errorf(codes.ResourceExhausted, "message of %d bytes exceeds the limit of %s: %d", size, method, limit)
 }
 
-// bridge has services that are written for grpc-go answer over the built-in transport: health, reflection,
-// and whatever else is registered. Each call of theirs has a goroutine; see bridged. Rate-limit
-// requests, which the bridge knows of only for the sake of reflection, are answered without one.
+// bridge serves services written for grpc-go: health, reflection, and others that are registered. Each of their
+// calls has a goroutine; see bridgedCall. Rate-limit requests do not use the bridge, which describes their
+// service for reflection only.
 //
 // Services must be registered before the first connection.
 type bridge struct {
-	services map[string]*grpc.ServiceDesc
-	methods  []bridgedMethod // by the numbers that h2 has for them
-	others   *transport.Others
+	services     map[string]*grpc.ServiceDesc
+	methods      []bridgedMethod // by the index that h2 has for them
+	interceptors *transport.Interceptors
 }
 
 var _ reflection.GRPCServer = (*bridge)(nil)
 
-// bridgedMethod is a method of a service. It has either a unary handler or a stream's.
+// bridgedMethod is a method of a service. Either unary or stream is set.
 type bridgedMethod struct {
 	path   string
 	server any
 	unary  grpc.MethodHandler
 	stream *grpc.StreamDesc
-	// keep says which headers its calls keep, and mostKept how many bytes of them; see [h2.Method].
-	keep     func(name []byte, size int) bool
-	mostKept int
-	// mostMessage is how many bytes a message may have, decompressed too; 0: as many as a request.
-	mostMessage int
+	// keepHeader reports whether to keep a header, and maxKeptBytes limits their size; see [h2.Method].
+	keepHeader   func(name []byte, size int) bool
+	maxKeptBytes int
+	// maxMessageBytes limits messages, before and after decompression; 0 is the limit of requests.
+	maxMessageBytes int
 }
 
-// methodShouldRateLimit is the number of the method that is registered first.
+// methodShouldRateLimit is the index of the method that is registered first.
 const methodShouldRateLimit = 0
 
-// rateLimits describes RateLimitService, for reflection.
-var rateLimits = grpc.ServiceDesc{
+// rateLimitServiceDesc describes RateLimitService, for reflection.
+var rateLimitServiceDesc = grpc.ServiceDesc{
 	ServiceName: answer.ServiceName, Methods: []grpc.MethodDesc{{MethodName: "ShouldRateLimit"}}, Metadata: "envoy/service/ratelimit/v3/rls.proto",
 }
 
 func newBridge(c *transport.Config) *bridge {
-	b := &bridge{services: make(map[string]*grpc.ServiceDesc), others: transport.NewOthers(c)}
+	b := &bridge{services: make(map[string]*grpc.ServiceDesc), interceptors: transport.NewInterceptors(c)}
 	var keep func([]byte, int) bool
 	if c.Tracer != nil {
-		keep = func(name []byte, size int) bool { return keepsHeader(c.TraceHeaders, name, size) }
+		keep = func(name []byte, size int) bool { return shouldKeepHeader(c.TraceHeaders, name, size) }
 	}
-	b.register(&rateLimits, nil, keep, mostTraceHeaders, 0)
+	b.register(&rateLimitServiceDesc, nil, keep, maxTraceHeaderBytes, 0)
 	if c.Quotas != nil {
-		b.register(&quotas, nil, nil, 0, 0)
+		b.register(&quotaServiceDesc, nil, nil, 0, 0)
 	}
 	if c.Register != nil {
-		c.Register(b, withMetadata{b})
+		c.Register(b, metadataRegistrar{b})
 	}
 	return b
 }
 
-// RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, which none of our
-// services reads: a client could have each of many calls keep 128 KiB of it. For the same reason their
-// messages are small.
+// RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, because none of our services uses
+// it and a client could have 128 KiB of it kept for each of many calls. For the same reason, the limit of
+// messages is small.
 func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) {
-	b.register(d, server, nil, 0, mostOfOther)
+	b.register(d, server, nil, 0, maxOtherMessageBytes)
 }
 
-// withMetadata registers services whose calls have metadata and large messages.
-type withMetadata struct{ *bridge }
+// metadataRegistrar registers services whose calls have metadata and large messages.
+type metadataRegistrar struct{ *bridge }
 
-func (b withMetadata) RegisterService(d *grpc.ServiceDesc, server any) {
+func (b metadataRegistrar) RegisterService(d *grpc.ServiceDesc, server any) {
 	b.register(d, server, func([]byte, int) bool { return true }, 0, 0)
 }
 
@@ -98,19 +98,19 @@ func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int
 	}
 }
 
-// h2Methods returns the methods as h2 has them.
+// h2Methods returns the methods for h2.
 func (b *bridge) h2Methods() []h2.Method {
 	methods := make([]h2.Method, 0, len(b.methods))
 	for i, m := range b.methods {
 		methods = append(methods, h2.Method{
-			Path: m.path, Streams: m.stream != nil && m.stream.ClientStreams, Keep: m.keep, MostKept: m.mostKept, MaxMessageBytes: m.mostMessage,
-			Late: i == methodShouldRateLimit, // see answer.Exchange.Late
+			Path: m.path, ClientStreams: m.stream != nil && m.stream.ClientStreams, KeepHeader: m.keepHeader, MaxKeptBytes: m.maxKeptBytes, MaxMessageBytes: m.maxMessageBytes,
+			AllowExpired: i == methodShouldRateLimit, // see answer.Exchange.Late
 		})
 	}
 	return methods
 }
 
-// GetServiceInfo is for reflection.
+// GetServiceInfo implements [reflection.GRPCServer].
 func (b *bridge) GetServiceInfo() map[string]grpc.ServiceInfo {
 	info := make(map[string]grpc.ServiceInfo, len(b.services))
 	for name, d := range b.services {
@@ -126,8 +126,8 @@ func (b *bridge) GetServiceInfo() map[string]grpc.ServiceInfo {
 	return info
 }
 
-// unknown says why a path is that of no method, in grpc-go's words.
-func (b *bridge) unknown(path string) string {
+// unknownMethodMessage returns the status message for an unknown path, with grpc-go's text.
+func (b *bridge) unknownMethodMessage(path string) string {
 	name := strings.TrimPrefix(path, "/")
 	i := strings.LastIndexByte(name, '/')
 	if i < 0 {

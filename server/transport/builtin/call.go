@@ -11,99 +11,99 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// rateLimitCall is a rate-limit request until its reply. Most are answered within the turn in which they
-// arrive, all of them with one piece of memory.
+// rateLimitCall is a rate-limit request until its reply. Most calls are answered within the batch in which they
+// arrive, all with the same rateLimitCall.
 //
-// Two kinds are answered later, without a goroutine: a call that a store decides, and one whose reply is held.
-// The store or the timer puts the call into the connection's inbox.
+// Two kinds are answered later, without a goroutine: calls that a store decides, and calls whose reply is
+// delayed. The store or the timer queues the call in the connection's mailbox.
 //
-// A call has one owner at a time, and its stream may refer to it. The call is released once it has ended, its
-// owner is a turn, and no stream refers to it: whichever comes last releases it.
+// A call has one owner at a time; in addition, its stream may refer to it. It is released when it has ended, a
+// batch owns it and no stream refers to it.
 type rateLimitCall struct {
 	answer.Exchange
 	ownership
 	conn  *connection
 	trace *callTrace // nil without tracing
 	start time.Duration
-	err   error // of the store, in place of its decision; written before the call goes into the inbox
+	err   error // the store's error; written before the call is queued in the mailbox
 
-	// The following fields are guarded by conn.turnMu.
-	held     *time.Timer   // ends when the reply is to be sent; nil while a store decides
-	took     time.Duration // of a held reply
-	size     int           // bytes that it adds to conn.stored or conn.later
-	awaited  bool          // its stream refers to it, and was neither answered nor cancelled
-	finished bool          // it has been counted as a call that was answered or cancelled
+	// The following fields are guarded by conn.mu.
+	delayTimer   *time.Timer   // nil while a store decides
+	duration     time.Duration // of a call with a delayed reply
+	countedBytes int           // bytes that it contributes to conn.storeBytes or conn.delayedBytes
+	awaited      bool          // its stream refers to it, and was neither answered nor canceled
+	recorded     bool          // its end has been counted
 }
 
-// owner is the one that may use a call and passes it on.
+// owner identifies which part of the program may use a call and transfer it.
 type owner uint32
 
 const (
-	ownerPool   owner = iota
-	ownerTurn         // a turn of its connection, or what remains between the calls of a turn: connection.spare
-	ownerStore        // until Decided
-	ownerTimer        // until the reply is to be sent
-	ownerInbox        // of its connection
-	ownerStream       // which cancels it: the connection ends, and the call has ended
+	ownerPool    owner = iota
+	ownerBatch         // a batch, or connection.spare between the calls of a batch
+	ownerStore         // until Decided is called
+	ownerTimer         // until the delay is over
+	ownerMailbox       // queued
+	ownerStream        // until Cancel; the call has ended because the connection ends
 )
 
 var rateLimitCalls = sync.Pool{New: func() any { return new(rateLimitCall) }}
 
-func takeRateLimitCall(c *connection) *rateLimitCall {
+func getRateLimitCall(c *connection) *rateLimitCall {
 	x, _ := rateLimitCalls.Get().(*rateLimitCall)
-	x.pass(ownerPool, ownerTurn)
-	x.conn, x.Connection = c, c.lessee
+	x.transfer(ownerPool, ownerBatch)
+	x.conn, x.Connection = c, c.leaseConn
 	return x
 }
 
-// release returns a call that a turn owns to the pool.
+// release returns a call, owned by a batch, to the pool.
 func (x *rateLimitCall) release() {
-	x.conn, x.Connection, x.trace, x.err, x.held, x.finished = nil, nil, nil, nil, nil, false
+	x.conn, x.Connection, x.trace, x.err, x.delayTimer, x.recorded = nil, nil, nil, nil, nil, false
 	x.poison()
-	x.pass(ownerTurn, ownerPool)
+	x.transfer(ownerBatch, ownerPool)
 	if x.Kept() {
 		rateLimitCalls.Put(x)
 	}
 }
 
-// shouldRateLimit answers a rate-limit request, or lets it be answered later.
-func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace) ([]byte, h2.Status, h2.Later) {
+// shouldRateLimit answers a rate-limit request, or returns a call that is answered later.
+func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace) ([]byte, h2.Status, h2.PendingCall) {
 	h := c.Handler
 	x, ok := c.spare.(*rateLimitCall)
 	if !ok {
-		x = takeRateLimitCall(c)
+		x = getRateLimitCall(c)
 		c.spare = x
 	}
-	x.Client, x.Stream, x.trace, x.start = c.client, call.Stream, trace, c.at
+	x.Client, x.Stream, x.trace, x.start = c.client, call.Stream, trace, c.clockAt
 	x.Late = call.HasTimeout && call.Timeout <= 0
 	deadline := answer.NoDeadline
 	if call.HasTimeout {
-		deadline = c.since + call.Timeout
+		deadline = c.batchStart + call.Timeout
 	}
 	later := h.Service.DecidesLater()
-	if later { // the decider may have the call after this turn, and may be done with it before Begin returns
+	if later { // the store may use the call after this batch, and may have decided it before Begin returns
 		x.Request = append(x.Request[:0], message...)
 		message = x.Request
-		x.pass(ownerTurn, ownerStore)
+		x.transfer(ownerBatch, ownerStore)
 	}
 	done, err := h.Begin(x.start, deadline, &x.Exchange, message, x)
 	switch {
 	case !later:
 	case err == nil && !done:
 		c.spare = nil
-		x.storedLocked()
+		x.addToStoreLocked()
 		return nil, h2.Status{}, x
-	case x.Undecided(): // a panic while the store had the call, which may still decide it
+	case x.Undecided(): // a panic; the store may still decide the call
 		c.spare = nil
-		x.finished, x.trace = true, nil
+		x.recorded, x.trace = true, nil
 	default:
-		x.pass(ownerStore, ownerTurn)
+		x.transfer(ownerStore, ownerBatch)
 	}
 	delay, took, err := h.Finish(trace.contextOf(), &x.Exchange, x.start, err)
-	c.at += took
+	c.clockAt += took
 	if delay > 0 {
 		c.spare = nil
-		x.hold(delay, took)
+		x.delayReply(delay, took)
 		return nil, h2.Status{}, x
 	}
 	h.Done(err, took)
@@ -114,79 +114,79 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 	return x.Reply(), h2.Status{}, nil
 }
 
-// hold has the reply sent after delay.
-func (x *rateLimitCall) hold(delay, took time.Duration) {
+// delayReply schedules the reply.
+func (x *rateLimitCall) delayReply(delay, took time.Duration) {
 	m := x.conn.Handler.Metrics
-	m.WaitedCalls.Inc()
-	m.WaitingCalls.Inc()
-	x.size = x.Bytes()
-	x.conn.later += x.size
-	x.took, x.awaited = took, true
-	x.pass(ownerTurn, ownerTimer)
-	x.held = time.AfterFunc(delay, func() {
-		x.pass(ownerTimer, ownerInbox)
-		x.conn.finish(x)
+	m.DelayedResponses.Inc()
+	m.PendingDelays.Inc()
+	x.countedBytes = x.Bytes()
+	x.conn.delayedBytes += x.countedBytes
+	x.duration, x.awaited = took, true
+	x.transfer(ownerBatch, ownerTimer)
+	x.delayTimer = time.AfterFunc(delay, func() {
+		x.transfer(ownerTimer, ownerMailbox)
+		x.conn.postCompletion(x)
 	})
 }
 
 func (x *rateLimitCall) Decided(err error) {
 	x.err = answer.NotDecided(err)
-	x.pass(ownerStore, ownerInbox)
-	x.conn.finish(x)
+	x.transfer(ownerStore, ownerMailbox)
+	x.conn.postCompletion(x)
 }
 
-// sendLocked implements [finisher]: the store has decided, or the reply was held for long enough.
-func (x *rateLimitCall) sendLocked() { x.arrivedLocked(true) }
+// sendLocked implements [completion]: the store has decided, or the delay is over.
+func (x *rateLimitCall) sendLocked() { x.resumeLocked(true) }
 
-// dropLocked implements [finisher]: the connection ends.
-func (x *rateLimitCall) dropLocked() { x.arrivedLocked(false) }
+// dropLocked implements [completion]: the connection ends.
+func (x *rateLimitCall) dropLocked() { x.resumeLocked(false) }
 
-// arrivedLocked continues a call that was in the inbox. Its answer is sent if the connection goes on and the
-// client awaits it.
-func (x *rateLimitCall) arrivedLocked(goesOn bool) {
-	x.pass(ownerInbox, ownerTurn)
-	goesOn = goesOn && x.awaited
+// resumeLocked continues a call from the mailbox. It sends the reply if the connection continues and the call
+// was not canceled.
+func (x *rateLimitCall) resumeLocked(reply bool) {
+	x.transfer(ownerMailbox, ownerBatch)
+	reply = reply && x.awaited
 	switch {
-	case x.held == nil:
-		x.decidedLocked(goesOn)
-	case goesOn:
-		x.answerLocked(x.took, nil)
-	case x.finished: // Cancel came too late for the timer
+	case x.delayTimer == nil:
+		x.handleDecisionLocked(reply)
+	case reply:
+		x.answerLocked(x.duration, nil)
+	case x.recorded: // Cancel did not stop the timer in time
 		x.release()
 	default:
-		x.cancelHeldLocked()
-		x.leaveToStream()
+		x.cancelDelayedLocked()
+		x.releaseOrLeaveToStream()
 	}
 }
 
-// decidedLocked continues from the store's decision. What the store took for a call that is not answered is
-// given back.
-func (x *rateLimitCall) decidedLocked(goesOn bool) {
+// handleDecisionLocked continues after the store's decision. The hits of a call that is not answered are
+// returned.
+func (x *rateLimitCall) handleDecisionLocked(reply bool) {
 	h := x.conn.Handler
-	if !x.finished {
-		x.returnedLocked()
+	if !x.recorded {
+		x.removeFromStoreLocked()
 	}
 	delay, took, err := h.Finish(x.trace.contextOf(), &x.Exchange, x.start, x.err)
 	switch {
-	case goesOn && delay > 0:
-		x.hold(delay, took)
-	case goesOn:
+	case reply && delay > 0:
+		x.delayReply(delay, took)
+	case reply:
 		x.answerLocked(took, err)
 	default:
 		if delay > 0 {
 			h.Cancel(&x.Exchange)
 		}
 		x.Connection.ResetCall(x.Stream)
-		x.cancelledLocked(took)
-		x.leaveToStream()
+		x.recordCancelLocked(took)
+		x.releaseOrLeaveToStream()
 	}
 }
 
-// answerLocked sends the reply, or the error in its place, and ends the call.
+// answerLocked sends the reply, or the error, and ends the call.
 func (x *rateLimitCall) answerLocked(took time.Duration, err error) {
 	c := x.conn
 	x.awaited = false
-	x.finishedLocked(took, err)
+	x.recordEndLocked(took, err)
 	if err == nil {
 		c.out.bytes = c.h2.Reply(c.out.bytes, x.Stream, x.Reply())
 	} else {
@@ -196,57 +196,58 @@ func (x *rateLimitCall) answerLocked(took time.Duration, err error) {
 	x.release()
 }
 
-// leaveToStream releases a call that has ended without an answer. If its stream refers to it, Cancel does.
-func (x *rateLimitCall) leaveToStream() {
+// releaseOrLeaveToStream releases a call that ended without a reply. If its stream refers to it, Cancel will
+// release it.
+func (x *rateLimitCall) releaseOrLeaveToStream() {
 	if x.awaited {
-		x.pass(ownerTurn, ownerStream)
+		x.transfer(ownerBatch, ownerStream)
 		return
 	}
 	x.release()
 }
 
-// Cancel implements [h2.Later]: the client went away. If the reply is held, its turn is given back. A call that
-// a store decides ends with its decision.
+// Cancel implements [h2.PendingCall]: the call was reset. The reservation of a delayed reply is canceled. A
+// call in a store ends with its decision.
 func (x *rateLimitCall) Cancel() {
 	if !x.awaited {
-		return // the last Cancel panicked
+		return // the previous Cancel panicked
 	}
 	x.awaited = false
 	switch {
-	case x.finished:
-		x.pass(ownerStream, ownerTurn)
+	case x.recorded:
+		x.transfer(ownerStream, ownerBatch)
 		x.release()
-	case x.held != nil:
-		x.cancelHeldLocked()
-		if x.held.Stop() { // otherwise the call is in the inbox
-			x.pass(ownerTimer, ownerTurn)
+	case x.delayTimer != nil:
+		x.cancelDelayedLocked()
+		if x.delayTimer.Stop() { // otherwise the call is in the mailbox
+			x.transfer(ownerTimer, ownerBatch)
 			x.release()
 		}
 	}
 }
 
-// cancelHeldLocked ends a call whose reply is held.
-func (x *rateLimitCall) cancelHeldLocked() {
-	x.cancelledLocked(x.took)
+// cancelDelayedLocked ends a call whose reply is delayed.
+func (x *rateLimitCall) cancelDelayedLocked() {
+	x.recordCancelLocked(x.duration)
 	x.conn.Handler.Cancel(&x.Exchange)
 }
 
-// cancelledLocked ends a call whose answer the client does not await.
-func (x *rateLimitCall) cancelledLocked(took time.Duration) {
-	if x.finished {
+// recordCancelLocked records that a call was canceled, unless its end is recorded.
+func (x *rateLimitCall) recordCancelLocked(took time.Duration) {
+	if x.recorded {
 		return
 	}
 	err := status.FromContextError(context.Canceled).Err()
-	x.finishedLocked(took, err)
+	x.recordEndLocked(took, err)
 	x.trace.end(err)
 }
 
-// finishedLocked counts the end of a call.
-func (x *rateLimitCall) finishedLocked(took time.Duration, err error) {
-	x.finished = true
-	if x.held != nil {
-		x.conn.later -= x.size
-		x.conn.Handler.Metrics.WaitingCalls.Dec()
+// recordEndLocked counts a call that has ended.
+func (x *rateLimitCall) recordEndLocked(took time.Duration, err error) {
+	x.recorded = true
+	if x.delayTimer != nil {
+		x.conn.delayedBytes -= x.countedBytes
+		x.conn.Handler.Metrics.PendingDelays.Dec()
 	}
 	x.conn.Handler.Done(err, took)
 }

@@ -9,22 +9,22 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// calls answers the calls of a connection, in its turns.
+// calls is a connection as the [h2.Handler] of its calls.
 type calls connection
 
 var _ h2.Handler = (*calls)(nil)
 
-func (c *calls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
+func (c *calls) Call(call *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
 	if call.Method != methodShouldRateLimit {
-		b, s := c.begin(call, true)
+		b, s := c.startBridged(call, true)
 		if b == nil {
 			return nil, s, nil
 		}
 		return nil, s, b
 	}
-	trace, message := c.trace(call), call.Message
+	trace, message := c.startTrace(call), call.Message
 	if call.Encoding != "" {
-		z, err := c.inflate(call, c.Limits.MaxMessageBytes)
+		z, err := c.decompress(call, c.Limits.MaxMessageBytes)
 		if err != nil {
 			trace.answered(nil, err)
 			return nil, statusOf(err), nil
@@ -36,108 +36,108 @@ func (c *calls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
 	return (*connection)(c).shouldRateLimit(call, message, trace)
 }
 
-func (c *calls) Open(call *h2.Call) (h2.Conversation, h2.Status) {
+func (c *calls) Open(call *h2.Call) (h2.StreamingCall, h2.Status) {
 	if c.Quotas != nil && call.Method == methodQuotas {
 		return c.openQuotas(call)
 	}
-	b, s := c.begin(call, false)
+	b, s := c.startBridged(call, false)
 	if b == nil {
 		return nil, s
 	}
 	return b, s
 }
 
-func (c *calls) Unknown(path string) h2.Status {
-	return h2.Status{Code: uint32(codes.Unimplemented), Message: c.bridge.unknown(path)}
+func (c *calls) UnknownMethod(path string) h2.Status {
+	return h2.Status{Code: uint32(codes.Unimplemented), Message: c.bridge.unknownMethodMessage(path)}
 }
 
-// trace begins the trace of a rate-limit request, unless there is no tracing.
-func (c *calls) trace(call *h2.Call) *callTrace {
+// startTrace starts the trace of a rate-limit request. It returns nil without tracing.
+func (c *calls) startTrace(call *h2.Call) *callTrace {
 	if c.Tracer == nil {
 		return nil
 	}
 	return newCallTrace(c.Tracer, c.bridge.methods[call.Method].path, (*connection)(c).peer(), call)
 }
 
-func (c *calls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
+func (c *calls) LimitExceeded(call *h2.Call, b h2.Limit, size int) h2.Status {
 	h := c.Handler
-	if b == h2.BoundHeaders {
-		return statusOf(headersTooLarge(&c.Config, size, c.lessee.Addr))
+	if b == h2.LimitHeaderBytes {
+		return statusOf(headersTooLargeError(&c.Config, size, c.leaseConn.Addr))
 	}
 	if call.Method != methodShouldRateLimit {
 		m := &c.bridge.methods[call.Method]
-		return statusOf(messageOfOther(m.path, size, cmp.Or(m.mostMessage, c.Limits.MaxMessageBytes)))
+		return statusOf(messageTooLargeError(m.path, size, cmp.Or(m.maxMessageBytes, c.Limits.MaxMessageBytes)))
 	}
-	trace := c.trace(call)
-	err := h.TooLarge(size, c.Limits.MaxMessageBytes, c.lessee)
+	trace := c.startTrace(call)
+	err := h.TooLarge(size, c.Limits.MaxMessageBytes, c.leaseConn)
 	trace.answered(nil, err)
 	return statusOf(err)
 }
 
-func (c *calls) Reset(stream uint32) { c.lessee.ResetCall(stream) }
+func (c *calls) Reset(stream uint32) { c.leaseConn.ResetCall(stream) }
 
-// inflate decompresses a call's message, to at most so many bytes. The caller releases the inflater.
-func (c *calls) inflate(call *h2.Call, most int) (*inflater, error) {
-	z, err := (*connection)(c).inflateLocked(call.Message, most)
+// decompress decompresses a call's message to at most limit bytes. The caller must release the inflater.
+func (c *calls) decompress(call *h2.Call, limit int) (*inflater, error) {
+	z, err := (*connection)(c).decompressLocked(call.Message, limit)
 	if err == nil {
-		call.Inflated = uint32(len(z.out)) //nolint:gosec // a message is smaller
+		call.DecompressedBytes = uint32(len(z.out)) //nolint:gosec // a message is smaller
 	}
 	return z, err
 }
 
-// maxWatches is how many streams of a method a connection may have on which only the server sends. They
-// stay open for as long as a client likes, with a goroutine each.
-const maxWatches = 64
+// maxServerStreams limits, per connection and method, the streams on which only the server sends. Each has a
+// goroutine, and stays open as long as the client likes.
+const maxServerStreams = 64
 
-// begin starts the goroutine of a call. If whole is set, call.Message is the call's request; otherwise
-// messages are yet to come. A stream for which there is no place starts no goroutine: a crowd of clients
-// that opens such streams without a pause would make others wait.
-func (c *calls) begin(call *h2.Call, whole bool) (*bridged, h2.Status) {
-	if c.bridged.Load() >= int64(c.Limits.MaxStreams) { // the client has reset them faster than they can end
+// startBridged starts the goroutine of a call. If complete is set, call.Message is the request; otherwise
+// messages will follow. The limits are checked first: clients that open streams in a loop would otherwise keep
+// the scheduler busy.
+func (c *calls) startBridged(call *h2.Call, complete bool) (*bridgedCall, h2.Status) {
+	if c.bridgedCalls.Load() >= int64(c.Limits.MaxStreams) { // the client resets calls faster than their goroutines end
 		return nil, h2.Status{Code: uint32(codes.ResourceExhausted), Message: "too many calls at once"}
 	}
 	m := &c.bridge.methods[call.Method]
-	if err := c.place(m); err != nil {
+	if err := c.acquireStreamSlot(m); err != nil {
 		return nil, statusOf(err)
 	}
-	b, err := newBridged((*connection)(c), call, m, whole)
+	b, err := newBridgedCall((*connection)(c), call, m, complete)
 	if err != nil {
-		c.leavePlace(m)
+		c.releaseStreamSlot(m)
 		return nil, statusOf(err)
 	}
-	c.bridged.Add(1)
+	c.bridgedCalls.Add(1)
 	go func() {
 		b.run()
-		c.leavePlace(m)
-		c.bridged.Add(-1)
+		c.releaseStreamSlot(m)
+		c.bridgedCalls.Add(-1)
 	}()
 	return b, h2.Status{}
 }
 
-// place takes the places of a stream: one of the connection's, if only the server sends on it, and one of
-// all connections'. A unary call needs none.
-func (c *calls) place(m *bridgedMethod) error {
+// acquireStreamSlot reserves a stream within the limits of the server and, if only the server sends on it, of
+// the connection. A unary call needs no slot.
+func (c *calls) acquireStreamSlot(m *bridgedMethod) error {
 	if m.stream == nil {
 		return nil
 	}
 	if !m.stream.ClientStreams {
-		if err := c.watches.Take(m.path, maxWatches); err != nil {
+		if err := c.serverStreams.Acquire(m.path, maxServerStreams); err != nil {
 			return status.Error(codes.ResourceExhausted, status.Convert(err).Message()+" on a connection")
 		}
 	}
-	err := c.bridge.others.Begin(m.path, m.stream.ClientStreams)
+	err := c.bridge.interceptors.BeginStream(m.path, m.stream.ClientStreams)
 	if err != nil && !m.stream.ClientStreams {
-		c.watches.Leave(m.path)
+		c.serverStreams.Release(m.path)
 	}
 	return err
 }
 
-func (c *calls) leavePlace(m *bridgedMethod) {
+func (c *calls) releaseStreamSlot(m *bridgedMethod) {
 	if m.stream == nil {
 		return
 	}
-	c.bridge.others.End(m.path)
+	c.bridge.interceptors.EndStream(m.path)
 	if !m.stream.ClientStreams {
-		c.watches.Leave(m.path)
+		c.serverStreams.Release(m.path)
 	}
 }

@@ -20,224 +20,222 @@ import (
 
 // connection is a connection of the built-in transport.
 //
-// Its goroutine reads, and takes turns: it feeds package h2 with what came, which answers most calls
-// at once, and writes what came out with one call of the system. Who finishes something later, such
-// as a held reply, leaves it in the inbox; whoever finds that empty starts a goroutine that takes
-// turns until it is empty again. So nobody else waits for the client, and many answers leave with one
-// write.
+// Its goroutine reads and processes the input in batches: it feeds package h2, which answers most calls at
+// once, and writes all output of a batch with one system call. Completions that arrive later, such as delayed
+// replies, are queued in the mailbox. The goroutine that queues the first one starts a flusher, which runs
+// until the mailbox is empty. So other goroutines never wait for the client, and many replies share one write.
 type connection struct {
 	*shared
-	raw     net.Conn
-	closing sync.Once
-	blaming sync.Once
-	info    credentials.AuthInfo // of the handshake
-	client  *access.Client       // the other end, by its certificate
+	raw           net.Conn
+	closeOnce     sync.Once
+	violationOnce sync.Once
+	info          credentials.AuthInfo // from the handshake
+	client        *access.Client       // the peer, as identified by its certificate
 
-	// turnMu is held in a turn, and guards what follows, up to the inbox. It is held over writes, so only
-	// the reader and the flusher may take it.
-	turnMu sync.Mutex
-	conn   net.Conn // raw within TLS, if there is TLS; nil until the handshake is over
-	h2     *h2.Conn
-	out    *output  // of this turn
-	spare  releaser // of calls that were answered in this turn, for the next
-	// since is when the turn began, and at the last reading of the clock in it: the end of one call is
-	// the beginning of the next.
-	since, at time.Duration
-	rest      int  // bytes that came and were not fed
-	started   bool // our SETTINGS are out; see [speaksHTTP1]
-	begun     bool // the client's SETTINGS have come
-	ending    bool // nothing more is answered
-	closed    bool // nothing more is read, either
-	lessee    *leases.Connection
-	quotas    map[*quotaStream]struct{} // streams of the quota service; nil as long as there was none
+	// mu is locked while a batch is processed and written, and guards the fields up to mailbox. Only the reader
+	// and the flusher may lock it, because a write can block.
+	mu    sync.Mutex
+	conn  net.Conn // raw, or TLS over it; nil during the handshake
+	h2    *h2.Conn
+	out   *output    // output of the current batch
+	spare releasable // memory of calls answered in this batch, reused by the next call
+	// batchStart is when the batch began, and clockAt the last clock reading in it: a call starts when the one
+	// before it ends.
+	batchStart, clockAt time.Duration
+	unfed               int  // bytes received but not fed to h2
+	settingsSent        bool // see [speaksHTTP1]
+	gotSettings         bool // the client's SETTINGS were received
+	ending              bool // no further call is answered
+	readerDone          bool // the reader has returned
+	leaseConn           *leases.Connection
+	quotaStreams        map[*quotaStream]struct{} // open streams of the quota service; nil before the first
 
-	shut atomic.Bool // close was called: nothing that came is answered
-	ours atomic.Bool // it was ended by our doing
-	deaf atomic.Bool // it was ended because a ping was not answered
+	closed       atomic.Bool // close was called; unprocessed input is dropped
+	closedByUs   atomic.Bool // closed by this process
+	pingTimedOut atomic.Bool // closed because a ping was not answered
 
-	// ticket says that it holds one of Transport.crowd. It is set in a turn, and whoever unsets it gives the
-	// ticket back.
-	ticket atomic.Bool
+	// hasToken is set while the connection has one of shared.tokens. It is set in a batch; the goroutine that
+	// clears it releases the token.
+	hasToken atomic.Bool
 
-	inbox inbox
+	mailbox mailbox
 
-	// What the watch goes by, as times of the clock. The goroutine of the connection stores it.
-	watched watched
-	parked  share // of shared.parked
+	activity activity
+	buffered memoryShare // of shared.buffered
 
-	bridged atomic.Int64     // calls whose goroutines run
-	watches transport.Places // of those on which only the server sends
+	bridgedCalls  atomic.Int64            // number of running handler goroutines
+	serverStreams transport.StreamLimiter // open streams on which only the server sends
 
-	later    int           // bytes of held replies; guarded by turnMu
-	stored   int           // bytes of calls that a store decides; guarded by turnMu
-	counted  atomic.Int64  // bytes of stored that are in shared.stored
-	deciding atomic.Int64  // number of calls that a store decides
-	fewer    bool          // a store has returned some of them in this turn; guarded by turnMu
-	returned chan struct{} // holds one if waitForStore is to look again
+	delayedBytes      int           // bytes of delayed replies; guarded by mu
+	storeBytes        int           // bytes of calls pending in a store; guarded by mu
+	countedStoreBytes atomic.Int64  // the part of storeBytes that is included in shared.storeMemory
+	storeCalls        atomic.Int64  // number of calls pending in a store
+	storeReturned     bool          // a call returned from a store in this batch; guarded by mu
+	storeWake         chan struct{} // has one element if waitForStore must check again
 }
 
-// close ends the connection at once. It may be called by anybody.
+// close closes the connection at once. It may be called concurrently.
 func (c *connection) close() {
-	c.shut.Store(true)
-	c.closing.Do(func() { _ = c.raw.Close() }) // the reader meets the same error
-	wake(c.returned)                           // the reader may wait for a store
+	c.closed.Store(true)
+	c.closeOnce.Do(func() { _ = c.raw.Close() }) // the reader gets an error
+	wake(c.storeWake)                            // the reader may be waiting for a store
 }
 
 func (c *connection) isEnding() bool {
-	c.turnMu.Lock()
-	defer c.turnMu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.ending
 }
 
-// enterCrowdLocked takes a ticket in a turn that has none.
-func (c *connection) enterCrowdLocked() {
-	if !c.ticket.Load() {
-		c.crowd <- struct{}{}
-		c.ticket.Store(true)
+// acquireTokenLocked acquires a token during a batch, unless the connection has one.
+func (c *connection) acquireTokenLocked() {
+	if !c.hasToken.Load() {
+		c.tokens <- struct{}{}
+		c.hasToken.Store(true)
 	}
 }
 
-// leaveCrowd gives the ticket back, if there is one. Anybody may call it.
-func (c *connection) leaveCrowd() {
-	if c.ticket.Load() && c.ticket.Swap(false) {
-		<-c.crowd
+// releaseToken releases the connection's token, if it has one. It may be called concurrently.
+func (c *connection) releaseToken() {
+	if c.hasToken.Load() && c.hasToken.Swap(false) {
+		<-c.tokens
 	}
 }
 
-// stalls is called when a write has to wait for the client. It may be a turn's, which then goes on without
-// a ticket, or one of TLS beside a turn.
-func (c *connection) stalls() {
-	c.leaveCrowd()
-	c.stallStored()
-	c.stalled.enter(c)
+// writeStalled is called when a write has to wait for the client. The write is that of a batch, which continues
+// without a token, or one of TLS, concurrent with a batch.
+func (c *connection) writeStalled() {
+	c.releaseToken()
+	c.discountStoreBytes()
+	c.stalled.add(c)
 }
 
-// flows is called at the end of that write.
-func (c *connection) flows() { c.stalled.leave(c) }
+// writeResumed is called when that write ends.
+func (c *connection) writeResumed() { c.stalled.remove(c) }
 
-// output is what a turn writes.
+// output is the buffer that a batch writes to.
 type output struct{ bytes []byte }
 
 var outputs = sync.Pool{New: func() any { return new(output) }}
 
-func takeOutput() *output {
+func getOutput() *output {
 	o, _ := outputs.Get().(*output)
 	return o
 }
 
-// mostOutputKept is the largest buffer that is kept for another turn.
-const mostOutputKept = 32 << 10
+// maxPooledOutput is the largest buffer that returns to the pool.
+const maxPooledOutput = 32 << 10
 
 func (o *output) release() {
-	if o.bytes = o.bytes[:0]; cap(o.bytes) <= mostOutputKept {
+	if o.bytes = o.bytes[:0]; cap(o.bytes) <= maxPooledOutput {
 		outputs.Put(o)
 	}
 }
 
-// blame counts and logs, once, that the connection is ended because of what its client did. Ends that
-// are nobody's fault, such as that of age, are not counted.
-func (c *connection) blame(why error) {
-	c.blaming.Do(func() {
+// reportViolation counts and logs, once, that the connection is closed because of what its client did. Orderly
+// closes, such as MaxConnectionAge, are not counted.
+func (c *connection) reportViolation(why error) {
+	c.violationOnce.Do(func() {
 		h := c.Handler
-		countEnded(endedBecause(&h.Metrics.Ended, why), h.Rare, c.raw, why)
+		reportEnded(endedCounter(&h.Metrics.ClosedConnections, why), h.Rare, c.raw, why)
 	})
 }
 
-// end closes the connection at once because of what its client did. It may be called by anybody.
-func (c *connection) end(why error) {
-	c.ours.Store(true)
-	c.deaf.Store(why == errSilent) //nolint:errorlint // it is ours
-	c.blame(why)
+// closeWithError closes the connection at once because of what its client did. It may be called concurrently.
+func (c *connection) closeWithError(why error) {
+	c.closedByUs.Store(true)
+	c.pingTimedOut.Store(why == errPingTimeout) //nolint:errorlint // it is ours
+	c.reportViolation(why)
 	c.close()
 }
 
 func (c *connection) Usage() transport.Usage {
-	w := &c.watched
-	since := time.Duration(w.calledAt.Load())
-	return transport.Usage{Busy: w.open.Load() > 0, Used: since > w.begun, Since: since}
+	w := &c.activity
+	since := time.Duration(w.lastCallAt.Load())
+	return transport.Usage{Busy: w.openCalls.Load() > 0, Used: since > w.startedAt, Since: since}
 }
 
 func (c *connection) Retire(gently bool) {
 	if gently {
-		c.order(orderRetire)
+		c.postCommand(commandRetire)
 		return
 	}
-	c.ours.Store(true)
+	c.closedByUs.Store(true)
 	c.close()
 }
 
-// neverBegan blames a connection whose client sent no SETTINGS in time.
-func (c *connection) neverBegan(err error) {
+// reportHandshakeTimeout reports a connection whose client sent no SETTINGS in time.
+func (c *connection) reportHandshakeTimeout(err error) {
 	timeout, ok := errors.AsType[net.Error](err)
 	if !ok || !timeout.Timeout() {
 		return
 	}
-	c.turnMu.Lock()
-	defer c.turnMu.Unlock()
-	if !c.begun && !c.ending {
-		c.blame(errBegin)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gotSettings && !c.ending {
+		c.reportViolation(errHandshakeTimeout)
 	}
 }
 
-// order has something done in the next turn.
-func (c *connection) order(o orders) {
-	if o&orderStop != 0 {
-		c.watched.toldAt.Store(int64(c.Handler.Clock.Elapsed()))
+// postCommand queues commands for the next batch.
+func (c *connection) postCommand(cmds commands) {
+	if cmds&commandDrainStop != 0 {
+		c.activity.drainAt.Store(int64(c.Handler.Clock.Elapsed()))
 	}
-	c.inbox.post(func() { c.inbox.orders |= o })
+	c.mailbox.post(func() { c.mailbox.commands |= cmds })
 }
 
-// finish has something go out in the next turn.
-func (c *connection) finish(f finisher) {
-	c.inbox.post(func() { c.inbox.finished = append(c.inbox.finished, f) })
+// postCompletion queues a completion for the next batch.
+func (c *connection) postCompletion(done completion) {
+	c.mailbox.post(func() { c.mailbox.completions = append(c.mailbox.completions, done) })
 }
 
-// peer is the other end, for contexts.
+// peer returns the client as contexts have it.
 func (c *connection) peer() *peer.Peer {
 	return &peer.Peer{Addr: c.raw.RemoteAddr(), LocalAddr: c.raw.LocalAddr(), AuthInfo: c.info}
 }
 
-// inflateLocked decompresses a message in a turn, which takes a ticket for one that is not small.
-func (c *connection) inflateLocked(message []byte, most int) (*inflater, error) {
-	z, err := inflateFreely(message, most)
-	if errors.Is(err, errNotSmall) {
-		c.enterCrowdLocked()
-		z, err = inflateLarge(message, most, func(held int) {
-			c.parksLocked(held)
-			park()
+// decompressLocked decompresses a message during a batch. A large message needs a token.
+func (c *connection) decompressLocked(message []byte, limit int) (*inflater, error) {
+	z, err := inflateSmall(message, limit)
+	if errors.Is(err, errNeedsToken) {
+		c.acquireTokenLocked()
+		z, err = inflateLarge(message, limit, func(held int) {
+			c.updateBufferedLocked(held)
+			yield()
 		})
 	}
 	if err != nil {
-		return nil, notInflated(err, most)
+		return nil, decompressError(err, limit)
 	}
 	return z, nil
 }
 
-// parksLocked says how many bytes the connection holds of what is on its way, and of a message that is being
-// inflated. It is called at the end of each turn, and while a message is inflated.
-func (c *connection) parksLocked(inflating int) {
-	c.shared.parked.set(&c.parked, int64(c.h2.Parked()+c.rest+c.later+c.stored+inflating))
+// updateBufferedLocked updates the bytes that the connection buffers, including those of a message that is
+// being decompressed. It is called at the end of each batch, and between the chunks of a message.
+func (c *connection) updateBufferedLocked(inflating int) {
+	c.shared.buffered.set(&c.buffered, int64(c.h2.Buffered()+c.unfed+c.delayedBytes+c.storeBytes+inflating))
 }
 
-// watch closes a connection whose client took too long, or has its next turn do what it is time for.
-func (c *connection) watch(now time.Duration) {
-	switch todo, over, why := c.watched.look(now, &c.Limits); {
-	case why != nil:
-		c.end(why)
-	case over:
+// checkActivity closes a connection whose client took too long, and queues commands that are due.
+func (c *connection) checkActivity(now time.Duration) {
+	switch cmds, expired, err := c.activity.check(now, &c.Limits); {
+	case err != nil:
+		c.closeWithError(err)
+	case expired:
 		c.close()
-	case todo != 0:
-		c.order(todo)
+	case cmds != 0:
+		c.postCommand(cmds)
 	}
 }
 
-// releaser is memory that is used again.
-type releaser interface{ release() }
+// releasable is memory that returns to a pool.
+type releasable interface{ release() }
 
-// notInflated is the answer to a message that could not be inflated, in grpc-go's words.
-func notInflated(err error, most int) error {
+// decompressError returns the status of a message that could not be decompressed, with grpc-go's text.
+func decompressError(err error, limit int) error {
 	if errors.Is(err, errInflatedTooLarge) {
-		return status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", most)
+		return status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", limit)
 	}
 	return status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
 }

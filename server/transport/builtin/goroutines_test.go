@@ -21,10 +21,10 @@ func TestStreamsWithoutAPlaceHaveNoGoroutine(t *testing.T) {
 			own.RegisterService(&grpc.ServiceDesc{ServiceName: "s", Streams: []grpc.StreamDesc{{StreamName: "Talk", ClientStreams: true}}}, nil)
 		},
 	})
-	for w.bridge.others.Begin("/s/Talk", true) == nil { // until no place is left
+	for w.bridge.interceptors.BeginStream("/s/Talk", true) == nil { // until no place is left
 	}
 	calls := (*calls)(&connection{shared: &w.shared})
-	if begun, s := calls.begin(&h2.Call{Method: methodShouldRateLimit + 1}, false); begun != nil || codes.Code(s.Code) != codes.ResourceExhausted || calls.bridged.Load() != 0 {
-		t.Errorf("got %v with %d goroutines, want RESOURCE_EXHAUSTED and none", s, calls.bridged.Load())
+	if begun, s := calls.startBridged(&h2.Call{Method: methodShouldRateLimit + 1}, false); begun != nil || codes.Code(s.Code) != codes.ResourceExhausted || calls.bridgedCalls.Load() != 0 {
+		t.Errorf("got %v with %d goroutines, want RESOURCE_EXHAUSTED and none", s, calls.bridgedCalls.Load())
 	}
 }

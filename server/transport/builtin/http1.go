@@ -11,41 +11,39 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// People try the port of gRPC with curl or a browser, and probes with HTTP/1. They get an answer that they can
-// read, so the server says nothing before the client does: SETTINGS would be what they read instead. It costs
-// nobody time, since each client of HTTP/2 sends its preface at once (RFC 9113, 3.4).
+// People try the gRPC port with curl or a browser, and probes use HTTP/1. They get a readable answer. For that,
+// the server must not send its SETTINGS first. This causes no delay, because HTTP/2 clients send their preface
+// at once (RFC 9113, 3.4).
 
-// errHTTP1 is why the connection of such a client is closed.
-var errHTTP1 = errors.New("the client speaks HTTP/1, and this port gRPC over HTTP/2")
+var errHTTP1 = errors.New("the client speaks HTTP/1, but this port serves gRPC over HTTP/2")
 
-// longestMethod is the longest method of HTTP/1 that is looked for.
-const longestMethod = 20
+// maxMethodLength is the length of the longest HTTP/1 method that is recognized.
+const maxMethodLength = 20
 
-// speaksHTTP1 reports whether what a client sends first is the beginning of a request of HTTP/1, as far as has
-// come. It is undecided while that may also be the preface of HTTP/2.
+// speaksHTTP1 reports whether the client's first bytes are the beginning of an HTTP/1 request. It is undecided
+// while they may also be the HTTP/2 preface.
 func speaksHTTP1(first []byte) (yes, undecided bool) {
 	if n := min(len(first), len(h2.Preface)); string(first[:n]) == h2.Preface[:n] {
 		return false, n < len("PRI ")
 	}
 	for i, b := range first {
 		switch {
-		case b == ' ' && i > 0: // a path follows, *, or the address of a proxy's request
+		case b == ' ' && i > 0: // a path follows, or *, or the URL of a request to a proxy
 			rest := first[i+1:]
 			return len(rest) > 0 && strings.IndexByte("/*h", rest[0]) >= 0, len(rest) == 0
-		case b < 'A' || b > 'Z' || i == longestMethod:
+		case b < 'A' || b > 'Z' || i == maxMethodLength:
 			return false, false
 		}
 	}
 	return false, true
 }
 
-// mostLingerBytes is how many bytes are read and thrown away of what a client still sends: closing a socket with
-// unread bytes would throw away what was written last.
-const mostLingerBytes = 256 << 10
+// maxLingerBytes is how many bytes linger discards.
+const maxLingerBytes = 256 << 10
 
-// countEnded counts and logs that a connection is ended because of what its client did.
-func countEnded(count prometheus.Counter, rare *zap.Logger, conn net.Conn, why error) {
+// reportEnded counts and logs that a connection is closed because of what its client did.
+func reportEnded(count prometheus.Counter, rare *zap.Logger, conn net.Conn, why error) {
 	count.Inc()
-	rare.Warn("grpc connection closed; more within ten seconds are only counted",
+	rare.Warn("gRPC connection closed because of its client; more within ten seconds are only counted",
 		zap.Stringer("peer", conn.RemoteAddr()), zap.Error(why))
 }

@@ -9,88 +9,88 @@ import (
 	"time"
 )
 
-// A kilobyte of gzip may be a megabyte, so what is inflated counts like what is sent. An ordinary request has
-// some hundred bytes and is inflated at once. All others need a ticket, of which there are as many as
-// processors, and let other goroutines run after each part. So they take no more memory than tickets times
-// the largest message, and no more of a processor than bytes that were sent.
+// A kilobyte of gzip can become a megabyte, so decompressed bytes count as if they had been sent. An ordinary
+// request has some hundred bytes and is decompressed at once. Larger messages need a token, and yield after
+// each chunk. So they take at most the memory of the largest message per CPU, and no more CPU time than
+// uncompressed input of the same size.
 
-// gzipEncoding is the encoding that messages may have.
+// gzipEncoding is the supported message encoding.
 const gzipEncoding = "gzip"
 
 const (
-	// freelyInflated is how many bytes, in and out, need no ticket: twice a stream's first window.
-	freelyInflated = 8 << 10
-	// inflatedAtOnce is how many bytes, in and out, make a part: as many as a read takes at once.
-	inflatedAtOnce = 32 << 10
+	// smallMessageBytes is how many bytes, input and output together, need no token: twice the initial window
+	// of a stream.
+	smallMessageBytes = 8 << 10
+	// chunkBytes is how many bytes, input and output together, are processed before yielding: the size of a
+	// read buffer.
+	chunkBytes = 32 << 10
 )
 
 var (
-	// errNotSmall says that a message may only be inflated with a ticket.
-	errNotSmall = errors.New("the message needs a ticket")
-	// errInflatedTooLarge says that a message is larger than it may be.
-	errInflatedTooLarge = errors.New("the message is too large after decompression")
+	errNeedsToken       = errors.New("decompressing the message needs a token")
+	errInflatedTooLarge = errors.New("the decompressed message is too large")
 )
 
 // inflater decompresses one message at a time.
 type inflater struct {
-	message bytes.Reader
-	gzip    gzip.Reader
-	out     []byte         // what came of it, until release
-	left    int            // bytes, in and out, until the end of the part
-	parted  func(held int) // is called after each part; nil: there may be no second one
+	message    bytes.Reader
+	gzip       gzip.Reader
+	out        []byte         // the decompressed bytes, valid until release
+	chunkLeft  int            // bytes left in this chunk, input and output
+	afterChunk func(held int) // called after each chunk; nil: only one chunk is allowed
 }
 
-// Those that inflate freely have small buffers, and there may be many. Those with a ticket have large ones.
+// Small messages need small buffers, and there may be many of them at once.
 var (
 	smallInflaters = sync.Pool{New: func() any { return new(inflater) }}
 	largeInflaters = sync.Pool{New: func() any { return new(inflater) }}
 )
 
-// inflateFreely decompresses a message to at most so many bytes. The error is errNotSmall if that needs a
-// ticket. The caller releases what is not nil.
-func inflateFreely(message []byte, most int) (*inflater, error) {
-	if len(message) > freelyInflated {
-		return nil, errNotSmall
+// inflateSmall decompresses a message to at most limit bytes. The error is errNeedsToken if it is not small. The
+// caller must release the inflater.
+func inflateSmall(message []byte, limit int) (*inflater, error) {
+	if len(message) > smallMessageBytes {
+		return nil, errNeedsToken
 	}
 	z, _ := smallInflaters.Get().(*inflater)
-	return z.inflate(message, most, freelyInflated)
+	return z.inflate(message, limit, smallMessageBytes)
 }
 
-// inflateLarge does the same for a caller that has a ticket. After each part it calls parted with the bytes
-// that it holds.
-func inflateLarge(message []byte, most int, parted func(held int)) (*inflater, error) {
+// inflateLarge is like inflateSmall, for a caller that has a token. After each chunk it calls afterChunk with
+// the number of bytes it has allocated.
+func inflateLarge(message []byte, limit int, afterChunk func(held int)) (*inflater, error) {
 	z, _ := largeInflaters.Get().(*inflater)
-	z.parted = parted
-	return z.inflate(message, most, inflatedAtOnce)
+	z.afterChunk = afterChunk
+	return z.inflate(message, limit, chunkBytes)
 }
 
-// release lets another message be inflated. What came of the last one is no longer valid.
+// release returns the inflater to its pool. Its output is no longer valid.
 func (z *inflater) release() {
 	pool := &smallInflaters
-	if z.parted != nil {
-		pool, z.parted = &largeInflaters, nil
+	if z.afterChunk != nil {
+		pool, z.afterChunk = &largeInflaters, nil
 	}
 	z.message.Reset(nil)
 	pool.Put(z)
 }
 
-func (z *inflater) inflate(message []byte, most, left int) (*inflater, error) {
+func (z *inflater) inflate(message []byte, limit, left int) (*inflater, error) {
 	z.message.Reset(message)
-	z.out, z.left = z.out[:0], left
+	z.out, z.chunkLeft = z.out[:0], left
 	err := z.gzip.Reset(z)
 	if err == io.EOF { //nolint:errorlint // gzip returns it as it is
-		err = io.ErrUnexpectedEOF // there is not even a beginning
+		err = io.ErrUnexpectedEOF // the gzip header is missing
 	}
-	for err == nil && len(z.out) <= most {
-		z.grow(most + 1)
-		n, failed := z.gzip.Read(z.out[len(z.out):min(cap(z.out), len(z.out)+inflatedAtOnce, most+1)])
+	for err == nil && len(z.out) <= limit {
+		z.grow(limit + 1)
+		n, failed := z.gzip.Read(z.out[len(z.out):min(cap(z.out), len(z.out)+chunkBytes, limit+1)])
 		z.out, err = z.out[:len(z.out)+n], failed
-		if spent := z.spend(n); spent != nil {
-			err = spent
+		if stop := z.consume(n); stop != nil {
+			err = stop
 		}
 	}
 	switch {
-	case len(z.out) > most:
+	case len(z.out) > limit:
 		err = errInflatedTooLarge
 	case err == io.EOF: //nolint:errorlint // likewise
 		return z, nil
@@ -99,45 +99,45 @@ func (z *inflater) inflate(message []byte, most, left int) (*inflater, error) {
 	return nil, err
 }
 
-// grow makes room for more, but not beyond most bytes.
-func (z *inflater) grow(most int) {
+// grow enlarges the buffer, up to limit bytes.
+func (z *inflater) grow(limit int) {
 	if len(z.out) < cap(z.out) {
 		return
 	}
-	out := make([]byte, len(z.out), min(max(2*cap(z.out), freelyInflated), most))
+	out := make([]byte, len(z.out), min(max(2*cap(z.out), smallMessageBytes), limit))
 	copy(out, z.out)
 	z.out = out
 }
 
-// spend counts n bytes, in or out.
-func (z *inflater) spend(n int) error {
-	if z.left -= n; z.left > 0 {
+// consume counts n bytes of input or output.
+func (z *inflater) consume(n int) error {
+	if z.chunkLeft -= n; z.chunkLeft > 0 {
 		return nil
 	}
-	if z.parted == nil {
-		return errNotSmall
+	if z.afterChunk == nil {
+		return errNeedsToken
 	}
-	z.left = inflatedAtOnce
-	z.parted(cap(z.out))
+	z.chunkLeft = chunkBytes
+	z.afterChunk(cap(z.out))
 	return nil
 }
 
 func (z *inflater) Read(p []byte) (n int, err error) {
 	n, err = z.message.Read(p)
-	if spent := z.spend(n); spent != nil {
-		err = spent
+	if stop := z.consume(n); stop != nil {
+		err = stop
 	}
 	return n, err
 }
 
 func (z *inflater) ReadByte() (byte, error) {
-	if err := z.spend(1); err != nil {
+	if err := z.consume(1); err != nil {
 		return 0, err
 	}
 	return z.message.ReadByte()
 }
 
-// park lets other goroutines run, those included for which the network has something. It takes a
-// sleep for that: what yields is run again before the scheduler looks at the network, and a client
-// that floods its connection would make all others wait for 10 ms. It costs a greedy client nothing.
-func park() { time.Sleep(time.Microsecond) }
+// yield lets other goroutines run, including those that wait for the network. It has to sleep for that: after
+// runtime.Gosched, the goroutine would run again before the scheduler polls the network, and a client that
+// floods its connection would delay all others by 10 ms.
+func yield() { time.Sleep(time.Microsecond) }

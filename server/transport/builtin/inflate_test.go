@@ -11,17 +11,17 @@ import (
 // TestInflate decompresses messages of many sizes and kinds, within bounds and beyond, freely and in parts.
 func TestInflate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	for _, size := range []int{0, 1, 100, 4 << 10, freelyInflated - 1, freelyInflated, inflatedAtOnce, 100_000, 1 << 20} {
+	for _, size := range []int{0, 1, 100, 4 << 10, smallMessageBytes - 1, smallMessageBytes, chunkBytes, 100_000, 1 << 20} {
 		for kind, message := range map[string][]byte{"alike": make([]byte, size), "random": random(r, size)} {
 			small := zipped(message)
 			for _, most := range []int{size - 1, size, size + 1, 4 << 20} {
 				parts := 0
-				z := &inflater{parted: func(held int) {
+				z := &inflater{afterChunk: func(held int) {
 					if parts++; held > max(most+1, 0) {
 						t.Errorf("%d bytes are held, of %d allowed", held, most)
 					}
 				}}
-				z, err := z.inflate(small, most, inflatedAtOnce)
+				z, err := z.inflate(small, most, chunkBytes)
 				if most < size {
 					if !errors.Is(err, errInflatedTooLarge) {
 						t.Errorf("%d bytes %s, %d allowed: %v", size, kind, most, err)
@@ -31,13 +31,13 @@ func TestInflate(t *testing.T) {
 				if err != nil || !bytes.Equal(z.out, message) {
 					t.Fatalf("%d bytes %s: %v", size, kind, err)
 				}
-				if want := (size + len(small)) / inflatedAtOnce; parts < want-want/4-1 || parts > want+1 {
+				if want := (size + len(small)) / chunkBytes; parts < want-want/4-1 || parts > want+1 {
 					t.Errorf("%d bytes %s come in %d parts, want %d", size, kind, parts, want)
 				}
 				z.release()
-				switch z, err = inflateFreely(small, most); {
-				case errors.Is(err, errNotSmall) && size+len(small) >= freelyInflated:
-				case err != nil || size+len(small) >= freelyInflated || !bytes.Equal(z.out, message):
+				switch z, err = inflateSmall(small, most); {
+				case errors.Is(err, errNeedsToken) && size+len(small) >= smallMessageBytes:
+				case err != nil || size+len(small) >= smallMessageBytes || !bytes.Equal(z.out, message):
 					t.Fatalf("%d bytes %s, freely: %v", size, kind, err)
 				default:
 					z.release()
@@ -58,12 +58,12 @@ func random(r *rand.Rand, size int) []byte {
 // TestInflateCountsWhatComesToNothing has parts of a message that are inflated to nothing: they take time too.
 func TestInflateCountsWhatComesToNothing(t *testing.T) {
 	small := bytes.Repeat(zipped(nil), 10_000)
-	if _, err := inflateFreely(small[:freelyInflated], 100); !errors.Is(err, errNotSmall) {
+	if _, err := inflateSmall(small[:smallMessageBytes], 100); !errors.Is(err, errNeedsToken) {
 		t.Errorf("a message of nothing is inflated without a ticket: %v", err)
 	}
 	parts := 0
 	z, err := inflateLarge(small, 100, func(int) { parts++ })
-	if err != nil || len(z.out) != 0 || parts < len(small)/inflatedAtOnce {
+	if err != nil || len(z.out) != 0 || parts < len(small)/chunkBytes {
 		t.Fatalf("%d bytes come in %d parts: %v", len(small), parts, err)
 	}
 	z.release()
@@ -91,7 +91,7 @@ func TestSmallRequestsInflateWithoutMemory(t *testing.T) {
 	small := zipped([]byte("\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01v"))
 	z := new(inflater)
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := z.inflate(small, 4<<20, freelyInflated); err != nil {
+		if _, err := z.inflate(small, 4<<20, smallMessageBytes); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {

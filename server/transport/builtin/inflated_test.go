@@ -25,8 +25,8 @@ func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
 	if !ok {
 		t.Fatal("this is not the built-in transport")
 	}
-	for range cap(w.crowd) {
-		w.crowd <- struct{}{}
+	for range cap(w.tokens) {
+		w.tokens <- struct{}{}
 	}
 	large := simpleRequest()
 	large.GetDescriptors()[0].GetEntries()[0].Value = strings.Repeat("x", 1<<20)
@@ -42,14 +42,14 @@ func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
 		t.Errorf("a large request ends with %s though there is no ticket", got)
 	default:
 	}
-	for range cap(w.crowd) {
-		<-w.crowd
+	for range cap(w.tokens) {
+		<-w.tokens
 	}
 	if got := <-over; got != "0" {
 		t.Errorf("a large request ends with %s", got)
 	}
-	await(t, "no ticket is held", func() bool { return len(w.crowd) == 0 })
-	await(t, "nothing is counted", func() bool { return w.parked.bytes.Load() == 0 })
+	await(t, "no ticket is held", func() bool { return len(w.tokens) == 0 })
+	await(t, "nothing is counted", func() bool { return w.buffered.bytes.Load() == 0 })
 }
 
 // TestInflatedBytesAreCounted looks at what a connection counts while a message is inflated, and has the one
@@ -61,20 +61,20 @@ func TestInflatedBytesAreCounted(t *testing.T) {
 	defer theirs.Close()
 	c := newConnection(w, ours)
 	w.conns[c] = struct{}{}
-	w.parked.bytes.Add(mostParked - 1<<20) // what others hold
-	z, err := c.inflateLocked(zipped(make([]byte, 3<<20)), 4<<20)
+	w.buffered.bytes.Add(maxBuffered - 1<<20) // what others hold
+	z, err := c.decompressLocked(zipped(make([]byte, 3<<20)), 4<<20)
 	must.OK(t, err)
 	z.release()
 	if why := endedBy(t, s); why["memory"] != 1 {
 		t.Errorf("connections were ended by reason: %v, want one by memory", why)
 	}
-	c.parksLocked(0)
-	if got := w.parked.bytes.Load(); got != mostParked-1<<20 {
-		t.Errorf("%d bytes are counted in the end, want %d", got, mostParked-1<<20)
+	c.updateBufferedLocked(0)
+	if got := w.buffered.bytes.Load(); got != maxBuffered-1<<20 {
+		t.Errorf("%d bytes are counted in the end, want %d", got, maxBuffered-1<<20)
 	}
-	c.leaveCrowd()
-	if len(w.crowd) != 0 {
-		t.Errorf("%d tickets are held in the end", len(w.crowd))
+	c.releaseToken()
+	if len(w.tokens) != 0 {
+		t.Errorf("%d tickets are held in the end", len(w.tokens))
 	}
 }
 
@@ -86,11 +86,11 @@ func TestAMessageThatIsNoGzipIsNoEnd(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	defer ours.Close()
-	b, err := newBridged(newConnection(w, ours), &h2.Call{}, &bridgedMethod{}, false)
+	b, err := newBridgedCall(newConnection(w, ours), &h2.Call{}, &bridgedMethod{}, false)
 	must.OK(t, err)
 	b.Receive([]byte("no gzip"), true)
-	b.End(h2.Status{})
-	if _, err := b.next(); status.Code(err) != codes.Internal {
+	b.RequestEnded(h2.Status{})
+	if _, err := b.nextMessage(); status.Code(err) != codes.Internal {
 		t.Errorf("the handler gets %v, want INTERNAL", err)
 	}
 }

@@ -99,7 +99,7 @@ func TestResetsThatCrossADrainGiveBack(t *testing.T) {
 		Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false), Creds: insecure.NewCredentials(),
 		Quotas: quotasOf(t, s, new(atomic.Int64)), Draining: draining,
 	})
-	server.lingering = time.Hour
+	server.lingerTime = time.Hour
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	r := &running{addr: l.Addr().String()}

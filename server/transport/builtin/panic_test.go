@@ -29,12 +29,12 @@ func (c cancelling) Cancel() { *c.cancelled++ }
 func TestPanicsInATurnCostTheConnection(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(c *connection, client *rawClient){
-		"a flusher's": func(c *connection, _ *rawClient) { c.finish(panicking{}) },
+		"a flusher's": func(c *connection, _ *rawClient) { c.postCompletion(panicking{}) },
 		"the reader's": func(c *connection, client *rawClient) {
-			c.inbox.Lock()
-			c.inbox.flushing = true // so that nobody else takes a turn
-			c.inbox.Unlock()
-			c.finish(panicking{})
+			c.mailbox.Lock()
+			c.mailbox.flushing = true // so that nobody else takes a turn
+			c.mailbox.Unlock()
+			c.postCompletion(panicking{})
 			client.call(nil, 0)
 		},
 	} {
@@ -51,7 +51,7 @@ func TestPanicsInATurnCostTheConnection(t *testing.T) {
 			if !bytes.Contains(said, []byte("internal error")) {
 				t.Errorf("the client gets %q, want a GOAWAY", said)
 			}
-			wantEnded(t, r, s, "bug")
+			wantEnded(t, r, s, "panic")
 			if got := testutil.ToFloat64(s.Metrics().Panics); got != 1 {
 				t.Errorf("%v panics are counted, want 1", got)
 			}
@@ -77,19 +77,19 @@ func TestPanicsAtTheEndOfAConnection(t *testing.T) {
 		calls.ask(2*id + 1)
 	}
 	cancelled := 0
-	c.turnMu.Lock()
+	c.mu.Lock()
 	c.h2 = w.h2.NewConn(laters{&cancelled}, time.Hour)
 	for _, step := range calls.steps {
 		if _, _, _, err := c.h2.Feed(nil, step.bytes, time.Hour); err != nil {
 			t.Error(err)
 		}
 	}
-	if c.h2.Open() != 20 {
-		t.Errorf("%d calls are open, want 20", c.h2.Open())
+	if c.h2.OpenStreams() != 20 {
+		t.Errorf("%d calls are open, want 20", c.h2.OpenStreams())
 	}
-	c.turnMu.Unlock()
+	c.mu.Unlock()
 	_ = client.conn.Close()
-	await(t, "the connection has ended", func() bool { return len(w.all()) == 0 })
+	await(t, "the connection has ended", func() bool { return len(w.snapshotConns()) == 0 })
 	if got := testutil.ToFloat64(s.Metrics().Panics); got != 10 || cancelled != 10 {
 		t.Errorf("%v panics are counted and %d calls cancelled, want 10 and 10", got, cancelled)
 	}
@@ -98,13 +98,13 @@ func TestPanicsAtTheEndOfAConnection(t *testing.T) {
 // laters answers each call later, and every other one panics if it is cancelled.
 type laters struct{ cancelled *int }
 
-func (l laters) Call(c *h2.Call) ([]byte, h2.Status, h2.Later) {
+func (l laters) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
 	if c.Stream%4 == 1 {
 		return nil, h2.Status{}, panicking{}
 	}
 	return nil, h2.Status{}, cancelling(l)
 }
-func (laters) Open(*h2.Call) (h2.Conversation, h2.Status) { return nil, h2.Status{} }
-func (laters) Unknown(string) h2.Status                   { return h2.Status{} }
-func (laters) Exceeded(*h2.Call, h2.Bound, int) h2.Status { return h2.Status{} }
-func (laters) Reset(uint32)                               {}
+func (laters) Open(*h2.Call) (h2.StreamingCall, h2.Status)     { return nil, h2.Status{} }
+func (laters) UnknownMethod(string) h2.Status                  { return h2.Status{} }
+func (laters) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{} }
+func (laters) Reset(uint32)                                    {}

@@ -13,152 +13,153 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// quotas describes RateLimitQuotaService, for reflection.
-var quotas = grpc.ServiceDesc{
+// quotaServiceDesc describes RateLimitQuotaService, for reflection.
+var quotaServiceDesc = grpc.ServiceDesc{
 	ServiceName: rlqs.ServiceName, Metadata: "envoy/service/rate_limit_quota/v3/rlqs.proto",
 	Streams: []grpc.StreamDesc{{StreamName: rlqs.MethodName, ClientStreams: true, ServerStreams: true}},
 }
 
-// methodQuotas is the number of the method that is registered second.
+// methodQuotas is the index of the method that is registered second.
 const methodQuotas = 1
 
-// quotaStream is a stream of the rate limit quota service, without a goroutine: reports come in the connection's turns,
-// piece by piece, and one message at a time goes out, followed by a mark. The acknowledgement of the mark says that
-// the client has it.
+// quotaStream is a stream of the rate limit quota service. It has no goroutine: reports are decoded in the
+// connection's batches, chunk by chunk. One message at a time is sent, followed by a mark, whose
+// acknowledgement confirms that the client has received the message.
 type quotaStream struct {
 	conn   *connection
 	stream uint32
 	quota  *rlqs.Stream
-	posted atomic.Bool // it is in the connection's inbox
+	queued atomic.Bool // it is in the mailbox
 
-	// What follows is guarded by conn.turnMu.
-	ahead  int // bytes of messages that have not left
-	more   bool
-	seq    uint64     // of the newest message
-	status *h2.Status // with which the stream is to end
-	over   bool
+	// The following fields are guarded by conn.mu.
+	unsent  int // bytes of messages that wait for a window
+	pending bool
+	seq     uint64     // sequence number of the newest message
+	status  *h2.Status // status with which the stream is to end, or nil
+	closed  bool
 }
 
 var (
-	_ h2.Pieces = (*quotaStream)(nil)
-	_ h2.Marker = (*quotaStream)(nil)
-	_ finisher  = (*quotaStream)(nil)
+	_ h2.ChunkedCall = (*quotaStream)(nil)
+	_ h2.MarkHandler = (*quotaStream)(nil)
+	_ completion     = (*quotaStream)(nil)
 )
 
-// openQuotas begins a stream.
-func (c *calls) openQuotas(call *h2.Call) (h2.Conversation, h2.Status) {
+// openQuotas opens a stream.
+func (c *calls) openQuotas(call *h2.Call) (h2.StreamingCall, h2.Status) {
 	if c.h2.Draining() {
 		return nil, statusOf(errDraining)
 	}
 	q := &quotaStream{conn: (*connection)(c), stream: call.Stream}
 	addr := c.raw.RemoteAddr()
-	stream, err := c.Quotas.Open(rlqs.Peer{Client: c.client, Identity: access.IdentityOf(c.info, addr), Address: transport.MachineOf(addr)}, q.post)
+	stream, err := c.Quotas.Open(rlqs.Peer{Client: c.client, Identity: access.IdentityOf(c.info, addr), Address: transport.MachineOf(addr)}, q.queue)
 	if err != nil {
 		return nil, statusOf(err)
 	}
 	q.quota = stream
-	if c.quotas == nil {
-		c.quotas = map[*quotaStream]struct{}{}
+	if c.quotaStreams == nil {
+		c.quotaStreams = map[*quotaStream]struct{}{}
 	}
-	c.quotas[q] = struct{}{}
+	c.quotaStreams[q] = struct{}{}
 	return q, h2.Status{}
 }
 
-// post has the stream look in the connection's next turn whether there is something to send.
-func (q *quotaStream) post() {
-	if !q.posted.Swap(true) {
-		q.conn.finish(q)
+// queue queues the stream in the mailbox, to send what is pending.
+func (q *quotaStream) queue() {
+	if !q.queued.Swap(true) {
+		q.conn.postCompletion(q)
 	}
 }
 
-func (q *quotaStream) Piece(p []byte, follow int) {
+func (q *quotaStream) ReceiveChunk(p []byte, follow int) {
 	if q.status != nil {
 		return
 	}
-	if err := q.quota.Report(p, follow == 0); err != nil {
-		q.end(statusOf(err))
+	if err := q.quota.Feed(p, follow == 0); err != nil {
+		q.endWith(statusOf(err))
 	}
-	q.conn.shared.parked.shed() // the service may hold more now
+	q.conn.shared.buffered.shed() // the service may use more memory now
 }
 
-// Receive implements [h2.Conversation]. It is never called.
+// Receive implements [h2.StreamingCall]. It is never called.
 func (q *quotaStream) Receive([]byte, bool) {}
 
-func (q *quotaStream) End(s h2.Status) { q.end(s) }
+func (q *quotaStream) RequestEnded(s h2.Status) { q.endWith(s) }
 
-// end has the stream end in the next turn.
-func (q *quotaStream) end(s h2.Status) {
+// endWith ends the stream in the next batch.
+func (q *quotaStream) endWith(s h2.Status) {
 	if q.status == nil {
 		q.status = &s
-		q.post()
+		q.queue()
 	}
 }
 
 func (q *quotaStream) Sent(n int) {
-	if q.ahead -= n; q.ahead == 0 && q.more {
-		q.post()
+	if q.unsent -= n; q.unsent == 0 && q.pending {
+		q.queue()
 	}
 }
 
-// Marked implements [h2.Marker]. The mark is the end of the number of a message; marks are acknowledged in their order.
-func (q *quotaStream) Marked(mark uint32) {
+// MarkAcknowledged implements [h2.MarkHandler]. A mark has the low 24 bits of a sequence number. Marks are
+// acknowledged in their order.
+func (q *quotaStream) MarkAcknowledged(mark uint32) {
 	const bits = 1<<24 - 1
 	behind := (uint32(q.seq) - mark) & bits //nolint:gosec // the end of it
 	if uint64(behind) < q.seq {
-		q.quota.Confirmed(q.seq - uint64(behind))
+		q.quota.Confirm(q.seq - uint64(behind))
 	}
 }
 
-// Cancel implements [h2.Later]: the client went away.
+// Cancel implements [h2.PendingCall].
 func (q *quotaStream) Cancel() { q.close() }
 
-// close says that the stream is over. It is called in a turn.
+// close closes the stream. It is called in a batch.
 func (q *quotaStream) close() {
-	q.over = true
-	delete(q.conn.quotas, q)
+	q.closed = true
+	delete(q.conn.quotaStreams, q)
 	q.quota.Close()
 }
 
 func (q *quotaStream) sendLocked() {
-	q.posted.Store(false)
+	q.queued.Store(false)
 	c := q.conn
-	if err := q.quota.Ended(); err != nil && q.status == nil {
+	if err := q.quota.Err(); err != nil && q.status == nil {
 		status := statusOf(err)
 		q.status = &status
 	}
 	switch {
-	case q.over:
+	case q.closed:
 		return
-	case q.status != nil && q.ahead > 0: // the client does not read, so it could take long to end the stream in order
+	case q.status != nil && q.unsent > 0: // trailers would have to wait for the client to read
 		c.out.bytes = c.h2.Abort(c.out.bytes, q.stream)
 		return
 	case q.status != nil:
 		q.close()
 		c.out.bytes = c.h2.Finish(c.out.bytes, q.stream, *q.status, nil)
 		return
-	case q.ahead > 0: // Sent posts it again
-		q.more = true
+	case q.unsent > 0: // Sent queues it again
+		q.pending = true
 		return
 	}
-	message := takeOutput()
+	message := getOutput()
 	defer message.release()
 	var seq uint64
-	if message.bytes, seq, q.more = q.quota.Take(message.bytes); seq == 0 {
+	if message.bytes, seq, q.pending = q.quota.AppendMessage(message.bytes); seq == 0 {
 		return
 	}
-	q.seq, q.ahead = seq, messagePrefix+len(message.bytes)
+	q.seq, q.unsent = seq, messagePrefix+len(message.bytes)
 	c.out.bytes = c.h2.Send(c.out.bytes, q.stream, message.bytes)
 	c.out.bytes = c.h2.Mark(c.out.bytes, q.stream, uint32(seq)) //nolint:gosec // the end of it
 }
 
-// dropLocked implements [finisher]. Cancel comes, too.
-func (q *quotaStream) dropLocked() { q.posted.Store(false) }
+// dropLocked implements [completion]. Cancel is called as well.
+func (q *quotaStream) dropLocked() { q.queued.Store(false) }
 
-// drainQuotasLocked ends all streams of the quota service: Envoy opens another within five seconds, elsewhere, and what
-// it was told acts until then.
-func (c *connection) drainQuotasLocked() {
-	for q := range c.quotas {
-		q.end(statusOf(errDraining))
+// endQuotaStreamsLocked ends all streams of the quota service. Envoy opens a new one, on another connection,
+// within five seconds, and applies the last assignments until then.
+func (c *connection) endQuotaStreamsLocked() {
+	for q := range c.quotaStreams {
+		q.endWith(statusOf(errDraining))
 	}
 }
 

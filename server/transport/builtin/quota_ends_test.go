@@ -81,9 +81,9 @@ func TestDrainResetsUnreadStreams(t *testing.T) {
 	c.goes(c.fr.WriteData(1, false, framed(t, reports(1, manyBuckets(10)...))))
 	_, conn := r.only(t)
 	await(t, "an answer waits", func() bool {
-		conn.turnMu.Lock()
-		defer conn.turnMu.Unlock()
-		return conn.h2.Parked() > 0
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+		return conn.h2.Buffered() > 0
 	})
 	drained := make(chan struct{})
 	go func() { r.drain(); close(drained) }()
@@ -113,14 +113,14 @@ func TestQuotasCountAsMemory(t *testing.T) {
 	r := serve(t, service(t, answer.Settings{}, dividedRule))
 	c := r.rawClient(t)
 	w, conn := r.only(t)
-	await(t, "the connection has begun", func() bool { return conn.watched.ready.Load() })
-	w.parked.set(&conn.parked, 1000)
-	w.parked.shed()
-	if conn.shut.Load() {
+	await(t, "the connection has begun", func() bool { return conn.activity.gotSettings.Load() })
+	w.buffered.set(&conn.buffered, 1000)
+	w.buffered.shed()
+	if conn.closed.Load() {
 		t.Fatal("the connection is closed")
 	}
-	w.parked.reserved = func() int64 { return mostParked - 999 }
-	if w.parked.shed(); !conn.shut.Load() {
+	w.buffered.reserved = func() int64 { return maxBuffered - 999 }
+	if w.buffered.shed(); !conn.closed.Load() {
 		t.Error("the connection goes on")
 	}
 	_ = c.conn.Close()

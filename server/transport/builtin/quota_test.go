@@ -174,8 +174,8 @@ func TestLargeReport(t *testing.T) {
 	if got := shareOf(t, c, "last"); got != 360_000 {
 		t.Errorf("the last bucket gets %d", got)
 	}
-	if w, conn := r.only(t); w.parked.bytes.Load() > 100_000 || conn.h2.Held() > 200_000 {
-		t.Errorf("%d bytes are held", conn.h2.Held())
+	if w, conn := r.only(t); w.buffered.bytes.Load() > 100_000 || conn.h2.MemoryBytes() > 200_000 {
+		t.Errorf("%d bytes are held", conn.h2.MemoryBytes())
 	}
 }
 
@@ -230,9 +230,9 @@ func TestQuotaClientThatNeverReads(t *testing.T) {
 	}
 	_, conn := r.only(t)
 	await(t, "all reports are read", func() bool { return counted(t, s, "sluice_quota_reports_total") == 200 })
-	conn.turnMu.Lock()
-	held := conn.h2.Held()
-	conn.turnMu.Unlock()
+	conn.mu.Lock()
+	held := conn.h2.MemoryBytes()
+	conn.mu.Unlock()
 	if held > 400<<10 {
 		t.Errorf("%d bytes are held for it", held)
 	}

@@ -8,93 +8,92 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// readBytes is what a read takes at once. A frame fits.
+// readBytes is the size of a read buffer.
 const readBytes = 32 << 10
 
 var readBuffers = sync.Pool{New: func() any { return new([readBytes]byte) }}
 
-var _ [readBytes - h2.MaxFrame]struct{} // a frame fits
+var _ [readBytes - h2.MaxFrame]struct{} // a frame fits into the buffer
 
-// reader reads a connection. While it waits it holds no buffer, only what has come of a frame: a
-// connection that is idle costs little.
+// reader reads from a connection. While it waits it has no buffer, only the bytes of an incomplete frame, so
+// that an idle connection costs little.
 type reader struct {
-	conn net.Conn
-	raw  syscall.RawConn // nil: conn is no file
-	try  func(fd uintptr) bool
+	conn    net.Conn
+	raw     syscall.RawConn // nil if conn is not a file
+	tryFunc func(fd uintptr) bool
 
-	buffer *[readBytes]byte // nil while it waits
-	rest   []byte           // the beginning of a frame, while there is no buffer
-	have   int              // bytes in buffer
-	got    int              // bytes that the last read brought
-	err    error
+	buffer   *[readBytes]byte // nil while waiting
+	rest     []byte           // an incomplete frame, while there is no buffer
+	buffered int              // number of bytes in buffer
+	err      error
 }
 
-// newReader returns a reader of conn, which is raw, or TLS over it. What is over TLS must be read
-// through it, though it has the file of what is below.
+// newReader returns a reader of conn, which is raw, or TLS over raw. With TLS, conn must not be read through
+// raw's file.
 func newReader(conn, raw net.Conn) *reader {
 	r := &reader{conn: conn}
 	if file, ok := raw.(syscall.Conn); ok && conn == raw && canTry {
 		if raw, err := file.SyscallConn(); err == nil {
-			r.raw, r.try = raw, r.tryRead
+			r.raw, r.tryFunc = raw, r.tryRead
 		}
 	}
 	return r
 }
 
-// read returns what has come and not been used, with more of it than before. It is valid until keep.
+// read waits for input, and returns it together with the bytes that keepRest stored. The result is valid until
+// keepRest is called.
 func (r *reader) read() ([]byte, error) {
 	if r.raw != nil {
-		if err := r.raw.Read(r.try); err != nil {
+		if err := r.raw.Read(r.tryFunc); err != nil {
 			return nil, err
 		}
 		if r.err != nil {
 			return nil, r.err
 		}
-		return r.buffer[:r.have], nil
+		return r.buffer[:r.buffered], nil
 	}
-	r.take()
-	n, err := r.conn.Read(r.buffer[r.have:])
-	r.got = n
-	if r.have += n; n == 0 {
-		return nil, err // conn never returns 0 without one
+	r.acquireBuffer()
+	n, err := r.conn.Read(r.buffer[r.buffered:])
+	if r.buffered += n; n == 0 {
+		return nil, err // conn never returns 0 without an error
 	}
-	return r.buffer[:r.have], nil
+	return r.buffer[:r.buffered], nil
 }
 
-// tryRead reads without waiting. It returns false if there is nothing to read, after which the caller
-// waits until there is, with no buffer taken. It must try each time it is called: the poller forgets
-// what it knew when a RawConn's Read begins.
+// tryRead reads without blocking. It returns false if there is nothing to read; then RawConn.Read waits for
+// input, while no buffer is allocated. It must call read(2) each time, since RawConn.Read resets the poller's
+// readiness at its beginning.
 func (r *reader) tryRead(fd uintptr) bool {
-	r.take()
-	n, err := tryRead(fd, r.buffer[r.have:])
+	r.acquireBuffer()
+	n, err := tryRead(fd, r.buffer[r.buffered:])
 	if n == 0 && err == nil {
-		r.release()
+		r.releaseBuffer()
 		return false
 	}
-	r.have, r.err = r.have+n, err
+	r.buffered, r.err = r.buffered+n, err
 	return true
 }
 
-// keep keeps the rest of what read returned until the next read. It reports whether the last read
-// filled the buffer, so that more is to be expected.
-func (r *reader) keep(rest []byte) (full bool) {
-	full = r.have == readBytes
+// keepRest stores the rest of read's result until the next read, and releases the buffer. It reports whether
+// the last read filled the buffer, in which case more input is likely.
+func (r *reader) keepRest(rest []byte) (full bool) {
+	full = r.buffered == readBytes
 	r.rest = append(r.rest[:0], rest...)
 	if len(rest) == 0 {
 		r.rest = nil
 	}
-	r.release()
+	r.releaseBuffer()
 	return full
 }
 
-// take takes a buffer and puts the rest into it.
-func (r *reader) take() {
+// acquireBuffer gets a buffer and copies the rest into it.
+func (r *reader) acquireBuffer() {
 	r.buffer, _ = readBuffers.Get().(*[readBytes]byte)
-	r.have = copy(r.buffer[:], r.rest)
+	r.buffered = copy(r.buffer[:], r.rest)
 }
 
-// release gives the buffer back.
-func (r *reader) release() {
+// releaseBuffer returns the buffer to the pool.
+func (r *reader) releaseBuffer() {
 	if r.buffer != nil {
 		readBuffers.Put(r.buffer)
 		r.buffer = nil

@@ -270,7 +270,7 @@ var alike = []struct {
 	}},
 	{"large messages to health", func(s *script) {
 		id := uint32(1)
-		for _, size := range []int{4000, mostOfOther - 3, mostOfOther - 2, 5000} {
+		for _, size := range []int{4000, maxOtherMessageBytes - 3, maxOtherMessageBytes - 2, 5000} {
 			message := marshal(s.tb, &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", size)})
 			for _, path := range []string{healthPath, "/grpc.health.v1.Health/Watch"} {
 				s.headers(id, false, ordinary(":path", path)...)

@@ -6,103 +6,103 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
-// serve is the goroutine of the connection. It waits in read for most of its life, so what lies below
-// that on its stack is small: a stack is doubled, and a collection may halve it.
+// serve is the goroutine of the connection. It spends most of its life in read, so the stack above that must
+// stay small: stacks grow by doubling, and the garbage collector shrinks them by half.
 func (c *connection) serve() {
-	if r := c.begin(); r != nil {
-		c.read(r)
+	if r := c.handshake(); r != nil {
+		c.readLoop(r)
 	}
-	c.leave()
+	c.cleanup()
 }
 
-// begin begins the connection. It returns nil if that fails.
-func (c *connection) begin() *reader {
-	// Until the client's SETTINGS have come.
+// handshake performs the TLS handshake, if there is TLS. It returns nil if that fails.
+func (c *connection) handshake() *reader {
+	// The deadline is removed when the client's SETTINGS are received.
 	_ = c.raw.SetDeadline(time.Now().Add(c.Limits.ConnectionTimeout)) //nolint:forbidigo // connections begin when they like
 	conn, info, err := c.Creds.ServerHandshake(c.raw)
 	if err != nil {
-		return nil // the credentials have logged it
+		return nil // the credentials have logged the error
 	}
 	c.info = info
 	c.client = access.ClientIn(info)
 	lessee := c.Handler.Service.Connect(clientName(c.raw.RemoteAddr()))
 	lessee.Addr = c.raw.RemoteAddr()
-	c.turnMu.Lock()
-	c.conn, c.lessee = conn, lessee
-	c.turnMu.Unlock()
+	c.mu.Lock()
+	c.conn, c.leaseConn = conn, lessee
+	c.mu.Unlock()
 	return newReader(conn, c.raw)
 }
 
-// leave ends the connection.
-func (c *connection) leave() {
-	c.turnMu.Lock()
-	how, calls := c.howLocked(), (c.h2.Last()+1)/2
-	c.ending, c.closed = true, true
-	for c.cancelLocked() != nil { // each call that is cancelled is so once, whatever comes of it
+// cleanup closes the connection and cancels its calls.
+func (c *connection) cleanup() {
+	c.mu.Lock()
+	ending, calls := c.endingLocked(), (c.h2.LastStream()+1)/2
+	c.ending, c.readerDone = true, true
+	for c.cancelCallsLocked() != nil { // after a panic, it continues with the other calls
 	}
-	c.countStoredLocked() // it no longer waits for its client
-	c.shared.parked.set(&c.parked, 0)
-	c.turnMu.Unlock()
+	c.publishStoreBytesLocked() // its calls no longer count
+	c.shared.buffered.set(&c.buffered, 0)
+	c.mu.Unlock()
 	c.close()
-	if c.lessee != nil {
-		c.lessee.Close(how, calls)
+	if c.leaseConn != nil {
+		c.leaseConn.Close(ending, calls)
 	}
 }
 
-// cancelLocked cancels the calls that were to be answered later.
-func (c *connection) cancelLocked() (err error) {
-	defer c.caughtLocked(&err)
+// cancelCallsLocked cancels the pending calls.
+func (c *connection) cancelCallsLocked() (err error) {
+	defer c.recoverPanicLocked(&err)
 	c.h2.Close()
 	return nil
 }
 
-// read reads until the connection ends.
-func (c *connection) read(r *reader) {
-	defer r.release()
-	for crowds := false; ; {
+// readLoop reads and processes input until the connection ends.
+func (c *connection) readLoop(r *reader) {
+	defer r.releaseBuffer()
+	for needsToken := false; ; {
 		in, err := r.read()
 		if err != nil {
-			c.neverBegan(err)
+			c.reportHandshakeTimeout(err)
 			if c.isEnding() {
 				c.linger(r, nil)
 			}
 			return
 		}
-		came, crowded := len(in), false
+		came, unfinished := len(in), false
 		for more := true; more; {
 			var used int
 			var ok bool
-			if used, more, ok = c.takeTurn(in, crowds || crowded); !ok {
+			if used, more, ok = c.processInput(in, needsToken || unfinished); !ok {
 				c.linger(r, in[used:])
 				return
 			}
-			crowded = crowded || more
+			unfinished = unfinished || more
 			in = in[used:]
 		}
-		crowds = crowded
-		c.watched.partial(len(in) > 0, len(in) < came)
-		if r.keep(in) && !crowded {
-			park()
+		needsToken = unfinished
+		c.activity.noteIncompleteFrame(len(in) > 0, len(in) < came)
+		if r.keepRest(in) && !unfinished {
+			yield()
 		}
 	}
 }
 
-// mostLingering is how long a connection that has ended reads on, unless its client closes it.
-const mostLingering = time.Second
+// defaultLingerTime is how long a connection that has ended still reads, unless its client closes it.
+const defaultLingerTime = time.Second
 
-// linger reads a little of what still comes, behind in: closing a socket with unread bytes would throw away what was
-// written last. After a drain it may be resets of calls that were answered last.
+// linger discards input that arrives after the end, following in: closing a socket with unread bytes would
+// discard the last output, too. After a drain, the input can contain resets of the last calls.
 func (c *connection) linger(r *reader, in []byte) {
 	half, ok := c.conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	_ = c.raw.SetReadDeadline(time.Now().Add(c.lingering)) //nolint:forbidigo // bounds a wait
-	for n := 0; ; park() {
+	_ = c.raw.SetReadDeadline(time.Now().Add(c.lingerTime)) //nolint:forbidigo // bounds a wait
+	for n := 0; ; yield() {
 		if in != nil {
-			r.keep(c.takeResets(in))
+			r.keepRest(c.processResets(in))
 		}
-		if n >= mostLingerBytes {
+		if n >= maxLingerBytes {
 			return
 		}
 		var err error
@@ -113,15 +113,15 @@ func (c *connection) linger(r *reader, in []byte) {
 	}
 }
 
-// takeResets feeds h2 after the last turn of a drain, so that leases of calls that the client has reset come back. It returns
-// the beginning of a frame that is left.
-func (c *connection) takeResets(in []byte) (rest []byte) {
-	c.turnMu.Lock()
-	defer c.turnMu.Unlock()
+// processResets feeds h2 after the last batch of a drain, so that leases of calls that the client resets are
+// returned. It returns the incomplete frame at the end of in.
+func (c *connection) processResets(in []byte) (rest []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !c.h2.Drained() {
 		return nil
 	}
-	c.out = takeOutput() // which nobody reads
+	c.out = getOutput() // is discarded
 	defer func() {
 		c.out.release()
 		c.out = nil

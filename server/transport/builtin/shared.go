@@ -7,15 +7,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// shared is what the connections of a transport share.
+// shared is the state that the connections of a transport share.
 type shared struct {
 	transport.Config
-	bridge  *bridge
-	h2      *h2.Server
-	parked  parked
-	stored  stored
-	crowd   chan struct{} // holds the tickets that are taken; see takeTurn
-	stalled stalled
+	bridge      *bridge
+	h2          *h2.Server
+	buffered    memoryBudget
+	storeMemory storeMemory
+	tokens      chan struct{} // has one element for each token in use; see processInput
+	stalled     stalledWriters
 
-	lingering time.Duration // mostLingering but in tests
+	lingerTime time.Duration // defaultLingerTime, except in tests
 }

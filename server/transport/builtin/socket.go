@@ -7,33 +7,32 @@ import (
 	"syscall"
 )
 
-// socket is a client's socket, below TLS if there is TLS. It tells when a write has to wait for
-// the client.
+// socket is a client's socket, below TLS if there is TLS. It reports when a write has to wait for the client.
 type socket struct {
 	net.Conn
-	raw syscall.RawConn // nil: it cannot tell
-	// stalls is called when a write begins to wait, at most once for each write, and flows at the end
-	// of such a write.
-	stalls, flows func()
+	raw syscall.RawConn // nil if it cannot report that
+	// onStall is called when a write begins to wait, at most once per write, and onResume at the end of such a
+	// write.
+	onStall, onResume func()
 
-	// Of the write that goes on; and tryWrite, bound once.
-	rest  []byte
-	waits bool
-	err   error
-	try   func(fd uintptr) (done bool)
+	// The state of the current write. tryFunc is tryWrite, bound once.
+	rest    []byte
+	stalled bool
+	err     error
+	tryFunc func(fd uintptr) (done bool)
 }
 
 func newSocket(conn net.Conn, stalls, flows func()) *socket {
-	s := &socket{Conn: conn, stalls: stalls, flows: flows}
+	s := &socket{Conn: conn, onStall: stalls, onResume: flows}
 	if file, ok := conn.(syscall.Conn); ok && canTry {
 		if raw, err := file.SyscallConn(); err == nil {
-			s.raw, s.try = raw, s.tryWrite
+			s.raw, s.tryFunc = raw, s.tryWrite
 		}
 	}
 	return s
 }
 
-// SyscallConn lets a connection read without a buffer of its own.
+// SyscallConn lets reader wait without a buffer.
 func (s *socket) SyscallConn() (syscall.RawConn, error) {
 	if s.raw == nil {
 		return nil, errors.ErrUnsupported
@@ -41,7 +40,7 @@ func (s *socket) SyscallConn() (syscall.RawConn, error) {
 	return s.raw, nil
 }
 
-// CloseWrite is that of the socket.
+// CloseWrite closes the sending side.
 func (s *socket) CloseWrite() error {
 	if half, ok := s.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -49,68 +48,68 @@ func (s *socket) CloseWrite() error {
 	return net.ErrClosed
 }
 
-// Write implements [net.Conn]. It is called by one goroutine at a time: in a turn, or by TLS, which has
-// a lock. By TLS a reader writes too, to answer what is TLS's own, and that may be beside a turn.
+// Write implements [net.Conn]. It is called by one goroutine at a time: in a batch, or by TLS, which has a
+// lock. With TLS, a reader also writes, concurrently with a batch, to answer messages of the TLS protocol.
 func (s *socket) Write(p []byte) (n int, err error) {
 	if s.raw == nil {
 		return s.Conn.Write(p)
 	}
-	s.rest, s.waits, s.err = p, false, nil
-	err = s.raw.Write(s.try)
+	s.rest, s.stalled, s.err = p, false, nil
+	err = s.raw.Write(s.tryFunc)
 	if err == nil {
 		err = s.err
 	}
-	if s.waits {
-		s.flows()
+	if s.stalled {
+		s.onResume()
 	}
 	n = len(p) - len(s.rest)
 	s.rest = nil
 	return n, err
 }
 
-// tryWrite writes what it can without waiting, and reports whether that is all.
+// tryWrite writes without blocking, and reports whether it is done.
 func (s *socket) tryWrite(fd uintptr) (done bool) {
 	n, err := tryWrite(fd, s.rest)
 	s.rest, s.err = s.rest[n:], err
 	if err != nil || len(s.rest) == 0 {
 		return true
 	}
-	if !s.waits {
-		s.waits = true
-		s.stalls()
+	if !s.stalled {
+		s.stalled = true
+		s.onStall()
 	}
 	return false
 }
 
-// mostStalled is how many connections may wait for their clients to read. Each holds what it writes,
-// and what it has read meanwhile.
-const mostStalled = 256
+// maxStalled is how many connections may wait for their clients to read. Each has output, and input received
+// meanwhile, in memory.
+const maxStalled = 256
 
-// stalled are the connections that wait for their clients to read, in the order in which they began to.
-// A client that reads nothing costs memory until it is closed, after mostWriteTime. So if there are too
-// many, the one that has waited for longest is closed now.
-type stalled struct {
+// stalledWriters lists the connections that wait for their clients to read, the oldest-waiting first. A client
+// that does not read costs memory until its connection is closed after maxWriteTime. If there are too many, the
+// first is closed at once.
+type stalledWriters struct {
 	mu    sync.Mutex
-	conns []ender
+	conns []errorCloser
 }
 
-// ender is a connection that can be closed because of what its client did.
-type ender interface{ end(why error) }
+// errorCloser is a connection.
+type errorCloser interface{ closeWithError(err error) }
 
-func (s *stalled) enter(c ender) {
-	var longest ender
+func (s *stalledWriters) add(c errorCloser) {
+	var oldest errorCloser
 	s.mu.Lock()
-	if s.conns = append(s.conns, c); len(s.conns) > mostStalled {
-		longest = s.conns[0]
+	if s.conns = append(s.conns, c); len(s.conns) > maxStalled {
+		oldest = s.conns[0]
 		s.conns = append(s.conns[:0], s.conns[1:]...)
 	}
 	s.mu.Unlock()
-	if longest != nil {
-		longest.end(errUnread)
+	if oldest != nil {
+		oldest.closeWithError(errNotReading)
 	}
 }
 
-func (s *stalled) leave(c ender) {
+func (s *stalledWriters) remove(c errorCloser) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, other := range s.conns {

@@ -48,7 +48,7 @@ func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
 	}
 	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux lets a socket hold
 	wrote := make(chan error, 1)
-	c.turnMu.Lock()
+	c.mu.Lock()
 	c.conn = besideItself{c.raw, func() {
 		go func() {
 			_, err := c.raw.Write(sent)
@@ -56,12 +56,12 @@ func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
 		}()
 		await(t, "the reader's write waits", func() bool { return waiting() == 1 })
 	}}
-	c.turnMu.Unlock()
-	c.order(orderPing)
+	c.mu.Unlock()
+	c.postCommand(commandPing)
 	await(t, "the flusher's turn is over", func() bool {
-		c.inbox.Lock()
-		defer c.inbox.Unlock()
-		return !c.inbox.flushing
+		c.mailbox.Lock()
+		defer c.mailbox.Unlock()
+		return !c.mailbox.flushing
 	})
 	if n := waiting(); n != 1 {
 		t.Errorf("%d connections wait for their clients, want 1", n)
@@ -84,25 +84,25 @@ func TestWhoWaitsForATurnHoldsNoTicket(t *testing.T) {
 		ours, theirs := net.Pipe()
 		c := newConnection(w, ours)
 		c.conn = c.raw
-		for range cap(w.crowd) {
-			w.crowd <- struct{}{}
+		for range cap(w.tokens) {
+			w.tokens <- struct{}{}
 		}
-		c.turnMu.Lock()
+		c.mu.Lock()
 		over := make(chan struct{})
 		go func() {
-			c.takeTurn(nil, true)
+			c.processInput(nil, true)
 			close(over)
 		}()
 		synctest.Wait()
-		<-w.crowd             // the reader has it now
-		w.crowd <- struct{}{} // and has given it back
-		c.turnMu.Unlock()
-		for range cap(w.crowd) {
-			<-w.crowd
+		<-w.tokens             // the reader has it now
+		w.tokens <- struct{}{} // and has given it back
+		c.mu.Unlock()
+		for range cap(w.tokens) {
+			<-w.tokens
 		}
 		<-over
-		if len(w.crowd) != 0 {
-			t.Errorf("%d tickets are held in the end", len(w.crowd))
+		if len(w.tokens) != 0 {
+			t.Errorf("%d tickets are held in the end", len(w.tokens))
 		}
 		_, _ = ours.Close(), theirs.Close()
 	})

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/h2"
 )
 
-// Transport answers gRPC by package h2: each connection has a goroutine that reads, answers and writes.
+// Transport is a gRPC server on top of package h2. Each connection has one goroutine, which reads, answers and
+// writes.
 type Transport struct {
 	shared
 
@@ -22,29 +23,29 @@ type Transport struct {
 	listener net.Listener
 	conns    map[*connection]struct{}
 	stage    stage
-	stopped  chan struct{} // closed when it stops to accept
+	stopped  chan struct{} // closed when it no longer accepts
 
-	ended    sync.WaitGroup // of the connections
-	over     chan struct{}  // closed when they have ended
-	ending   sync.Once
-	watching sync.WaitGroup
+	connections sync.WaitGroup
+	done        chan struct{} // closed when all connections have ended
+	doneOnce    sync.Once
+	monitoring  sync.WaitGroup
 }
 
-// stage only grows.
+// stage is the state of a Transport. It only increases.
 type stage byte
 
 const (
-	stageServes stage = iota
-	stageDrains
+	stageServing stage = iota
+	stageDraining
 	stageStopped
 )
 
-// New returns a transport.
+// New returns a Transport that is not serving yet.
 func New(c transport.Config) *Transport {
 	b := newBridge(&c)
 	t := &Transport{
 		shared: shared{
-			Config: c, bridge: b, crowd: make(chan struct{}, runtime.GOMAXPROCS(0)), lingering: mostLingering,
+			Config: c, bridge: b, tokens: make(chan struct{}, runtime.GOMAXPROCS(0)), lingerTime: defaultLingerTime,
 			h2: h2.NewServer(h2.Options{
 				Limits: h2.Limits{
 					MaxStreams:      int(c.Limits.MaxStreams),
@@ -57,13 +58,13 @@ func New(c transport.Config) *Transport {
 			}),
 		},
 		conns:   make(map[*connection]struct{}),
-		stopped: make(chan struct{}), over: make(chan struct{}),
+		stopped: make(chan struct{}), done: make(chan struct{}),
 	}
-	t.parked.reserved = c.Quotas.Held
-	t.parked.all = func() []*share {
-		var shares []*share
-		for _, c := range t.all() {
-			shares = append(shares, &c.parked)
+	t.buffered.reserved = c.Quotas.MemoryBytes
+	t.buffered.shares = func() []*memoryShare {
+		var shares []*memoryShare
+		for _, c := range t.snapshotConns() {
+			shares = append(shares, &c.buffered)
 		}
 		return shares
 	}
@@ -73,136 +74,135 @@ func New(c transport.Config) *Transport {
 // newConnection returns a connection that is not served yet.
 func newConnection(t *Transport, raw net.Conn) *connection {
 	now := t.Handler.Clock.Elapsed()
-	c := &connection{shared: &t.shared, returned: make(chan struct{}, 1)}
-	c.raw = newSocket(raw, c.stalls, c.flows)
+	c := &connection{shared: &t.shared, storeWake: make(chan struct{}, 1)}
+	c.raw = newSocket(raw, c.writeStalled, c.writeResumed)
 	c.h2 = t.h2.NewConn((*calls)(c), now)
-	c.watched.begin(now, t.Limits.MaxConnectionAge)
-	c.inbox.flush, c.parked.end = c.flush, c.end
+	c.activity.start(now, t.Limits.MaxConnectionAge)
+	c.mailbox.runFlusher, c.buffered.closeWithError = c.runFlusher, c.closeWithError
 	return c
 }
 
-// Serve implements [Transport].
-func (w *Transport) Serve(l net.Listener) error {
-	w.mu.Lock()
-	if w.stage != stageServes {
-		w.mu.Unlock()
-		_ = l.Close() // as grpc-go does: the file of a socket would stay
+func (t *Transport) Serve(l net.Listener) error {
+	t.mu.Lock()
+	if t.stage != stageServing {
+		t.mu.Unlock()
+		_ = l.Close() // as grpc-go does; otherwise the file of a unix socket remains
 		return grpc.ErrServerStopped
 	}
-	w.listener = l
-	w.watching.Go(w.watch) // below the lock: a stop that comes now waits for it
-	w.mu.Unlock()
+	t.listener = l
+	t.monitoring.Go(t.monitor) // with the mutex locked, so that a concurrent stop waits for it
+	t.mu.Unlock()
 	for pause := time.Duration(0); ; {
 		raw, err := l.Accept()
 		switch {
 		case err == nil:
 			pause = 0
-			w.accept(raw)
+			t.accept(raw)
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		}
-		// Too many open files, for example. Others end in time.
+		// For example, too many open files. Other connections end in time.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		w.Handler.Rare.Warn("accept a grpc connection; more within ten seconds are not logged", zap.Error(err))
+		t.Handler.Rare.Warn("failed to accept a gRPC connection; more within ten seconds are not logged", zap.Error(err))
 		select {
 		case <-time.After(pause):
-		case <-w.stopped:
+		case <-t.stopped:
 			return nil
 		}
 	}
 }
 
 // accept starts the goroutine of a connection.
-func (w *Transport) accept(raw net.Conn) {
-	c := newConnection(w, raw)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stage != stageServes {
-		_ = raw.Close() // it came while the listener was closed
+func (t *Transport) accept(raw net.Conn) {
+	c := newConnection(t, raw)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stage != stageServing {
+		_ = raw.Close() // it was accepted while the listener was being closed
 		return
 	}
-	w.conns[c] = struct{}{}
-	if bounded, ok := raw.(transport.Bounded); ok {
+	t.conns[c] = struct{}{}
+	if bounded, ok := raw.(transport.BoundedConn); ok {
 		bounded.ServedBy(c)
 	}
-	w.ended.Go(func() {
+	t.connections.Go(func() {
 		c.serve()
-		w.mu.Lock()
-		delete(w.conns, c)
-		w.mu.Unlock()
+		t.mu.Lock()
+		delete(t.conns, c)
+		t.mu.Unlock()
 	})
 }
 
-// all returns the connections there are.
-func (w *Transport) all() []*connection {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := make([]*connection, 0, len(w.conns))
-	for c := range w.conns {
+// snapshotConns returns the current connections.
+func (t *Transport) snapshotConns() []*connection {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]*connection, 0, len(t.conns))
+	for c := range t.conns {
 		all = append(all, c)
 	}
 	return all
 }
 
-// enter goes to a later stage, and closes the listener.
-func (w *Transport) enter(s stage) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stage == stageServes {
-		close(w.stopped)
-		if w.listener != nil {
-			_ = w.listener.Close() // nothing more is accepted in either case
+// advanceTo advances to a later stage, and closes the listener.
+func (t *Transport) advanceTo(s stage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stage == stageServing {
+		close(t.stopped)
+		if t.listener != nil {
+			_ = t.listener.Close() // in either case nothing more is accepted
 		}
 	}
-	w.stage = max(w.stage, s)
+	t.stage = max(t.stage, s)
 }
 
-// GracefulStop implements [Transport].
-func (w *Transport) GracefulStop() {
-	w.enter(stageDrains)
-	for _, c := range w.all() {
-		c.order(orderStop)
+// GracefulStop implements [transport.Transport].
+func (t *Transport) GracefulStop() {
+	t.advanceTo(stageDraining)
+	for _, c := range t.snapshotConns() {
+		c.postCommand(commandDrainStop)
 	}
-	w.wait()
+	t.wait()
 }
 
-// Stop implements [Transport].
-func (w *Transport) Stop() {
-	w.enter(stageStopped)
-	for _, c := range w.all() {
-		c.ours.Store(true)
+// Stop implements [transport.Transport].
+func (t *Transport) Stop() {
+	t.advanceTo(stageStopped)
+	for _, c := range t.snapshotConns() {
+		c.closedByUs.Store(true)
 		c.close()
 	}
-	w.wait()
+	t.wait()
 }
 
-// wait waits for the connections' ends.
-func (w *Transport) wait() {
-	w.ended.Wait()
-	w.ending.Do(func() { close(w.over) })
-	w.watching.Wait()
+// wait waits until all connections have ended.
+func (t *Transport) wait() {
+	t.connections.Wait()
+	t.doneOnce.Do(func() { close(t.done) })
+	t.monitoring.Wait()
 }
 
-// watchedAtOnce is how many connections the watch looks at before others may run. An order takes a
-// goroutine for a moment. Connections that began together are pinged together, and the memory of as many
-// goroutines would stay.
-const watchedAtOnce = 64
+// checksPerYield is how many connections the monitor checks before it yields. A command starts a goroutine for
+// a moment. Connections that began together get PINGs together, and without yields as many goroutines would run
+// at once, whose stacks would remain allocated.
+const checksPerYield = 64
 
-// watch looks at all connections now and then.
-func (w *Transport) watch() {
-	tick := time.NewTicker(watchEvery(&w.Limits))
+// monitor checks all connections periodically.
+func (t *Transport) monitor() {
+	tick := time.NewTicker(monitorInterval(&t.Limits))
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-w.over:
+		case <-t.done:
 			return
 		}
-		now := w.Handler.Clock.Elapsed()
-		for i, c := range w.all() {
-			c.watch(now)
-			if i%watchedAtOnce == watchedAtOnce-1 {
+		now := t.Handler.Clock.Elapsed()
+		for i, c := range t.snapshotConns() {
+			c.checkActivity(now)
+			if i%checksPerYield == checksPerYield-1 {
 				runtime.Gosched()
 			}
 		}

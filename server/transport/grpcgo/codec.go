@@ -15,24 +15,23 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// codec passes exchanges through as bytes and leaves all else, such as health
-// and reflection, to protobuf's codec.
+// codec passes rate-limit requests and quota reports through as bytes, and uses protobuf's codec for everything
+// else, such as health and reflection.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if m, ok := v.(*quotaBytes); ok {
-		return mem.BufferSlice{mem.SliceBuffer(m.bytes)}, nil // nobody else has it
+		return mem.BufferSlice{mem.SliceBuffer(m.bytes)}, nil // m is not used again
 	}
 	x, ok := v.(*answer.Exchange)
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
-	// The transport may hold the bytes until they are written. x is used again before that,
-	// so the bytes are copied.
+	// The transport may use the bytes until they are written, but x is reused before that.
 	out := mem.BufferSlice{mem.SliceBuffer(append([]byte(nil), x.Reply()...))}
-	release(x)
+	releaseExchange(x)
 	return out, nil
 }
 
@@ -52,17 +51,17 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// exchanges are those of grpc-go's calls.
+// exchanges is the pool of the calls' exchanges.
 var exchanges = sync.Pool{New: func() any { return new(answer.Exchange) }}
 
-func release(x *answer.Exchange) {
+func releaseExchange(x *answer.Exchange) {
 	if x.Kept() {
 		exchanges.Put(x)
 	}
 }
 
-// serviceDesc describes RateLimitService in place of generated code, which would decode into
-// protobuf messages.
+// serviceDesc replaces the generated description of RateLimitService, which would decode into protobuf
+// messages.
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: answer.ServiceName,
 	HandlerType: (*any)(nil),
@@ -80,7 +79,7 @@ var serviceDesc = grpc.ServiceDesc{
 			}
 			x.Client = access.ClientOf(ctx)
 			if err := limits.Answer(ctx, x); err != nil {
-				release(x)
+				releaseExchange(x)
 				return nil, err
 			}
 			return x, nil

@@ -15,25 +15,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// server is a [transport.Transport].
 type server struct {
 	*grpc.Server
 	calls      inFlight
-	beginnings beginnings
+	handshakes handshakes
 }
 
 // New returns a transport.
 func New(c transport.Config) transport.Transport {
-	s, others := new(server), transport.NewOthers(&c)
+	s, others := new(server), transport.NewInterceptors(&c)
 	begin := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		defer s.calls.begin()()
-		if info.FullMethod == quotaMethod { // it counts its streams itself
+		if info.FullMethod == quotaMethod { // the service counts its streams itself
 			return handle(srv, stream)
 		}
-		if err := others.Begin(info.FullMethod, info.IsClientStream); err != nil {
+		if err := others.BeginStream(info.FullMethod, info.IsClientStream); err != nil {
 			return err
 		}
-		defer others.End(info.FullMethod)
+		defer others.EndStream(info.FullMethod)
 		return handle(srv, stream)
 	}
 	unary := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -55,16 +54,16 @@ func New(c transport.Config) transport.Transport {
 	return s
 }
 
-func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l, &s.beginnings}) }
+func (s *server) Serve(l net.Listener) error { return s.Server.Serve(listener{l, &s.handshakes}) }
 
-// patience is how long clients have at the end to finish the beginning of a connection, and, once all calls have ended, to read the
-// replies that are on their way.
-const patience = 2 * time.Second
+// drainTimeout is how long a shutdown waits for unfinished handshakes, and, after the last call has ended, for
+// clients to read their replies.
+const drainTimeout = 2 * time.Second
 
-// GracefulStop implements [transport.Transport]. For grpc-go, a call lasts until its client has read the reply. So
-// connections are closed if no call has begun and no handler has run for patience.
+// GracefulStop implements [transport.Transport]. To grpc-go, a call is open until its client has read the
+// reply. Therefore the connections are closed if, for drainTimeout, no call began and no handler was running.
 func (s *server) GracefulStop() {
-	s.beginnings.endBy(time.Now().Add(patience)) //nolint:forbidigo // of sockets
+	s.handshakes.setDeadline(time.Now().Add(drainTimeout)) //nolint:forbidigo // of sockets
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -74,7 +73,7 @@ func (s *server) GracefulStop() {
 		select {
 		case <-stopped:
 			return
-		case <-time.After(patience):
+		case <-time.After(drainTimeout):
 		}
 		begun, open := s.calls.begun.Load(), s.calls.open.Load()
 		switch {
@@ -92,14 +91,14 @@ func (s *server) GracefulStop() {
 
 // Stop implements [transport.Transport].
 func (s *server) Stop() {
-	s.beginnings.endBy(time.Now()) //nolint:forbidigo // of sockets
+	s.handshakes.setDeadline(time.Now()) //nolint:forbidigo // of sockets
 	s.Server.Stop()
 }
 
 // inFlight counts calls. Its methods may be called concurrently.
 type inFlight struct{ begun, open atomic.Int64 }
 
-// begin counts a call, whose handler calls end when it returns.
+// begin counts a call. end must be called when its handler returns.
 func (f *inFlight) begin() (end func()) {
 	f.open.Add(1)
 	f.begun.Add(1)
@@ -108,24 +107,25 @@ func (f *inFlight) begin() (end func()) {
 
 func (f *inFlight) end() { f.open.Add(-1) }
 
-// largerMessages is the ratio of the messages that grpc-go accepts to --max-message. So a request that is somewhat
-// too large reaches the handler, which rejects it with the name of the flag, counts it and logs it.
-const largerMessages = 2
+// messageSizeFactor is the factor by which grpc-go's message limit exceeds --max-message. So requests that are
+// slightly too large reach the handler, which rejects them with an error that names the flag, counts them and
+// logs them.
+const messageSizeFactor = 2
 
-// grpcOptions returns the options that follow from the limits.
+// grpcOptions returns the server options for the limits.
 func grpcOptions(l transport.Limits) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		// A new goroutine for each call would have to grow its stack; these keep theirs.
+		// Goroutines that are reused do not have to grow their stacks for each call.
 		grpc.NumStreamWorkers(32),
-		// Each connection has a buffer to read into, 32 KiB by default. A request has about 200 bytes.
+		// The read buffer of each connection has 32 KiB by default. A request has about 200 bytes.
 		grpc.ReadBufferSize(8 << 10),
-		// By default a client can grow the window of each of its streams to 16 MiB.
+		// By default a client can grow the window of each stream to 16 MiB.
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(1 << 20),
 		grpc.MaxConcurrentStreams(l.MaxStreams),
 		grpc.MaxHeaderListSize(l.MaxHeaderBytes),
-		grpc.MaxRecvMsgSize(min(l.MaxMessageBytes, math.MaxInt32/largerMessages) * largerMessages),
+		grpc.MaxRecvMsgSize(min(l.MaxMessageBytes, math.MaxInt32/messageSizeFactor) * messageSizeFactor),
 		grpc.ConnectionTimeout(l.ConnectionTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     l.MaxConnectionIdle,
@@ -141,7 +141,7 @@ func grpcOptions(l transport.Limits) []grpc.ServerOption {
 	}
 }
 
-// rateLimits is the implementation of RateLimitService.
+// rateLimits implements RateLimitService.
 type rateLimits struct {
 	*answer.Handler
 	calls *inFlight

@@ -8,11 +8,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// listener is a listener whose connections all count as used: grpc-go does not report which are idle.
+// listener wraps a listener. All its connections count as busy, because grpc-go does not report idle ones.
 type listener struct {
 	net.Listener
 
-	beginnings *beginnings
+	handshakes *handshakes
 }
 
 // Accept implements [net.Listener].
@@ -21,53 +21,54 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if bounded, ok := conn.(transport.Bounded); ok {
-		bounded.ServedBy(busy{conn})
+	if bounded, ok := conn.(transport.BoundedConn); ok {
+		bounded.ServedBy(busyConn{conn})
 	}
-	return &beginning{conn, l.beginnings}, nil
+	return &handshakeConn{conn, l.handshakes}, nil
 }
 
-// busy is a connection that a full listener ends only for a client with fewer connections.
-type busy struct{ net.Conn }
+// busyConn is a connection that a full listener closes only in favor of a client with fewer connections.
+type busyConn struct{ net.Conn }
 
 // Usage implements [transport.Served].
-func (busy) Usage() transport.Usage { return transport.Usage{Busy: true, Used: true} }
+func (busyConn) Usage() transport.Usage { return transport.Usage{Busy: true, Used: true} }
 
-// Retire implements [transport.Served]. A connection that ends gently is closed by the second call.
-func (b busy) Retire(gently bool) {
+// Retire implements [transport.Served]. It cannot drain the connection, which the second call closes.
+func (b busyConn) Retire(gently bool) {
 	if !gently {
-		_ = b.Close() // an error changes nothing: the connection is gone
+		_ = b.Close() // an error means that it is closed already
 	}
 }
 
-// beginnings are the connections whose clients have not finished the handshake of TLS and the preface of HTTP/2. GracefulStop and Stop
-// of grpc-go wait for them before they do anything else, for as long as --connection-timeout.
-type beginnings struct {
-	mu   sync.Mutex
-	open map[*beginning]struct{}
-	ends time.Time // when they end at the latest; zero while the server does not stop
+// handshakes are the connections that have not finished the TLS handshake and the HTTP/2 preface. grpc-go's
+// GracefulStop and Stop first wait for them, up to --connection-timeout.
+type handshakes struct {
+	mu       sync.Mutex
+	open     map[*handshakeConn]struct{}
+	deadline time.Time // zero while the server is running
 }
 
-// endBy has all connections that have not begun end by the given time, also those that come later.
-func (b *beginnings) endBy(ends time.Time) {
+// setDeadline limits the current and all later handshakes.
+func (b *handshakes) setDeadline(t time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ends = ends
+	b.deadline = t
 	for c := range b.open {
-		_ = c.Conn.SetDeadline(ends) // an error changes nothing: the connection is gone
+		_ = c.Conn.SetDeadline(t) // an error means that it is closed already
 	}
 }
 
-// beginning is a connection of beginnings.
-type beginning struct {
+// handshakeConn is a connection of handshakes.
+type handshakeConn struct {
 	net.Conn
 
-	all *beginnings
+	handshakes *handshakes
 }
 
-// SetDeadline implements [net.Conn]. grpc-go sets a deadline before the handshake of TLS, and none after the preface.
-func (c *beginning) SetDeadline(t time.Time) error {
-	b := c.all
+// SetDeadline implements [net.Conn]. grpc-go sets a deadline before the TLS handshake, and removes it after the
+// preface.
+func (c *handshakeConn) SetDeadline(t time.Time) error {
+	b := c.handshakes
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t.IsZero() {
@@ -75,11 +76,11 @@ func (c *beginning) SetDeadline(t time.Time) error {
 		return c.Conn.SetDeadline(t)
 	}
 	if b.open == nil {
-		b.open = map[*beginning]struct{}{}
+		b.open = map[*handshakeConn]struct{}{}
 	}
 	b.open[c] = struct{}{}
-	if !b.ends.IsZero() && t.After(b.ends) {
-		t = b.ends
+	if !b.deadline.IsZero() && t.After(b.deadline) {
+		t = b.deadline
 	}
 	return c.Conn.SetDeadline(t)
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// quotaBytes is a message of the rate limit quota service, which the codec passes through.
+// quotaBytes is a message of the rate limit quota service, passed through by the codec.
 type quotaBytes struct{ bytes []byte }
 
-// quotaStreams answers the rate limit quota service. grpc-go takes no report beyond its bound on messages, and cannot send
-// a PING behind a message: so what a client was told counts as confirmed by its second report of all buckets after
-// that, which is 5 to 10 seconds later.
+// quotaStreams implements the rate limit quota service. grpc-go limits the size of reports, and cannot send a
+// PING behind a message: an assignment counts as confirmed by the client's second complete report after it,
+// which is 5 to 10 seconds later.
 type quotaStreams struct {
 	*rlqs.Service
-	others *transport.Others
+	others *transport.Interceptors
 }
 
-// quotaDesc describes RateLimitQuotaService in place of generated code.
+// quotaDesc replaces the generated description of RateLimitQuotaService.
 var quotaDesc = grpc.ServiceDesc{
 	ServiceName: rlqs.ServiceName,
 	HandlerType: (*any)(nil),
@@ -42,11 +42,10 @@ var quotaDesc = grpc.ServiceDesc{
 	Metadata: "envoy/service/rate_limit_quota/v3/rlqs.proto",
 }
 
-// quotaMethod is the path of its only method.
 const quotaMethod = "/" + rlqs.ServiceName + "/" + rlqs.MethodName
 
-// stream carries a stream until it ends. It may end while its client does not read: the goroutines that send and receive
-// end with the stream.
+// stream serves a stream until it ends. It can end while its client does not read: the sending and receiving
+// goroutines end with the stream.
 func (q quotaStreams) stream(stream grpc.ServerStream) error {
 	wakes := make(chan struct{}, 1)
 	who := rlqs.Peer{Client: access.ClientOf(stream.Context())}
@@ -80,7 +79,7 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-wakes:
 		}
-		if err := st.Ended(); err != nil {
+		if err := st.Err(); err != nil {
 			return err
 		}
 		select {
@@ -90,7 +89,7 @@ func (q quotaStreams) stream(stream grpc.ServerStream) error {
 	}
 }
 
-// send sends messages whenever there may be some, until the stream ends.
+// send sends messages when ready signals that there may be some, until the stream ends.
 func send(stream grpc.ServerStream, st *rlqs.Stream, ready <-chan struct{}) error {
 	for {
 		select {
@@ -101,18 +100,18 @@ func send(stream grpc.ServerStream, st *rlqs.Stream, ready <-chan struct{}) erro
 		for more := true; more; {
 			var seq uint64
 			m := &quotaBytes{}
-			if m.bytes, seq, more = st.Take(nil); seq == 0 {
+			if m.bytes, seq, more = st.AppendMessage(nil); seq == 0 {
 				break
 			}
 			if err := stream.SendMsg(m); err != nil {
 				return err
 			}
-			st.Sent(seq)
+			st.MarkSent(seq)
 		}
 	}
 }
 
-// receive brings reports, until the stream ends.
+// receive receives reports until the stream ends.
 func receive(stream grpc.ServerStream, st *rlqs.Stream) error {
 	for {
 		var m quotaBytes
@@ -122,7 +121,7 @@ func receive(stream grpc.ServerStream, st *rlqs.Stream) error {
 		case err != nil:
 			return err
 		}
-		if err := st.Report(m.bytes, true); err != nil {
+		if err := st.Feed(m.bytes, true); err != nil {
 			return err
 		}
 		st.ConfirmByReports()

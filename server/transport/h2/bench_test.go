@@ -16,7 +16,7 @@ func BenchmarkCall(b *testing.B) {
 	c.conn.handler = constant{}
 	c.must(c.WriteSettings())
 	c.must(c.WriteSettingsAck())
-	c.must(c.WriteWindowUpdate(0, mostWindow-defaultWindow))
+	c.must(c.WriteWindowUpdate(0, maxWindow-defaultWindow))
 	one := func(id uint32) {
 		fields := request(path, "grpc-timeout", "20m", "x-envoy-internal", "true", "x-envoy-expected-rq-timeout-ms", "20")
 		block := []byte{}
@@ -48,7 +48,7 @@ func BenchmarkCall(b *testing.B) {
 		}
 		if id += 2; id > 1<<30 {
 			id = 5
-			c.conn.last = 3
+			c.conn.lastStream = 3
 		}
 	}
 }

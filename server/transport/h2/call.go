@@ -2,65 +2,65 @@ package h2
 
 import "time"
 
-// Handler answers calls. A [Conn] calls its methods; they must not call those of the Conn.
+// Handler implements methods. A [Conn] calls its methods, which must not call the Conn.
 type Handler interface {
-	// Call answers a call with the bytes of its reply, or with an error's status. The reply must
-	// stay as it is until Call is called again. If later is not nil, the answer comes by
-	// [Conn.Reply] or [Conn.Fail], and the other results do not count.
+	// Call answers a call with the bytes of its reply, or an error status. The reply must not change until the
+	// next Call. If later is not nil, the answer is sent with [Conn.Reply] or [Conn.Fail], and the other
+	// results are ignored.
 	//
-	// If later is a [Conversation], its reply may have several messages.
-	Call(c *Call) (reply []byte, s Status, later Later)
-	// Open begins a call of a method that has [Method].Streams. It has no Message. If the
-	// conversation is nil, the call is answered with the status.
-	Open(c *Call) (Conversation, Status)
-	// Unknown returns how a call of a path that no [Method] has is answered. The path may be cut.
-	Unknown(path string) Status
-	// Exceeded returns how a call is answered that is beyond a bound. It has no Message, and a Method of
-	// -1 if that is not known.
-	Exceeded(c *Call, b Bound, size int) Status
-	// Reset is called when a call ends by a reset that [Handler.Call] has answered at once, or [Conn.Reply] later: its
-	// client may not have seen the answer. It may be called for any stream that has begun, and again.
+	// If later is a [StreamingCall], its reply may have several messages.
+	Call(c *Call) (reply []byte, s Status, later PendingCall)
+	// Open starts a call of a method with [Method].ClientStreams. c has no Message. If Open returns nil, the
+	// call is answered with the status.
+	Open(c *Call) (StreamingCall, Status)
+	// UnknownMethod returns the status of a call whose path is not that of a [Method]. The path may be
+	// truncated.
+	UnknownMethod(path string) Status
+	// LimitExceeded returns the status of a call that exceeds a limit. c has no Message, and its Method is -1
+	// if it is not known.
+	LimitExceeded(c *Call, b Limit, size int) Status
+	// Reset is called when the client resets a call that has been answered: it may not have seen the answer. It
+	// may be called for any stream that was opened, and more than once.
 	Reset(stream uint32)
 }
 
-// Later is a call that is answered later.
-type Later interface {
-	// Cancel is called when nobody waits for the answer any more. An answer that comes all the
-	// same is thrown away.
+// PendingCall is a call that will be answered later.
+type PendingCall interface {
+	// Cancel is called when the call is reset or its connection closed. A later answer is ignored.
 	Cancel()
 }
 
-// Call is a call whose request is whole.
+// Call is a call with a complete request.
 type Call struct {
-	// Stream is what [Conn.Reply] and [Conn.Fail] name the call by.
+	// Stream identifies the call for [Conn.Reply] and [Conn.Fail].
 	Stream uint32
-	// Method is the index of the call's method in [Options].Methods.
+	// Method is an index of [Options].Methods.
 	Method int
-	// Message is the request, without the five bytes before it. It is valid until Call returns.
+	// Message is the request, without its prefix of five bytes. It is valid until Call returns.
 	Message []byte
-	// Encoding is what Message is compressed by, one of [Options].Encodings, or "". Of a
-	// [Conversation] it is what its messages may be compressed by.
+	// Encoding is the compression of Message, one of [Options].Encodings, or "". For a [StreamingCall] it is
+	// the compression of those messages that are compressed.
 	Encoding string
-	// Timeout is the rest of the call's timeout, if HasTimeout. With [Method].Late it may be 0 or less.
+	// Timeout is the time until the deadline, if HasTimeout is set. It is positive unless [Method].AllowExpired
+	// is set.
 	Timeout    time.Duration
 	HasTimeout bool
-	// Inflated is for [Handler].Call to set: how many bytes Message was decompressed to. They count as if
-	// they had been sent, so a call of Feed takes in fewer others.
-	Inflated uint32
-	// Fields are the headers that [Method].Keep has kept, in their order.
+	// DecompressedBytes is set by [Handler].Call: the size of the decompressed Message. It counts against the
+	// limits of one call of Feed.
+	DecompressedBytes uint32
+	// Fields are the headers for which [Method].KeepHeader returned true, in their order.
 	Fields []Field
 }
 
-// Field is a header.
 type Field struct{ Name, Value string }
 
-// Status is how a call ends: a status code of gRPC and, unless that is OK, a text for people.
+// Status is the result of a call: a gRPC status code and, unless that is OK, a message.
 type Status struct {
 	Code    uint32
 	Message string
 }
 
-// Status codes of gRPC that this package answers with.
+// gRPC status codes used by this package.
 const (
 	statusOK               = 0
 	statusDeadlineExceeded = 4
@@ -68,32 +68,32 @@ const (
 	statusInternal         = 13
 )
 
-// Bound is one of [Limits] that a call alone can exceed.
-type Bound byte
+// Limit is a limit that a single call can exceed.
+type Limit byte
 
-// The bounds that [Handler.Exceeded] is told of.
+// The limits that are reported to [Handler].LimitExceeded.
 const (
-	// BoundHeaders is [Limits].MaxHeaderBytes.
-	BoundHeaders Bound = iota
-	// BoundMessage is [Limits].MaxMessageBytes, or that of the [Method].
-	BoundMessage
+	// LimitHeaderBytes is [Limits].MaxHeaderBytes.
+	LimitHeaderBytes Limit = iota
+	// LimitMessageBytes is [Limits].MaxMessageBytes or [Method].MaxMessageBytes.
+	LimitMessageBytes
 )
 
-// Conversation is a call whose messages come and go one by one. A [Conn] calls its methods, which must
-// neither wait nor call those of the Conn.
+// StreamingCall is a call with any number of messages. A [Conn] calls its methods, which must neither block nor
+// call the Conn.
 //
-// Of what a client sends, a connection holds no more than the message that was asked for and the
-// first window of what comes after it. What it is given to send, it holds until the client has a
-// window for it: Sent says how much has left, and the caller has to stop in time.
-type Conversation interface {
-	Later
-	// Receive brings the next message, which is valid until Receive returns. The first comes by
-	// itself, and each of the others after it was asked for by [Conn.Want]. Of a call that came
-	// by [Handler.Call], none comes.
+// Of the received messages, a connection buffers only the requested one and the initial window of a stream. It
+// buffers all unsent messages until the client extends its window: the caller must stop sending until Sent
+// reports progress.
+type StreamingCall interface {
+	PendingCall
+	// Receive receives the next message, which is valid until Receive returns. The first message needs no
+	// request; the others were requested with [Conn.RequestMessage]. It is not called for calls that were
+	// started with [Handler].Call.
 	Receive(message []byte, compressed bool)
-	// End says that no message follows: the client has ended its request, which is OK, or what it
-	// sent cannot be taken. The call is not answered by that.
-	End(s Status)
-	// Sent says that so many bytes of what [Conn.Send] was given have left, with their prefixes.
+	// RequestEnded is called when no message follows: with OK if the client has ended its request, otherwise
+	// with the reason why it cannot be received. It does not end the call.
+	RequestEnded(s Status)
+	// Sent is called when n bytes of messages, including their prefixes, were sent.
 	Sent(n int)
 }

@@ -4,49 +4,48 @@ import (
 	"time"
 )
 
-// Server makes connections. Its methods may be called concurrently.
+// Server creates connections. Its methods may be called concurrently.
 type Server struct {
-	options  Options
-	known    *knownHeaders
-	settings []byte   // what a connection sends first
-	most     [256]int // how many bytes a message may have, by the number of its path
-	accepts  string   // the value of grpc-accept-encoding
+	options        Options
+	known          *knownHeaders
+	settings       []byte   // the first bytes of a connection
+	maxMessage     [256]int // size of the largest message, by path number
+	acceptEncoding string   // grpc-accept-encoding
 }
 
-// Conn is the server's side of a connection.
+// Conn is the server side of a connection.
 type Conn struct {
 	server  *Server
 	handler Handler
-	out     []byte        // what this call of a method appends to
-	now     time.Duration // that of this call of a method
-	// full is how many bytes of out end this call of Feed. What messages are decompressed to lowers it.
-	full int
+	out     []byte        // output of the current method call
+	now     time.Duration // time of the current method call
+	// outputLimit is the length of out at which the current Feed returns. Decompressed messages lower it.
+	outputLimit int
 
-	stage   stage
-	odd     budget
-	decoder decoder
-	block   block
-	same    sameBlock
-	call    Call // what the handler is given, so that a call needs no memory of its own
+	stage     stage
+	glitches  glitchBudget
+	decoder   decoder
+	block     block
+	lastBlock lastBlock
+	call      Call // passed to the handler, so that a call allocates none
 
-	// newest is the stream that the client began last, as long as only its headers have come. All
-	// others are in streams. So a call of two frames costs neither a map nor memory.
-	newest  stream
-	streams map[uint32]*stream
-	last    uint32 // the greatest number of a stream that the client began
-	// mostStreams is how many streams there were at once: the map does not shrink.
-	mostStreams int
-	ended       endedStreams
+	// newest is the newest stream, as long as only its headers were received. All others are in streams. So a
+	// call that consists of two frames needs no map entry and no allocation.
+	newest     stream
+	streams    map[uint32]*stream
+	lastStream uint32 // the highest number of a client's stream
+	// peakStreams is the largest number of concurrent streams so far: a map does not shrink.
+	peakStreams   int
+	closedStreams closedStreams
 
-	receive receiving
-	send    sending
-	drain   draining
-	// goneAway says that the client has sent a GOAWAY.
-	goneAway bool
-	pings    pings
+	receive   receiving
+	send      sending
+	drain     draining
+	gotGoAway bool
+	pings     pings
 }
 
-// stage is what a connection waits for.
+// stage is the kind of input that a connection expects.
 type stage byte
 
 const (
@@ -59,149 +58,147 @@ const (
 type stream struct {
 	id    uint32
 	state streamState
-	// path is the number of a known path.
+	// path is the number of a known path, or 0.
 	path byte
-	// http is the status of a request that is no gRPC, or 0. It is answered at its end, whatever
-	// it brings until then.
-	http uint16
+	// httpStatus is the status of a request that is not gRPC, or 0. It is sent at the end of the request, whose
+	// content is ignored.
+	httpStatus uint16
 
-	receiveWindow int64 // what the client may still send; negative if a setting took it (6.9.2)
-	sendWindow    int64 // what we may
+	receiveWindow int64 // bytes that the client may send; can become negative (6.9.2)
+	sendWindow    int64 // bytes that we may send
 
-	length, received int64         // content-length or -1, and the DATA so far
-	begun            time.Duration // for requests without an end
+	length, received int64         // content-length or -1, and the bytes of DATA so far
+	requestStart     time.Duration // for the timeout of incomplete requests
 	deadline         time.Duration // if timed
 	timed            bool
-	encoding         string // grpc-encoding
+	encoding         string
 	kept             *kept
 
-	// body is what has come of a request in several frames.
+	// body is the data of a request that consists of several frames.
 	body []byte
-	turn turn
+	slot slotState
 
-	later Later
-	talk  *talk // nil if later is no conversation
-	// waiting is a reply until the client gives a window for it, and sent how much of it is out.
-	waiting []byte
-	sent    int
-	waits   time.Duration // since when
+	pending   PendingCall
+	streaming *streaming // nil if pending is not a StreamingCall
+	// unsent is a reply that waits for a window; its first sent bytes were sent.
+	unsent      []byte
+	sent        int
+	unsentSince time.Duration // beginning of the wait
 }
 
 type streamState byte
 
 const (
 	streamFree    streamState = iota
-	streamOpen                // its request is on its way
+	streamOpen                // its request is incomplete
 	streamWorking             // it will be answered later
 )
 
-// endedStreams remembers the streams that ended last, and which of them the client had ended.
-type endedStreams struct {
-	ring [64]uint32 // the number, and the first bit if the client had ended it
-	next int
-	late int // how many we ended before the client did, less those that it has ended since
+// closedStreams remembers the most recently closed streams.
+type closedStreams struct {
+	ring         [64]uint32 // the number, and endStreamBit if the client had ended the stream
+	next         int
+	openByClient int // number of streams that we closed and the client has not ended
 }
 
-// talk is what a stream with a conversation has beside others.
-type talk struct {
-	Conversation
-	wants    bool // a message was asked for
-	ended    bool // End was called, or the call has its answer: what comes is thrown away
-	headed   bool // the headers of the reply are out
-	finished bool
-	trailers []byte // the block, once finished
+// streaming is the additional state of a StreamingCall's stream.
+type streaming struct {
+	StreamingCall
+	wantsMessage bool // a message was requested
+	requestDone  bool // RequestEnded was called, or the call was answered: further messages are dropped
+	headerSent   bool
+	finished     bool
+	trailers     []byte // header block, once finished
 
-	pieces pieces // of a conversation that is one of [Pieces]
-	mark   uint32 // the newest; see [Conn.Mark]
-	marks  bool   // its PING is not out
+	chunks      chunks // of a ChunkedCall
+	mark        uint32 // the newest; see [Conn.Mark]
+	markPending bool   // the mark's PING was not sent
 }
 
-// turn says whether a large request may be sent.
-type turn byte
+// slotState is the state of a stream with respect to the slots for large requests; see streamWindow.
+type slotState byte
 
 const (
-	turnNotAsked turn = iota
-	turnWaits
-	turnHas
+	slotNone slotState = iota
+	slotWaiting
+	slotAcquired
 )
 
-// receiving is what a connection has received and may receive.
+// receiving is the receiving side of flow control.
 type receiving struct {
-	// aware says that the client has acknowledged our SETTINGS. Until it knows of them it may send
-	// as much on each stream as HTTP/2 has by default, but on all of them no more than that either.
-	aware   bool
-	initial int64 // the window of a new stream
-	window  int64 // the connection's
-	used    int64 // what came since a WINDOW_UPDATE
+	// settingsAcked is true when the client has acknowledged our SETTINGS. Until then a client may use HTTP/2's
+	// default window on each stream, but the total is limited to twice that.
+	settingsAcked bool
+	initial       int64 // window of a new stream
+	window        int64 // window of the connection
+	sinceUpdate   int64 // bytes received since the last WINDOW_UPDATE
 
-	// parked is the memory of requests and headers that are not whole.
-	parked int
-	// unfinished is the number of bytes of DATA in requests that are not whole. Flow control counts these, and
-	// not their memory.
-	unfinished int
+	// buffered is the memory of incomplete requests and headers.
+	buffered int
+	// bodyBytes is the number of bytes in incomplete requests. Flow control uses it instead of their memory.
+	bodyBytes int
 
-	turns   int       // how many streams have their turn
-	waiting []*stream // for theirs
+	usedSlots int       // number of streams with a slot
+	slotQueue []*stream // streams that wait for one
 }
 
-// sending is what a connection may send.
+// sending is the sending side of flow control.
 type sending struct {
-	initial int64 // the window of a new stream
-	window  int64 // the connection's
+	initial int64 // window of a new stream
+	window  int64 // window of the connection
 
-	waiting      []*stream // replies that wait for a window, the oldest first
-	waitingBytes int       // the memory of these
+	queue       []*stream // replies that wait for a window, the oldest first
+	queuedBytes int       // their memory
 }
 
-// block is a header block on its way (4.3).
+// block is the header block that is being received (4.3).
 type block struct {
-	stream uint32 // 0: none
+	stream uint32 // 0 if none
 	kind   blockKind
 	end    bool // END_STREAM
-	// tail is the part of a field that has not come whole, and skip how many bytes of a string
-	// are thrown away.
-	tail   []byte
-	bytes  int // what came of it
-	since  time.Duration
-	parked int // what of tail is counted
-	skip   int
-	head   head
+	// partialField is an incomplete field, and skip the number of bytes to skip of a long string.
+	partialField []byte
+	length       int // number of bytes so far
+	since        time.Duration
+	counted      int // bytes of partialField that are counted as buffered
+	skip         int
+	headers      requestHeaders
 }
 
-// blockKind is what becomes of a block once it is decoded.
+// blockKind determines what happens with a decoded block.
 type blockKind byte
 
 const (
-	blockRequest  blockKind = iota
-	blockTrailers           // of an open stream
-	blockLate               // of a stream that we have ended
+	blockRequest      blockKind = iota
+	blockTrailers               // of an open stream
+	blockClosedStream           // of a stream that we have closed
 )
 
-// draining is the orderly end of a connection, in two steps (6.8). First the client is told to begin
-// no more streams. It may have begun some already, so only when it answers a PING that was sent with
-// it, or after drainPatience, it is told which stream was the last.
+// draining is the state of a graceful close, in two steps (6.8). The first GOAWAY asks the client to open no
+// more streams. The second, which names the last stream, is sent when the client acknowledges a PING that
+// followed the first, or after drainPingTimeout: until then the client may have opened streams.
 type draining struct {
 	step  drainStep
 	since time.Duration
-	// reason is what the client is told, as by grpc-go.
+	// reason is the debug data of GOAWAY, as in grpc-go.
 	reason string
-	last   uint32 // in the second step: later streams are not looked at
+	last   uint32 // in drainFinal: higher streams are ignored
 }
 
 type drainStep byte
 
 const (
-	drainNot drainStep = iota
-	drainTold
-	drainLast
+	drainNone drainStep = iota
+	drainNotified
+	drainFinal
 )
 
-// pings counts the PINGs that come too soon, as grpc-go does, and those that the client is to acknowledge.
+// pings counts PINGs that come too soon, as grpc-go does, and our own PINGs that are not acknowledged.
 type pings struct {
-	at      time.Duration // of the last one
-	any     bool
-	strikes int // since the last answer to a call
-	// forgiven says that a call was answered since the last one: the next does not count.
-	forgiven bool
-	awaited  int // number of our own PINGs that the client has not acknowledged
+	lastAt   time.Duration // time of the last PING
+	received bool
+	strikes  int // since the last answer to a call
+	// answered is true if a call was answered since the last PING: the next PING is not too soon.
+	answered bool
+	unacked  int // number of our PINGs
 }

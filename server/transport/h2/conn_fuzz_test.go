@@ -40,16 +40,16 @@ func FuzzConnection(f *testing.F) {
 			if inPieces.err == nil {
 				inPieces.conn.checkCounts(t)
 			}
-			if most := inPieces.conn.server.MostHeld(prefixBytes + testLimits.MaxMessageBytes); inPieces.conn.Held() > most {
-				t.Fatalf("%d bytes are held, more than %d", inPieces.conn.Held(), most)
+			if most := inPieces.conn.server.MaxMemoryBytes(prefixBytes + testLimits.MaxMessageBytes); inPieces.conn.MemoryBytes() > most {
+				t.Fatalf("%d bytes are held, more than %d", inPieces.conn.MemoryBytes(), most)
 			}
 		}
 		if !bytes.Equal(whole.out, inPieces.out) || fmt.Sprint(whole.err) != fmt.Sprint(inPieces.err) {
 			t.Fatalf("whole: %q, %v\nin pieces of %d bytes: %q, %v", whole.out, whole.err, piece, inPieces.out, inPieces.err)
 		}
-		whole.out = whole.conn.Overdue(whole.out, whole.now+time.Hour)
+		whole.out = whole.conn.ResetOverdue(whole.out, whole.now+time.Hour)
 		whole.checkOutput()
-		if n := whole.conn.Parked(); n != 0 && whole.err == nil && whole.conn.block.stream == 0 {
+		if n := whole.conn.Buffered(); n != 0 && whole.err == nil && whole.conn.block.stream == 0 {
 			t.Errorf("%d bytes are parked in the end", n)
 		}
 		whole.conn.Close()

@@ -26,13 +26,13 @@ var testLimits = Limits{MaxStreams: 100, MaxHeaderBytes: 16 << 10, MaxMessageByt
 type echo struct {
 	calls     []Call
 	messages  []string
-	exceeded  []Bound
+	exceeded  []Limit
 	talks     []*said
 	piecewise []*piecewise
 	cancelled int
 }
 
-func (e *echo) Call(c *Call) ([]byte, Status, Later) {
+func (e *echo) Call(c *Call) ([]byte, Status, PendingCall) {
 	message := string(c.Message)
 	e.calls, e.messages = append(e.calls, *c), append(e.messages, message)
 	switch message {
@@ -49,13 +49,13 @@ func (e *echo) Call(c *Call) ([]byte, Status, Later) {
 
 func (e *echo) Cancel() { e.cancelled++ }
 
-func (e *echo) Unknown(path string) Status {
+func (e *echo) UnknownMethod(path string) Status {
 	return Status{Code: 12, Message: "unknown method " + path}
 }
 
 func (*echo) Reset(uint32) {}
 
-func (e *echo) Exceeded(_ *Call, b Bound, size int) Status {
+func (e *echo) LimitExceeded(_ *Call, b Limit, size int) Status {
 	e.exceeded = append(e.exceeded, b)
 	return Status{Code: 8, Message: fmt.Sprintf("bound %d: %d bytes", b, size)}
 }
@@ -78,7 +78,7 @@ type client struct {
 
 func newClient(tb testing.TB, options ...func(*Options)) *client {
 	tb.Helper()
-	o := Options{Limits: testLimits, Methods: []Method{{Path: "/test.Service/Other"}, {Path: echoPath}, {Path: talkPath, Streams: true, Keep: keepsX}}, Encodings: []string{"gzip"}}
+	o := Options{Limits: testLimits, Methods: []Method{{Path: "/test.Service/Other"}, {Path: echoPath}, {Path: talkPath, ClientStreams: true, KeepHeader: keepsX}}, Encodings: []string{"gzip"}}
 	for _, change := range options {
 		change(&o)
 	}
@@ -248,8 +248,8 @@ func TestCall(t *testing.T) {
 	if got := c.handler.calls[2]; got.Method != 1 || got.Stream != 5 || got.HasTimeout || got.Encoding != "" {
 		t.Errorf("the handler gets %+v", got)
 	}
-	if c.conn.Open() != 0 || c.conn.Parked() != 0 {
-		t.Errorf("%d streams are open, %d bytes are parked", c.conn.Open(), c.conn.Parked())
+	if c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
+		t.Errorf("%d streams are open, %d bytes are parked", c.conn.OpenStreams(), c.conn.Buffered())
 	}
 }
 
@@ -267,8 +267,8 @@ func TestCallInPieces(t *testing.T) {
 	c.want()
 	c.must(c.WriteData(1, true, nil))
 	c.want(answer(1, "hello")...)
-	if c.conn.Parked() != 0 {
-		t.Errorf("%d bytes are parked", c.conn.Parked())
+	if c.conn.Buffered() != 0 {
+		t.Errorf("%d bytes are parked", c.conn.Buffered())
 	}
 }
 
@@ -346,10 +346,10 @@ func TestCallsDoNotAllocate(t *testing.T) {
 // constant answers all calls alike.
 type constant struct{}
 
-func (constant) Call(*Call) ([]byte, Status, Later) { return reply, Status{}, nil }
-func (constant) Open(*Call) (Conversation, Status)  { return nil, Status{} }
-func (constant) Unknown(string) Status              { return Status{} }
-func (constant) Exceeded(*Call, Bound, int) Status  { return Status{} }
-func (constant) Reset(uint32)                       {}
+func (constant) Call(*Call) ([]byte, Status, PendingCall) { return reply, Status{}, nil }
+func (constant) Open(*Call) (StreamingCall, Status)       { return nil, Status{} }
+func (constant) UnknownMethod(string) Status              { return Status{} }
+func (constant) LimitExceeded(*Call, Limit, int) Status   { return Status{} }
+func (constant) Reset(uint32)                             {}
 
 var reply = []byte("reply")

@@ -1,25 +1,24 @@
-// Package h2 is the server's side of one HTTP/2 connection that carries gRPC: bytes in, bytes out.
+// Package h2 is the server side of an HTTP/2 connection that carries gRPC: bytes in, bytes out.
 //
-// A [Conn] is fed with what a client sent and appends what the client is to get. It starts no
-// goroutine, reads no clock and does no I/O: the time is an argument. So all that a connection does
-// is a function of its bytes and times, which tests compare with other implementations and fuzz. The
-// package imports nothing but the standard library.
+// A [Conn] is fed with the bytes that a client sent, and appends the bytes to send. It starts no goroutine,
+// reads no clock and does no I/O: the time is an argument. Its behavior is therefore a function of bytes and
+// times, which tests compare with other implementations and fuzz. The package imports only the standard
+// library.
 //
-// A call whose path is known is given to the [Handler] as soon as its request is whole, and is
-// usually answered before the next frame is looked at. A request in one DATA frame is then a view of
-// the bytes that were read: nothing is copied, allocated or looked up. A handler may also answer
-// later, by [Conn.Reply] or [Conn.Fail], in any order.
+// A call of a known method is passed to the [Handler] as soon as its request is complete, and is usually
+// answered before the next frame is parsed. If the request is in one DATA frame, its message is a view of the
+// input: nothing is copied or allocated. A handler may also answer later, with [Conn.Reply] or [Conn.Fail], in
+// any order.
 //
-// What holds:
+// Invariants:
 //
-//   - Whatever a client sends, a connection holds no more than [Server.MostHeld].
-//   - Each call is answered or reset once, and an end client's input that is too large costs that
-//     call alone. Frames that ask for nothing have a budget; beyond it, the connection ends.
-//   - Each header block is decoded to its end, those of rejected calls too: otherwise client and
-//     server would disagree about the header table.
+//   - Whatever a client sends, a connection uses at most [Server.MaxMemoryBytes].
+//   - Each call is answered or reset exactly once, and an end client's oversized input affects only its own
+//     call. Glitches have a budget, beyond which the connection is closed; see glitches.go.
+//   - Each header block is decoded completely, even if the call is rejected: otherwise the header tables of
+//     client and server would differ.
 //
-// Section numbers are those of RFC 9113 (HTTP/2), and of RFC 7541 (HPACK) where that is named.
+// Section numbers refer to RFC 9113 (HTTP/2), or to RFC 7541 (HPACK) if that is named.
 //
-// A Conn has no lock. Its methods, and those of its [Handler] that it calls, run in one goroutine at
-// a time.
+// A Conn is not safe for concurrent use. It calls the methods of its [Handler] from its own methods.
 package h2

@@ -2,51 +2,52 @@ package h2
 
 import "time"
 
-// drainPatience is how long a client has to answer the PING behind a GOAWAY, as with grpc-go. Until it has, it may begin
-// streams, which would fail if the last stream were named; a client that has little time for its processors needs seconds.
-const drainPatience = 5 * time.Second
+// drainPingTimeout is how long a client has to answer the PING behind a GOAWAY, as in grpc-go. Before that it
+// may open streams, which would fail if the last stream were named. A client with little CPU time needs
+// seconds.
+const drainPingTimeout = 5 * time.Second
 
 // drainPing is the data of that PING.
 const drainPing = "sluice\x00\x01"
 
-// Drain begins the end of the connection: calls are answered until the client knows.
+// Drain starts a graceful close. Calls are answered until the client has processed the GOAWAY.
 func (c *Conn) Drain(out []byte, now time.Duration, reason string) []byte {
-	if c.drain.step != drainNot {
+	if c.drain.step != drainNone {
 		return out
 	}
-	c.drain = draining{step: drainTold, since: now, reason: reason}
-	out = appendGoAway(out, mostWindow, CodeNo, reason)
+	c.drain = draining{step: drainNotified, since: now, reason: reason}
+	out = appendGoAway(out, maxWindow, CodeNo, reason)
 	return c.ping(out, []byte(drainPing))
 }
 
-// lastComfortable is the number of a stream after which a connection drains: three quarters of those
-// there are. A client that has none left could only close the connection, with all calls on it.
-const lastComfortable = 3 << 29
+// maxStreamNumber is the stream number after which a connection drains: three quarters of the range. A client
+// that runs out of numbers could only close the connection, with all calls on it.
+const maxStreamNumber = 3 << 29
 
-// Draining reports whether the connection drains or has drained.
-func (c *Conn) Draining() bool { return c.drain.step != drainNot }
+// Draining reports whether a graceful close has started.
+func (c *Conn) Draining() bool { return c.drain.step != drainNone }
 
-// GoneAway reports whether the client has said that it ends the connection.
-func (c *Conn) GoneAway() bool { return c.goneAway }
+// GotGoAway reports whether the client has sent GOAWAY.
+func (c *Conn) GotGoAway() bool { return c.gotGoAway }
 
-// Drained reports whether the connection has drained: it can be closed.
-func (c *Conn) Drained() bool { return c.drain.step == drainLast && c.Open() == 0 }
+// Drained reports whether a graceful close is complete: the connection can be closed.
+func (c *Conn) Drained() bool { return c.drain.step == drainFinal && c.OpenStreams() == 0 }
 
-// endDrain tells the client which stream was the last.
+// endDrain sends the second GOAWAY, which names the last stream.
 func (c *Conn) endDrain() {
-	c.drain.step, c.drain.last = drainLast, c.last
-	c.out = appendGoAway(c.out, c.last, CodeNo, c.drain.reason)
+	c.drain.step, c.drain.last = drainFinal, c.lastStream
+	c.out = appendGoAway(c.out, c.lastStream, CodeNo, c.drain.reason)
 }
 
-// ignores reports whether a new stream comes too late. Its client knows that it is not answered.
-func (d *draining) ignores(id uint32) bool { return d.step == drainLast && id > d.last }
+// ignores reports whether a stream was opened too late. Its client knows that it is not answered.
+func (d *draining) ignores(id uint32) bool { return d.step == drainFinal && id > d.last }
 
-// receivePong takes in the answer of a PING of ours.
+// receivePong handles the acknowledgement of our PING.
 func (c *Conn) receivePong(data []byte) {
 	switch {
 	case data[0] == markPing:
 		c.receiveMark(data)
-	case c.drain.step == drainTold && string(data) == drainPing:
+	case c.drain.step == drainNotified && string(data) == drainPing:
 		c.endDrain()
 	}
 }

@@ -20,9 +20,9 @@ func TestDrain(t *testing.T) {
 		if answered {
 			c.must(c.WritePing(true, [8]byte([]byte(drainPing))))
 		} else {
-			c.out = c.conn.Overdue(c.out, c.now+drainPatience-time.Nanosecond)
+			c.out = c.conn.ResetOverdue(c.out, c.now+drainPingTimeout-time.Nanosecond)
 			c.want()
-			c.out = c.conn.Overdue(c.out, c.now+drainPatience)
+			c.out = c.conn.ResetOverdue(c.out, c.now+drainPingTimeout)
 		}
 		c.want("GOAWAY 3 NO_ERROR max_age")
 		c.call(5, "too late") // its headers are decoded all the same
@@ -60,14 +60,14 @@ func TestTheLastStreamStays(t *testing.T) {
 // has some left.
 func TestNumbersRunOut(t *testing.T) {
 	c := begun(t)
-	c.call(lastComfortable-1, "hello")
-	c.want(answer(lastComfortable-1, "hello")...)
-	c.call(lastComfortable+1, "hello")
-	c.want(append([]string{"GOAWAY 2147483647 NO_ERROR stream numbers run out", `PING "sluice\x00\x01"`}, answer(lastComfortable+1, "hello")...)...)
-	c.call(lastComfortable+3, "hello")
-	c.want(answer(lastComfortable+3, "hello")...)
+	c.call(maxStreamNumber-1, "hello")
+	c.want(answer(maxStreamNumber-1, "hello")...)
+	c.call(maxStreamNumber+1, "hello")
+	c.want(append([]string{"GOAWAY 2147483647 NO_ERROR stream numbers run out", `PING "sluice\x00\x01"`}, answer(maxStreamNumber+1, "hello")...)...)
+	c.call(maxStreamNumber+3, "hello")
+	c.want(answer(maxStreamNumber+3, "hello")...)
 	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))
-	c.want(fmt.Sprintf("GOAWAY %d NO_ERROR stream numbers run out", lastComfortable+3))
+	c.want(fmt.Sprintf("GOAWAY %d NO_ERROR stream numbers run out", maxStreamNumber+3))
 	if !c.conn.Draining() || !c.conn.Drained() {
 		t.Errorf("draining: %v, drained: %v", c.conn.Draining(), c.conn.Drained())
 	}

@@ -21,14 +21,14 @@ const (
 	CodeInadequateSecrecy Code = 0xc
 )
 
-// ConnError ends a connection (5.4.1). It tells nothing of what a client sent but which rule it
-// broke.
+// ConnError closes a connection (5.4.1). It describes the violated rule, and contains nothing that the client
+// sent.
 type ConnError struct {
 	Code   Code
 	Reason string
 }
 
-// Error returns the rule and the code.
+// Error returns the reason and the code.
 func (e *ConnError) Error() string {
 	return fmt.Sprintf("http2: %s (error code %d)", e.Reason, e.Code)
 }

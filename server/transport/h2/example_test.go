@@ -14,17 +14,17 @@ import (
 // upper answers calls with their message in capitals.
 type upper struct{}
 
-func (upper) Call(c *h2.Call) ([]byte, h2.Status, h2.Later) {
+func (upper) Call(c *h2.Call) ([]byte, h2.Status, h2.PendingCall) {
 	fmt.Printf("call: %q\n", c.Message)
 	return bytes.ToUpper(c.Message), h2.Status{}, nil
 }
 
-func (upper) Open(*h2.Call) (h2.Conversation, h2.Status) { return nil, h2.Status{Code: 12} }
+func (upper) Open(*h2.Call) (h2.StreamingCall, h2.Status) { return nil, h2.Status{Code: 12} }
 
-func (upper) Unknown(path string) h2.Status { return h2.Status{Code: 12, Message: path} }
+func (upper) UnknownMethod(path string) h2.Status { return h2.Status{Code: 12, Message: path} }
 
-func (upper) Exceeded(*h2.Call, h2.Bound, int) h2.Status { return h2.Status{Code: 8} }
-func (upper) Reset(uint32)                               {}
+func (upper) LimitExceeded(*h2.Call, h2.Limit, int) h2.Status { return h2.Status{Code: 8} }
+func (upper) Reset(uint32)                                    {}
 
 // A connection is fed with a client's bytes, here a whole call, and appends those that the client gets.
 func ExampleConn() {

@@ -4,11 +4,12 @@ import (
 	"time"
 )
 
-// Feed takes in what the client sent, and appends what it is to get. It takes used bytes of in. The
-// rest must come again, before more: more says that whole frames are among it, otherwise it is the
-// beginning of one. After an error, the connection must end; what was appended is still to be sent.
+// Feed processes input and appends output. It processes the first used bytes of in; the rest must be passed
+// again. If more is true, the rest has complete frames, otherwise it is an incomplete frame, which must be
+// passed again together with further input. After an error the connection must be closed, after sending the
+// output.
 //
-// Times must not go backwards.
+// Times must not decrease.
 func (c *Conn) Feed(out, in []byte, now time.Duration) (appended []byte, used int, more bool, err error) {
 	c.out, c.now = out, now
 	used, more, err = c.feed(in)
@@ -28,7 +29,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		used, c.stage = n, awaitsSettings
 	}
 	blocks := 0
-	c.full = len(c.out) + outputAtOnce
+	c.outputLimit = len(c.out) + maxBatchOutput
 	for frames := 0; len(in)-used >= frameHeaderBytes; frames++ {
 		n := frameBytes(in[used:])
 		if n > maxFrameBytes {
@@ -37,7 +38,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		if n += frameHeaderBytes; len(in)-used < n {
 			break
 		}
-		if frames == framesAtOnce || len(c.out) >= c.full || blocks >= blocksAtOnce {
+		if frames == maxBatchFrames || len(c.out) >= c.outputLimit || blocks >= maxBatchBlockBytes {
 			return used, true, nil
 		}
 		f := parseFrame(in[used : used+n])
@@ -48,14 +49,14 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		if err := c.receiveFrame(&f); err != nil {
 			return used, false, err
 		}
-		if c.odd.exceeded(c.now) {
+		if c.glitches.exceeded(c.now) {
 			return used, false, &ConnError{CodeEnhanceYourCalm, "too many frames that ask for nothing, or calls that had to be reset"}
 		}
 	}
 	return used, false, nil
 }
 
-// receiveFrame takes in a frame. An error ends the connection.
+// receiveFrame processes a frame. An error closes the connection.
 func (c *Conn) receiveFrame(f *frame) error {
 	if c.stage == awaitsSettings {
 		if f.frameType != frameSettings || f.has(flagAck) {
@@ -76,7 +77,7 @@ func (c *Conn) receiveFrame(f *frame) error {
 	case frameRSTStream:
 		return c.receiveReset(f)
 	case frameWindowUpdate:
-		c.odd.left--
+		c.glitches.left--
 		return c.receiveWindowUpdate(f)
 	case frameSettings:
 		return c.receiveSettings(f)
@@ -85,14 +86,14 @@ func (c *Conn) receiveFrame(f *frame) error {
 	case framePing:
 		return c.receivePing(f)
 	case frameGoAway:
-		c.odd.left--
-		c.goneAway = true // which changes nothing: a client begins streams as it likes
+		c.glitches.left--
+		c.gotGoAway = true // has no effect: a client may still open streams
 		return checkGoAway(f)
 	case framePriority:
-		c.odd.left--
+		c.glitches.left--
 		return c.receivePriority(f)
 	default:
-		c.odd.left-- // 5.5: ignored
+		c.glitches.left-- // 5.5: ignored
 		return nil
 	}
 }
@@ -107,55 +108,55 @@ func checkGoAway(f *frame) error {
 	return nil
 }
 
-// receivePriority ignores a deprecated frame (5.3.2, 6.3).
+// receivePriority checks a deprecated frame, which has no effect (5.3.2, 6.3).
 func (c *Conn) receivePriority(f *frame) error {
 	switch {
 	case f.stream == 0:
 		return &ConnError{CodeProtocol, "PRIORITY on no stream"}
-	// A stream that has not begun must not be reset (5.1).
+	// An idle stream must not be reset (5.1).
 	case len(f.payload) != priorityBytes && c.idle(f.stream):
 		return &ConnError{CodeFrameSize, "a PRIORITY that has not 5 bytes"}
 	case len(f.payload) != priorityBytes:
-		c.resetFault(f.stream, CodeFrameSize)
+		c.resetForError(f.stream, CodeFrameSize)
 	case dependsOnItself(f.payload, f.stream) && c.idle(f.stream):
 		return &ConnError{CodeProtocol, "a PRIORITY that depends on itself"}
 	case dependsOnItself(f.payload, f.stream):
-		c.resetFault(f.stream, CodeProtocol)
+		c.resetForError(f.stream, CodeProtocol)
 	}
 	return nil
 }
 
-// GoAway appends the end of a connection, for the error of a call of Feed.
+// GoAway appends the GOAWAY for an error that Feed returned.
 func (c *Conn) GoAway(out []byte, err *ConnError) []byte {
-	last := c.last
+	last := c.lastStream
 	if c.drain.ignores(last) {
-		last = c.drain.last // it must not grow (6.8)
+		last = c.drain.last // it must not increase (6.8)
 	}
 	return appendGoAway(out, last, err.Code, err.Reason)
 }
 
-// Close cancels the calls that were to be answered later. Nothing else may be called after it, except that
-// it may be called again if a [Later] panicked, for the others.
+// Close cancels the pending calls. No other method may be called afterwards. If a [PendingCall] panicked, Close
+// may be called again, for the remaining calls.
 func (c *Conn) Close() {
-	c.send.waiting = nil
+	c.send.queue = nil
 	for id, s := range c.streams {
-		later := s.later
+		later := s.pending
 		delete(c.streams, id)
-		s.free()
+		s.recycle()
 		if later != nil {
 			later.Cancel()
 		}
 	}
 }
 
-// Begun reports whether the client's first SETTINGS have come.
-func (c *Conn) Begun() bool { return c.stage == awaitsFrames }
+// GotSettings reports whether the client's first SETTINGS were received.
+func (c *Conn) GotSettings() bool { return c.stage == awaitsFrames }
 
-// A call of Feed returns after framesAtOnce frames, blocksAtOnce bytes of header blocks, each of which
-// may be a field, or once it has appended outputAtOnce bytes: others wait for the processor, and what was
-// appended should go out. Two bytes that messages were decompressed to count as one that was appended.
+// Feed returns after maxBatchFrames frames, after maxBatchBlockBytes bytes of header blocks, each byte of which
+// may be a field, or when it has appended maxBatchOutput bytes: other connections need CPU time, and the output
+// should be sent. Two bytes of decompressed messages count as one byte of output.
 const (
-	framesAtOnce = 256
-	blocksAtOnce = 8 << 10
-	outputAtOnce = 16 << 10
+	maxBatchFrames     = 256
+	maxBatchBlockBytes = 8 << 10
+	maxBatchOutput     = 16 << 10
 )

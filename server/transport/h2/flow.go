@@ -2,60 +2,59 @@ package h2
 
 import "slices"
 
-// Windows of requests (5.2, 6.9). A connection's window is open as fast as its frames are read; what
-// bounds memory are the streams' windows. A client may send firstWindow of each request, and the
-// large requests of a connection take turns for the rest, turnsAtOnce at a time. Otherwise a
-// thousand calls with 600 KB each, which one end client of an Envoy can cause, would all be held in
-// part. A request that waits for its turn is not answered with an error, which would let the end
-// client pass: it waits, at most as long as a request may take.
+// Windows of requests (5.2, 6.9). The window of the connection is restored as fast as frames are read; the
+// windows of streams bound the memory. A client may send streamWindow bytes of each request. Large requests
+// need a slot for the rest, of which a connection has maxSlots. Otherwise a thousand calls of 600 KB, which a
+// single end client of an Envoy can cause, would all be buffered in part. A request without a slot gets no
+// error, which would let the end client pass: it waits, at most for maxRequestTime.
 const (
-	firstWindow   = 4 << 10
-	turnsAtOnce   = 4
-	defaultWindow = 1<<16 - 1 // before SETTINGS say otherwise (6.9.2)
-	ourWindow     = 1 << 20   // the connection's
-	mostWindow    = 1<<31 - 1 // 6.9.1
+	streamWindow  = 4 << 10
+	maxSlots      = 4
+	defaultWindow = 1<<16 - 1 // the initial value of HTTP/2 (6.9.2)
+	connWindow    = 1 << 20   // of the connection
+	maxWindow     = 1<<31 - 1 // 6.9.1
 )
 
-// mostPadding is what a frame's padding takes of a window, with its length (6.1).
-const mostPadding = 256
+// maxPadding is the size of a frame's padding, including its length (6.1).
+const maxPadding = 256
 
-// Parked returns the bytes that the connection holds of requests and replies on their way.
-func (c *Conn) Parked() int { return c.receive.parked + c.send.waitingBytes }
+// Buffered returns the bytes of incomplete requests and unsent replies.
+func (c *Conn) Buffered() int { return c.receive.buffered + c.send.queuedBytes }
 
-// receiveBytes counts the payload of a DATA frame, whatever becomes of it.
-func (c *Conn) receiveBytes(n int) error {
+// receiveFlowControlled counts the payload of a DATA frame, even if it will be dropped.
+func (c *Conn) receiveFlowControlled(n int) error {
 	r := &c.receive
 	r.window -= int64(n)
-	// A client that does not know of our SETTINGS may send defaultWindow. One that does may send more before
-	// its acknowledgement: twice as much is allowed.
-	if r.window < 0 || !r.aware && r.unfinished+n > 2*defaultWindow {
+	// Before a client knows our SETTINGS it may send defaultWindow bytes. When it knows them, but has not
+	// acknowledged them yet, it may send more: twice as much is allowed.
+	if r.window < 0 || !r.settingsAcked && r.bodyBytes+n > 2*defaultWindow {
 		return &ConnError{CodeFlowControl, "more DATA than the connection's window allows"} // 6.9.1
 	}
-	r.used += int64(n)
-	// A client counts our updates, so there is one for each half window.
-	if r.used >= ourWindow/2 {
-		c.out = appendWindowUpdate(c.out, 0, uint32(r.used)) //nolint:gosec // at most ourWindow
-		r.window += r.used
-		r.used = 0
+	r.sinceUpdate += int64(n)
+	// Clients limit the number of WINDOW_UPDATEs, so there is one per half window.
+	if r.sinceUpdate >= connWindow/2 {
+		c.out = appendWindowUpdate(c.out, 0, uint32(r.sinceUpdate)) //nolint:gosec // at most ourWindow
+		r.window += r.sinceUpdate
+		r.sinceUpdate = 0
 	}
 	return nil
 }
 
-// credit lets the client send what is missing of a message, or has it wait for its turn.
-func (c *Conn) credit(s *stream) {
-	missing := int64(s.missing())
-	want := missing + mostPadding
+// extendWindow lets the client send the rest of a message, or queues the stream for a slot.
+func (c *Conn) extendWindow(s *stream) {
+	missing := int64(s.missingBytes())
+	want := missing + maxPadding
 	if want <= s.receiveWindow {
 		return
 	}
-	if s.talk != nil {
-		want = max(want, firstWindow) // other messages follow
+	if s.streaming != nil {
+		want = max(want, streamWindow) // more messages follow
 	}
-	if len(s.body)+int(missing) > firstWindow && s.turn != turnHas {
-		if s.turn == turnNotAsked {
-			s.turn = turnWaits
-			c.receive.waiting = append(c.receive.waiting, s)
-			c.giveTurns()
+	if len(s.body)+int(missing) > streamWindow && s.slot != slotAcquired {
+		if s.slot == slotNone {
+			s.slot = slotWaiting
+			c.receive.slotQueue = append(c.receive.slotQueue, s)
+			c.grantSlots()
 		}
 		return
 	}
@@ -63,43 +62,43 @@ func (c *Conn) credit(s *stream) {
 	s.receiveWindow = want
 }
 
-// giveTurns gives turns to those that wait, as long as there are any.
-func (c *Conn) giveTurns() {
+// grantSlots grants free slots to waiting streams.
+func (c *Conn) grantSlots() {
 	r := &c.receive
-	for r.turns < turnsAtOnce && len(r.waiting) > 0 {
-		s := r.waiting[0]
-		r.waiting = slices.Delete(r.waiting, 0, 1)
-		r.turns++
-		s.turn = turnHas
-		c.credit(s)
+	for r.usedSlots < maxSlots && len(r.slotQueue) > 0 {
+		s := r.slotQueue[0]
+		r.slotQueue = slices.Delete(r.slotQueue, 0, 1)
+		r.usedSlots++
+		s.slot = slotAcquired
+		c.extendWindow(s)
 	}
 }
 
-// leaveTurns gives back the turn of a stream that ends.
-func (c *Conn) leaveTurns(s *stream) {
+// releaseSlot releases the slot of a stream, or its place in the queue.
+func (c *Conn) releaseSlot(s *stream) {
 	r := &c.receive
-	switch s.turn {
-	case turnNotAsked:
+	switch s.slot {
+	case slotNone:
 		return
-	case turnWaits:
-		r.waiting = slices.DeleteFunc(r.waiting, func(w *stream) bool { return w == s })
-	case turnHas:
-		r.turns--
+	case slotWaiting:
+		r.slotQueue = slices.DeleteFunc(r.slotQueue, func(w *stream) bool { return w == s })
+	case slotAcquired:
+		r.usedSlots--
 	}
-	s.turn = turnNotAsked
-	c.giveTurns()
+	s.slot = slotNone
+	c.grantSlots()
 }
 
-// mostWaiting is how many bytes of replies may wait for a window. Beyond it, calls are refused before
-// they are decided. A client has to close its window for that, or not read.
-const mostWaiting = 256 << 10
+// maxQueuedBytes limits the replies that wait for a window. Beyond it, calls are refused before they are
+// decided. Only a client that closes its window, or does not read, reaches it.
+const maxQueuedBytes = 256 << 10
 
-// leaveWaiting forgets what a stream has sent, or will not send.
-func (c *Conn) leaveWaiting(s *stream) {
-	c.send.waitingBytes -= cap(s.waiting)
-	if s.talk != nil {
-		c.send.waitingBytes -= cap(s.talk.trailers)
+// dequeueReply removes the reply of a stream from the queue.
+func (c *Conn) dequeueReply(s *stream) {
+	c.send.queuedBytes -= cap(s.unsent)
+	if s.streaming != nil {
+		c.send.queuedBytes -= cap(s.streaming.trailers)
 	}
-	s.waiting, s.sent = nil, 0
-	c.send.waiting = slices.DeleteFunc(c.send.waiting, func(w *stream) bool { return w == s })
+	s.unsent, s.sent = nil, 0
+	c.send.queue = slices.DeleteFunc(c.send.queue, func(w *stream) bool { return w == s })
 }

@@ -18,8 +18,8 @@ func TestRepliesWaitForWindows(t *testing.T) {
 	c.call(1, "hello")
 	c.call(3, "world")
 	c.want("HEADERS 1", "HEADERS 3")
-	if c.conn.Parked() != 20 {
-		t.Errorf("%d bytes are parked, want 20", c.conn.Parked())
+	if c.conn.Buffered() != 20 {
+		t.Errorf("%d bytes are parked, want 20", c.conn.Buffered())
 	}
 	c.must(c.WriteWindowUpdate(3, 4))
 	c.want(`DATA 3 "\x00\x00\x00\x00"`)
@@ -33,8 +33,8 @@ func TestRepliesWaitForWindows(t *testing.T) {
 	c.want(`DATA 1 "\x00\x05hello"`, "HEADERS 1 grpc-status=0 END")
 	c.must(c.WriteRSTStream(3, http2.ErrCodeCancel))
 	c.want()
-	if c.conn.Parked() != 0 || c.conn.Open() != 0 {
-		t.Errorf("%d bytes are parked, %d streams open", c.conn.Parked(), c.conn.Open())
+	if c.conn.Buffered() != 0 || c.conn.OpenStreams() != 0 {
+		t.Errorf("%d bytes are parked, %d streams open", c.conn.Buffered(), c.conn.OpenStreams())
 	}
 }
 
@@ -63,7 +63,7 @@ type replies struct {
 	with string
 }
 
-func (r replies) Call(*Call) ([]byte, Status, Later) { return []byte(r.with), Status{}, nil }
+func (r replies) Call(*Call) ([]byte, Status, PendingCall) { return []byte(r.with), Status{}, nil }
 
 func (c *client) handlerReplies(with string) {
 	if c.conn.handler = c.handler; with != "" {
@@ -87,15 +87,15 @@ func TestTooManyWaitingReplies(t *testing.T) {
 			}
 			break
 		}
-		if c.conn.Parked() > mostWaiting+11_000 {
-			t.Fatalf("%d bytes are parked", c.conn.Parked())
+		if c.conn.Buffered() > maxQueuedBytes+11_000 {
+			t.Fatalf("%d bytes are parked", c.conn.Buffered())
 		}
 	}
-	c.out = c.conn.Overdue(c.out, c.now+mostReplyTime-1)
+	c.out = c.conn.ResetOverdue(c.out, c.now+maxReplyTime-1)
 	c.want()
-	c.out = c.conn.Overdue(c.out, c.now+mostReplyTime)
-	if got := c.frames(); len(got) != int(id/2) || got[0] != "RST_STREAM 1 CANCEL" || c.conn.Parked() != 0 {
-		t.Errorf("%d frames, from %q on; %d bytes are parked", len(got), got[0], c.conn.Parked())
+	c.out = c.conn.ResetOverdue(c.out, c.now+maxReplyTime)
+	if got := c.frames(); len(got) != int(id/2) || got[0] != "RST_STREAM 1 CANCEL" || c.conn.Buffered() != 0 {
+		t.Errorf("%d frames, from %q on; %d bytes are parked", len(got), got[0], c.conn.Buffered())
 	}
 }
 
@@ -133,8 +133,8 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 		c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
 	}
 	c.want()
-	if c.conn.Parked() != 0 || c.conn.receive.turns != 0 {
-		t.Errorf("%d bytes are parked, %d turns taken", c.conn.Parked(), c.conn.receive.turns)
+	if c.conn.Buffered() != 0 || c.conn.receive.usedSlots != 0 {
+		t.Errorf("%d bytes are parked, %d turns taken", c.conn.Buffered(), c.conn.receive.usedSlots)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestPaddingTakesNoWindow(t *testing.T) {
 	message := grpcMessage(strings.Repeat("x", 2000))
 	for i, b := range message {
 		c.must(c.WriteDataPadded(1, i == len(message)-1, []byte{b}, make([]byte, 255)))
-		c.conn.odd.left = oddActsAtOnce // not what this is about
+		c.conn.glitches.left = maxGlitches // not what this is about
 		c.feed()
 		if c.err != nil {
 			t.Fatalf("after %d bytes: %v", i, c.err)
@@ -161,9 +161,9 @@ func TestPaddingTakesNoWindow(t *testing.T) {
 func TestClientsKeepToTheirWindows(t *testing.T) {
 	c := begun(t)
 	c.headers(1, false, request(echoPath)...)
-	c.must(c.WriteData(1, false, make([]byte, firstWindow)[:3]))
+	c.must(c.WriteData(1, false, make([]byte, streamWindow)[:3]))
 	c.feed()
-	c.must(c.WriteData(1, false, make([]byte, firstWindow-2)))
+	c.must(c.WriteData(1, false, make([]byte, streamWindow-2)))
 	c.wantError(CodeFlowControl)
 
 	// Before the acknowledgement, windows are HTTP/2's own.
@@ -174,16 +174,16 @@ func TestClientsKeepToTheirWindows(t *testing.T) {
 		c.large(id, 50_000, 4095)
 	}
 	got := c.frames()
-	if c.err != nil || len(got) != 0 || c.conn.Parked() < 16*4095 {
-		t.Errorf("%q, %v; %d bytes are parked", got, c.err, c.conn.Parked())
+	if c.err != nil || len(got) != 0 || c.conn.Buffered() < 16*4095 {
+		t.Errorf("%q, %v; %d bytes are parked", got, c.err, c.conn.Buffered())
 	}
 	for id := uint32(33); id <= 65 && c.err == nil; id += 2 {
 		c.large(id, 50_000, 4095)
 		c.feed()
 	}
 	c.wantError(CodeFlowControl)
-	if c.conn.Parked() > 2*defaultWindow+8192 {
-		t.Errorf("%d bytes are parked", c.conn.Parked())
+	if c.conn.Buffered() > 2*defaultWindow+8192 {
+		t.Errorf("%d bytes are parked", c.conn.Buffered())
 	}
 }
 
@@ -212,13 +212,13 @@ func TestWindowsFollowOurSettings(t *testing.T) {
 func TestTheConnectionsWindowGoesOn(t *testing.T) {
 	c := begun(t)
 	c.headers(1, false, request("/unknown")...)
-	for range 3 * ourWindow / maxFrameBytes {
+	for range 3 * connWindow / maxFrameBytes {
 		c.must(c.WriteData(1, false, make([]byte, maxFrameBytes)))
 		c.feed()
 	}
 	updates := 0
 	for _, f := range c.frames() {
-		if f == fmt.Sprintf("WINDOW_UPDATE 0 %d", ourWindow/2) {
+		if f == fmt.Sprintf("WINDOW_UPDATE 0 %d", connWindow/2) {
 			updates++
 		}
 	}
@@ -241,15 +241,15 @@ func TestRequestsThatDoNotEnd(t *testing.T) {
 	}{
 		{time.Second - 1, nil},
 		{time.Second, []string{"RST_STREAM 1 CANCEL"}},
-		{mostRequestTime - 1, nil},
-		{mostRequestTime, []string{"RST_STREAM 3 CANCEL", "RST_STREAM 5 CANCEL"}},
+		{maxRequestTime - 1, nil},
+		{maxRequestTime, []string{"RST_STREAM 3 CANCEL", "RST_STREAM 5 CANCEL"}},
 		{time.Hour, nil},
 	} {
-		c.out = c.conn.Overdue(c.out, c.now+tt.after)
+		c.out = c.conn.ResetOverdue(c.out, c.now+tt.after)
 		c.want(tt.want...)
 	}
-	if c.conn.Open() != 1 {
-		t.Errorf("%d streams are open, want the one that waits for its answer", c.conn.Open())
+	if c.conn.OpenStreams() != 1 {
+		t.Errorf("%d streams are open, want the one that waits for its answer", c.conn.OpenStreams())
 	}
 	c.conn.Close()
 	if c.handler.cancelled != 1 {
@@ -271,7 +271,7 @@ func TestKeptHeadersAreNotData(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newClient(t, func(o *Options) {
 				o.Limits.MaxStreams = 1024
-				o.Methods[1].Keep = func(name []byte, _ int) bool { return strings.HasPrefix(string(name), "trace") }
+				o.Methods[1].KeepHeader = func(name []byte, _ int) bool { return strings.HasPrefix(string(name), "trace") }
 			})
 			c.must(c.WriteSettings())
 			for i := range tt.calls {
@@ -284,8 +284,8 @@ func TestKeptHeadersAreNotData(t *testing.T) {
 				c.must(c.WriteData(uint32(2*i+1), tt.end, message))
 			}
 			c.feed()
-			if c.err != nil || c.conn.Open() != tt.calls || c.conn.Parked() < 2*defaultWindow {
-				t.Errorf("%d calls are open, with %d bytes: %v", c.conn.Open(), c.conn.Parked(), c.err)
+			if c.err != nil || c.conn.OpenStreams() != tt.calls || c.conn.Buffered() < 2*defaultWindow {
+				t.Errorf("%d calls are open, with %d bytes: %v", c.conn.OpenStreams(), c.conn.Buffered(), c.err)
 			}
 			c.conn.checkCounts(t)
 		})
@@ -301,7 +301,7 @@ func TestTheLastInitialWindowCounts(t *testing.T) {
 	c.must(c.WriteWindowUpdate(1, 4))
 	c.want(append([]string{}, answer(1, "hello")[0], `DATA 1 "\x00\x00\x00\x00"`)...)
 	c.must(c.WriteSettings(
-		http2.Setting{ID: http2.SettingInitialWindowSize, Val: mostWindow}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3},
 	))
 	c.want("SETTINGS ACK", `DATA 1 "\x05he"`)
 }

@@ -2,14 +2,14 @@ package h2
 
 import "encoding/binary"
 
-// Preface is what a client sends first (3.4).
+// Preface is the connection preface of a client (3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 const (
 	frameHeaderBytes = 9       // 4.1
-	maxFrameBytes    = 1 << 14 // of a payload; we neither allow nor send more (4.2)
+	maxFrameBytes    = 1 << 14 // payload size; we neither allow nor send more (4.2)
 
-	// MaxFrame is how many bytes a frame may take. A reader needs a buffer of that size.
+	// MaxFrame is the size of the largest frame. A reader needs a buffer of that size.
 	MaxFrame = frameHeaderBytes + maxFrameBytes
 )
 
@@ -29,7 +29,7 @@ const (
 	frameContinuation frameType = 9
 )
 
-// Flags of frames (6).
+// Flags (6).
 const (
 	flagEndStream  = 0x1
 	flagAck        = 0x1
@@ -38,7 +38,7 @@ const (
 	flagPriority   = 0x20
 )
 
-// frame is a frame whose payload is whole.
+// frame is a complete frame.
 type frame struct {
 	frameType
 	flags   byte
@@ -48,15 +48,15 @@ type frame struct {
 
 func (f *frame) has(flag byte) bool { return f.flags&flag != 0 }
 
-// frameBytes returns the length of the payload that a frame's header announces.
+// frameBytes returns the payload length from a frame's header.
 func frameBytes(p []byte) int { return int(p[0])<<16 | int(p[1])<<8 | int(p[2]) }
 
-// parseFrame reads a frame that is whole.
+// parseFrame parses a complete frame.
 func parseFrame(p []byte) frame {
 	return frame{frameType(p[3]), p[4], binary.BigEndian.Uint32(p[5:]) & (1<<31 - 1), p[frameHeaderBytes:]}
 }
 
-// unpad returns the payload without padding (6.1), and without the fields of a priority.
+// unpad returns the payload without padding (6.1) and priority fields.
 func (f *frame) unpad() ([]byte, error) {
 	p, padding := f.payload, 0
 	if f.has(flagPadded) {
@@ -77,11 +77,11 @@ func (f *frame) unpad() ([]byte, error) {
 	return p[:len(p)-padding], nil
 }
 
-// priorityBytes is the payload of a PRIORITY frame (6.3).
+// priorityBytes is the payload size of PRIORITY (6.3).
 const priorityBytes = 5
 
-// dependsOnItself reports whether the fields of a priority name the stream they are of (5.3.1 of
-// RFC 7540, which RFC 9113 takes over no more; clients that do so are broken).
+// dependsOnItself reports whether priority fields name their own stream, an error in RFC 7540 (5.3.1), which
+// RFC 9113 no longer mentions.
 func dependsOnItself(fields []byte, stream uint32) bool {
 	return binary.BigEndian.Uint32(fields)&(1<<31-1) == stream
 }
@@ -105,7 +105,7 @@ func appendPing(b []byte, flags byte, data []byte) []byte {
 	return append(appendFrameHeader(b, pingBytes, framePing, flags, 0), data...)
 }
 
-// pingBytes is the payload of a PING frame (6.7).
+// pingBytes is the payload size of PING (6.7).
 const pingBytes = 8
 
 func appendGoAway(b []byte, last uint32, code Code, reason string) []byte {

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// headerName is a header that a request's meaning depends on. It is worked out once for each entry
-// of a header table, so that an indexed field costs a look-up.
+// headerName identifies a header that affects a request. It is determined once per entry of a header table, so
+// that an indexed field costs a look-up.
 type headerName byte
 
 const (
@@ -22,52 +22,52 @@ const (
 	nameTE
 	nameTimeout
 	nameEncoding
-	// nameBinary is that of a header whose value is Base64: gRPC over HTTP2, "Custom-Metadata".
+	// nameBinary is a header whose value is base64: gRPC over HTTP2, "Custom-Metadata".
 	nameBinary
-	// nameConnection is that of a header of HTTP/1 connections, which must not be here (8.2.2).
+	// nameConnection is a connection-specific header of HTTP/1, which is invalid (8.2.2).
 	nameConnection
-	// namePseudo is a pseudo-header that no request has (8.3).
+	// namePseudo is a pseudo-header that is invalid in requests (8.3).
 	namePseudo
-	// nameInvalid has bytes that no name may have (8.2.1).
+	// nameInvalid is a name with invalid bytes (8.2.1).
 	nameInvalid
 )
 
-// headerKind is what a header is and, by its value, what it says.
+// headerKind is the name of a header and the meaning of its value.
 type headerKind struct {
 	headerName headerName
 	meaning    byte // depends on the name
 }
 
-// Meanings of values. Zero is a value that needs no attention, or that has to be read.
+// Meanings of values. Zero is a value that is valid, or that must be read.
 const (
-	valueInvalid byte = 255 // bytes that no value may have (8.2.1)
+	valueInvalid byte = 255 // has invalid bytes (8.2.1)
 
 	methodOther byte = 1
 
 	pathRelative byte = 254 // does not begin with a slash
-	// Another path is the number of a known one, from 1 on, or 0.
+	// Other paths: the number of a known path, from 1, or 0.
 
 	contentNotGRPC  byte = 1
-	contentNotProto byte = 2 // gRPC of another codec
+	contentNotProto byte = 2 // gRPC with another codec
 
 	teOther byte = 1 // other than trailers
 
-	binaryInvalid byte = 1 // not Base64
+	binaryInvalid byte = 1 // not base64
 )
 
-// knownHeaders are the headers that a server knows. It is read only.
+// knownHeaders is the read-only information about headers and methods.
 type knownHeaders struct {
-	paths  map[string]byte
-	keeps  [256]func(name []byte, size int) bool // by the meaning of a path
-	most   [256]int                              // likewise; see Method.MostKept
-	static [len(staticTable)]field
+	paths        map[string]byte
+	keepHeader   [256]func(name []byte, size int) bool // by path number
+	maxKeptBytes [256]int                              // by path number; see Method.MaxKeptBytes
+	static       [len(staticTable)]field
 }
 
 func newKnownHeaders(methods []Method) *knownHeaders {
 	k := &knownHeaders{paths: make(map[string]byte, len(methods))}
 	for i, m := range methods {
 		k.paths[m.Path] = byte(i + 1)
-		k.keeps[i+1], k.most[i+1] = m.Keep, cmp.Or(m.MostKept, math.MaxInt)
+		k.keepHeader[i+1], k.maxKeptBytes[i+1] = m.KeepHeader, cmp.Or(m.MaxKeptBytes, math.MaxInt)
 	}
 	for i, e := range staticTable {
 		f := field{name: []byte(e.name), value: []byte(e.value)}
@@ -86,7 +86,7 @@ var headerNames = map[string]headerName{
 	"transfer-encoding": nameConnection, "upgrade": nameConnection,
 }
 
-// nameOf returns which header a name is.
+// nameOf returns the headerName of a name.
 func nameOf(name []byte) headerName {
 	if known := headerNames[string(name)]; known != nameOther {
 		return known
@@ -108,7 +108,7 @@ func nameOf(name []byte) headerName {
 	return nameOther
 }
 
-// meaning returns what the value of a header says.
+// meaning returns the meaning of a header's value.
 func (k *knownHeaders) meaning(name headerName, value []byte) byte {
 	for _, b := range value {
 		if b == 0 || b == '\r' || b == '\n' {
@@ -139,8 +139,8 @@ func (k *knownHeaders) meaning(name headerName, value []byte) byte {
 	return 0
 }
 
-// isBase64 reports whether a value is Base64, with padding or without (RFC 4648, section 4). As with
-// grpc-go, a list of values is not.
+// isBase64 reports whether a value is base64, with or without padding (RFC 4648, section 4). As in grpc-go, a
+// list of values is invalid.
 func isBase64(value []byte) bool {
 	if len(value)%4 == 0 {
 		for range 2 {
@@ -157,7 +157,7 @@ func isBase64(value []byte) bool {
 	return len(value)%4 != 1
 }
 
-// contentType reads that of a request: gRPC over HTTP2, "Requests".
+// contentType returns the meaning of a content-type: gRPC over HTTP2, "Requests".
 func contentType(value []byte) byte {
 	const grpc = "application/grpc"
 	if len(value) < len(grpc) || string(value[:len(grpc)]) != grpc {
@@ -171,7 +171,7 @@ func contentType(value []byte) byte {
 		}
 	}
 	switch {
-	case len(codec) == 0, string(codec) == "+proto", string(codec) == "+": // the last as grpc-go
+	case len(codec) == 0, string(codec) == "+proto", string(codec) == "+": // the last as in grpc-go
 		return 0
 	case codec[0] == '+':
 		return contentNotProto
@@ -179,12 +179,12 @@ func contentType(value []byte) byte {
 	return contentNotGRPC
 }
 
-// field is a header field of a block. Its bytes are valid until the next field is decoded.
+// field is a decoded header field. Its bytes are valid until the next field is decoded.
 type field struct {
 	name, value []byte
 	headerKind
-	// tooLong says that name or value is longer than the decoder keeps. Both are then empty.
+	// tooLong is true if the name or value was skipped. Both are then empty.
 	tooLong bool
-	// size is what the field counts in the header list (6.5.2).
+	// size is the size in the header list (6.5.2).
 	size int
 }

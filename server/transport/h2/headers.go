@@ -6,44 +6,44 @@ import (
 	"time"
 )
 
-// head is what the header fields of a request say, and whether they may be there.
-type head struct {
-	kinds [nameConnection]byte // the meaning of each header that came
-	seen  uint16               // one bit for each header that came
+// requestHeaders are the decoded header fields of a request, and their errors.
+type requestHeaders struct {
+	kinds [nameConnection]byte // the meaning of each known header
+	seen  uint16               // one bit for each known header
 
-	size      int    // of the list (6.5.2)
-	path      []byte // an unknown one; it is kept as long as the call
-	encoding  []byte // grpc-encoding; likewise
-	timeout   time.Duration
-	fault     string // why the call is answered with 400, or ""
-	hosts     int
-	length    int64  // content-length, -1 without
-	malformed string // why (8.1.1), or ""
-	regular   bool   // a header that is no pseudo-header has come
-	trailers  bool   // these are a request's trailers
+	size       int    // of the header list (6.5.2)
+	path       []byte // if it is unknown; the memory is reused
+	encoding   []byte // grpc-encoding; the memory is reused
+	timeout    time.Duration
+	badRequest string // reason for an HTTP status of 400, or ""
+	hosts      int
+	length     int64  // content-length, or -1
+	malformed  string // reason (8.1.1), or ""
+	regular    bool   // a header other than a pseudo-header was received
+	trailers   bool   // these are trailers
 
-	kept *kept // nil if none is
+	kept *kept // nil if none
 }
 
-// kept are the headers of a call that its method wants.
+// kept are the headers that the method keeps.
 type kept struct {
 	fields []Field
-	size   int // as they count in the list of headers
+	size   int // in the header list
 	bytes  int // of memory
 }
 
-// begin forgets all but the memory.
-func (h *head) begin(trailers bool) {
-	*h = head{path: h.path[:0], encoding: h.encoding[:0], length: -1, trailers: trailers}
+// reset clears h, but keeps its memory.
+func (h *requestHeaders) reset(trailers bool) {
+	*h = requestHeaders{path: h.path[:0], encoding: h.encoding[:0], length: -1, trailers: trailers}
 }
 
-func (h *head) has(name headerName) bool { return h.seen>>name&1 == 1 }
+func (h *requestHeaders) has(name headerName) bool { return h.seen>>name&1 == 1 }
 
-// mostOfText is how much is kept of a path or an encoding: enough for an error.
-const mostOfText = 1 << 10
+// maxKeptText limits a path or encoding that is kept for an error message.
+const maxKeptText = 1 << 10
 
-// add takes in a field.
-func (h *head) add(f *field) {
+// add adds a field.
+func (h *requestHeaders) add(f *field) {
 	h.size += f.size
 	if f.tooLong || f.size == 0 || h.malformed != "" {
 		return
@@ -73,22 +73,22 @@ func (h *head) add(f *field) {
 		h.regular = true
 	}
 	if f.headerName == nameContentType && h.has(nameContentType) {
-		f.meaning = min(f.meaning, h.kinds[nameContentType]) // as grpc-go: one that is valid is enough
+		f.meaning = min(f.meaning, h.kinds[nameContentType]) // as grpc-go: one valid value is enough
 	}
 	h.seen |= 1 << f.headerName
 	h.kinds[f.headerName] = f.meaning
-	h.read(f)
+	h.readValue(f)
 }
 
-// read takes in the value of a header that its meaning does not say all of.
-func (h *head) read(f *field) {
+// readValue handles values that are not completely represented by their meaning.
+func (h *requestHeaders) readValue(f *field) {
 	switch f.headerName { //nolint:exhaustive // of the others the meaning says all
 	case namePath:
 		if f.meaning == 0 {
-			h.path = append(h.path[:0], f.value[:min(len(f.value), mostOfText)]...)
+			h.path = append(h.path[:0], f.value[:min(len(f.value), maxKeptText)]...)
 		}
 	case nameEncoding:
-		h.encoding = append(h.encoding[:0], f.value[:min(len(f.value), mostOfText)]...)
+		h.encoding = append(h.encoding[:0], f.value[:min(len(f.value), maxKeptText)]...)
 	case nameTE:
 		if f.meaning == teOther {
 			h.malformed = "te other than trailers"
@@ -96,12 +96,12 @@ func (h *head) read(f *field) {
 	case nameHost:
 		h.hosts++
 	case nameTimeout:
-		if h.timeout = parseTimeout(f.value); h.timeout == badTimeout {
-			h.fault = "malformed grpc-timeout"
+		if h.timeout = parseTimeout(f.value); h.timeout == invalidTimeout {
+			h.badRequest = "malformed grpc-timeout"
 		}
 	case nameBinary:
 		if f.meaning == binaryInvalid {
-			h.fault = "malformed binary metadata"
+			h.badRequest = "malformed binary metadata"
 		}
 	case nameContentLength:
 		n, ok := parseLength(f.value)
@@ -112,24 +112,24 @@ func (h *head) read(f *field) {
 	}
 }
 
-// keep keeps a field that has been added, if the method wants it. Pseudo-headers come first, so the
-// method is known.
+// keepField keeps an added field, if the method wants it. The method is known because pseudo-headers come
+// first.
 //
-// A call with more headers than it may have keeps none, since it is not answered: a byte of a block
-// may stand for a field as large as the table.
-func (h *head) keep(f *field, known *knownHeaders, path byte, most int) {
+// A call whose headers are too large keeps none, since it will be rejected: with the header table, one byte of
+// a block can stand for a field of 4 KiB.
+func (h *requestHeaders) keepField(f *field, known *knownHeaders, path byte, most int) {
 	switch {
 	case h.size > most:
 		h.kept = nil
 		return
-	case f.tooLong, f.size == 0, h.malformed != "", !h.regular, !known.keeps[path](f.name, f.size):
+	case f.tooLong, f.size == 0, h.malformed != "", !h.regular, !known.keepHeader[path](f.name, f.size):
 		return
 	}
 	if h.kept == nil {
 		h.kept = new(kept)
 	}
 	k := h.kept
-	if k.size += f.size; k.size > known.most[path] {
+	if k.size += f.size; k.size > known.maxKeptBytes[path] {
 		k.size -= f.size // a later one may be smaller
 		return
 	}
@@ -138,8 +138,8 @@ func (h *head) keep(f *field, known *knownHeaders, path byte, most int) {
 	k.bytes += cap(k.fields)*fieldBytes + len(f.name) + len(f.value)
 }
 
-// end returns why the request is malformed, or "".
-func (h *head) end() string {
+// validate returns why the request is malformed, or "".
+func (h *requestHeaders) validate() string {
 	switch {
 	case h.malformed != "" || h.trailers:
 	case !h.has(nameMethod), !h.has(nameScheme), !h.has(namePath):
@@ -150,18 +150,17 @@ func (h *head) end() string {
 	return h.malformed
 }
 
-// badTimeout is a grpc-timeout that cannot be read.
-const badTimeout time.Duration = -1
+const invalidTimeout time.Duration = -1
 
-// parseTimeout reads a grpc-timeout: at most 8 digits, and a unit.
+// parseTimeout parses a grpc-timeout: at most 8 digits, and a unit.
 func parseTimeout(value []byte) time.Duration {
 	if len(value) < 2 || len(value) > 9 {
-		return badTimeout
+		return invalidTimeout
 	}
 	n, err := strconv.ParseUint(string(value[:len(value)-1]), 10, 32)
 	i := strings.IndexByte("HMSmun", value[len(value)-1])
 	if i < 0 || err != nil {
-		return badTimeout
+		return invalidTimeout
 	}
 	unit := [...]time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond, time.Nanosecond}[i]
 	const longest = 100 * 365 * 24 * time.Hour
@@ -171,7 +170,7 @@ func parseTimeout(value []byte) time.Duration {
 	return time.Duration(n) * unit
 }
 
-// parseLength reads a content-length.
+// parseLength parses a content-length.
 func parseLength(value []byte) (n int64, ok bool) {
 	length, err := strconv.ParseUint(string(value), 10, 53)
 	return int64(length), err == nil

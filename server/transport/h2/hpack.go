@@ -1,52 +1,52 @@
 package h2
 
-// decoder decodes header blocks: RFC 7541. Once it has grown it allocates nothing.
+// decoder decodes header blocks (RFC 7541). Once its buffers have grown it does not allocate.
 //
-// It is given a block in pieces and never holds more of it than one field. A string of more than
-// longest bytes is not even held: the caller skips it.
+// It gets a block in fragments, and buffers at most one field. The caller skips strings of more than maxString
+// bytes.
 type decoder struct {
-	table   headerTable
-	known   *knownHeaders
-	longest int
-	scratch []byte // strings that are not views of the block
-	// resizable says that a size update may come: at the beginning of a block only (RFC 7541,
-	// section 4.2).
+	table     headerTable
+	known     *knownHeaders
+	maxString int
+	scratch   []byte // strings that are not views of the block
+	// resizable is true at the beginning of a block, the only place for a size update (RFC 7541, section 4.2).
 	resizable bool
-	// owed says that the name of a field was skipped and its value comes next.
-	owed owedValue
+	// skippedName is set if a name was skipped and the field's value follows.
+	skippedName skippedName
 }
 
-type owedValue byte
+type skippedName byte
 
 const (
-	owesNothing owedValue = iota
-	owesValue
-	owesIndexed // the field is to be inserted into the table
+	skippedNone skippedName = iota
+	skippedLiteral
+	skippedIndexed // the field would be inserted into the table
 )
 
-// leastLongest is the least that longest may be: a string so long, Huffman-coded at 30 bits for each
-// byte, is larger than the table. So if it is skipped, the table need not have it.
-const leastLongest = 16 << 10
+// minMaxString is the minimum of maxString: a string of this size, Huffman-coded with 30 bits per byte, decodes
+// to more than the table can contain. So a skipped string never has to be inserted.
+const minMaxString = 16 << 10
 
 func newDecoder(known *knownHeaders, longest int) decoder {
-	return decoder{table: headerTable{max: tableBytes}, known: known, longest: max(longest, leastLongest)}
+	return decoder{table: headerTable{max: tableBytes}, known: known, maxString: max(longest, minMaxString)}
 }
 
-// begin begins a block.
-func (d *decoder) begin() { d.resizable, d.owed = true, owesNothing }
+// beginBlock prepares for the next block.
+func (d *decoder) beginBlock() { d.resizable, d.skippedName = true, skippedNone }
 
-// between reports whether the fields so far are whole.
-func (d *decoder) between() bool { return d.owed == owesNothing }
+// atFieldBoundary reports whether the last field is complete.
+func (d *decoder) atFieldBoundary() bool { return d.skippedName == skippedNone }
 
-// compressionError ends a connection: client and server no longer agree about the table (4.3).
+// compressionError returns an error that closes the connection, because the tables of client and server differ
+// (4.3).
 func compressionError(reason string) error { return &ConnError{CodeCompression, reason} }
 
-// next decodes the field at the beginning of p. It takes n bytes: 0 if the field is not whole, and
-// more than p has if the rest of a string is to be skipped. A size update comes with the field after
-// it, or, at the end of p, as a field of size 0.
-func (d *decoder) next(p []byte) (f field, n int, err error) {
-	if d.owed != owesNothing {
-		f, n, err = d.skippedValue(p)
+// nextField decodes the first field of p. It consumes n bytes: 0 if the field is incomplete, and more than
+// len(p) if the rest of a string must be skipped. A size update is consumed together with the following field,
+// or, at the end of p, as a field of size 0.
+func (d *decoder) nextField(p []byte) (f field, n int, err error) {
+	if d.skippedName != skippedNone {
+		f, n, err = d.skipValue(p)
 		return f, n, err
 	}
 	for at := 0; at < len(p); {
@@ -65,7 +65,7 @@ func (d *decoder) next(p []byte) (f field, n int, err error) {
 			f, n, err = d.literal(p[at:], 4, false)
 		}
 		if n == 0 || err != nil {
-			return field{}, at, err // a size update is taken once
+			return field{}, at, err // size updates are consumed
 		}
 		d.resizable = false
 		return f, at + n, nil
@@ -73,7 +73,7 @@ func (d *decoder) next(p []byte) (f field, n int, err error) {
 	return field{}, len(p), nil
 }
 
-// resize takes a size update: RFC 7541, section 6.3.
+// resize handles a size update: RFC 7541, section 6.3.
 func (d *decoder) resize(p []byte) (n int, err error) {
 	size, n, err := readInteger(p, 5)
 	switch {
@@ -88,7 +88,7 @@ func (d *decoder) resize(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// indexed decodes a field that is in a table: RFC 7541, section 6.1.
+// indexed decodes an indexed field: RFC 7541, section 6.1.
 func (d *decoder) indexed(p []byte) (f field, n int, err error) {
 	i, n, err := readInteger(p, 7)
 	if n == 0 || err != nil {
@@ -99,7 +99,7 @@ func (d *decoder) indexed(p []byte) (f field, n int, err error) {
 	return f, n, err
 }
 
-// lookup returns the entry i of both tables: RFC 7541, section 2.3.3.
+// lookup returns an entry of the static or dynamic table: RFC 7541, section 2.3.3.
 func (d *decoder) lookup(i int) (field, error) {
 	if i > 0 {
 		if i < len(staticTable) {
@@ -112,7 +112,7 @@ func (d *decoder) lookup(i int) (field, error) {
 	return field{}, compressionError("an index that is in no table")
 }
 
-// literal decodes a field whose value, and maybe name, are in the block: RFC 7541, section 6.2.
+// literal decodes a field with a literal value: RFC 7541, section 6.2.
 func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, err error) {
 	i, n, err := readInteger(p, prefix)
 	if n == 0 || err != nil {
@@ -124,9 +124,9 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 			return field{}, 0, err
 		}
 		n += name.prefix + name.length
-		if name.length > d.longest {
-			if d.owed = owesValue; insert {
-				d.owed = owesIndexed
+		if name.length > d.maxString {
+			if d.skippedName = skippedLiteral; insert {
+				d.skippedName = skippedIndexed
 			}
 			return field{tooLong: true, size: name.length + entryOverhead}, n, nil
 		}
@@ -138,8 +138,8 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 	if s.prefix == 0 || err != nil {
 		return field{}, 0, err
 	}
-	if s.length <= d.longest && n+s.prefix+s.length > len(p) {
-		return field{}, 0, nil // before the name is decoded: a field in many pieces would have it decoded for each
+	if s.length <= d.maxString && n+s.prefix+s.length > len(p) {
+		return field{}, 0, nil // checked before the name is decoded, so that a field in many fragments is decoded only once
 	}
 	d.scratch = d.scratch[:0]
 	if i != 0 {
@@ -147,22 +147,22 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 			return field{}, 0, err
 		}
 		if insert && i >= len(staticTable) {
-			f.name = d.keep(f.name) // inserting may move the table's bytes
+			f.name = d.copyToScratch(f.name) // insert may move the table's bytes
 		}
 	} else {
-		if f.name, err = d.decode(p[n-name.length:n], name.huffman); err != nil {
+		if f.name, err = d.decodeString(p[n-name.length:n], name.huffman); err != nil {
 			return field{}, 0, err
 		}
 		f.headerName = nameOf(f.name)
 	}
 	n += s.prefix + s.length
-	if s.length > d.longest {
+	if s.length > d.maxString {
 		if insert {
 			d.table.evict(tableBytes)
 		}
 		return field{tooLong: true, size: len(f.name) + s.length + entryOverhead}, n, nil
 	}
-	if f.value, err = d.decode(p[n-s.length:n], s.huffman); err != nil {
+	if f.value, err = d.decodeString(p[n-s.length:n], s.huffman); err != nil {
 		return field{}, 0, err
 	}
 	f.meaning = d.known.meaning(f.headerName, f.value)
@@ -173,21 +173,21 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 	return f, n, nil
 }
 
-// skippedValue takes the value of a field whose name was too long.
-func (d *decoder) skippedValue(p []byte) (f field, n int, err error) {
+// skipValue skips the value of a field whose name was skipped.
+func (d *decoder) skipValue(p []byte) (f field, n int, err error) {
 	s, err := readString(p)
 	if s.prefix == 0 || err != nil {
 		return field{}, 0, err
 	}
-	if d.owed == owesIndexed {
+	if d.skippedName == skippedIndexed {
 		d.table.evict(tableBytes)
 	}
-	d.owed = owesNothing
+	d.skippedName = skippedNone
 	return field{tooLong: true, size: s.length}, s.prefix + s.length, nil
 }
 
-// decode returns the bytes of a string, as a view of the block if it can.
-func (d *decoder) decode(s []byte, coded bool) ([]byte, error) {
+// decodeString decodes a string. The result is a view of the block, or of scratch.
+func (d *decoder) decodeString(s []byte, coded bool) ([]byte, error) {
 	if !coded {
 		return s, nil
 	}
@@ -199,15 +199,15 @@ func (d *decoder) decode(s []byte, coded bool) ([]byte, error) {
 	return d.scratch[from:len(d.scratch):len(d.scratch)], nil
 }
 
-// keep copies what an insert may overwrite.
-func (d *decoder) keep(b []byte) []byte {
+// copyToScratch copies bytes that an insert may overwrite.
+func (d *decoder) copyToScratch(b []byte) []byte {
 	d.scratch = append(d.scratch, b...)
 	return d.scratch[:len(b):len(b)]
 }
 
-// hpackString is the beginning of a string: RFC 7541, section 5.2.
+// hpackString is the header of a string: RFC 7541, section 5.2.
 type hpackString struct {
-	prefix, length int // bytes of the length, and of the string; prefix is 0 if it is not whole
+	prefix, length int // sizes of the length and of the string; prefix is 0 if the length is incomplete
 	huffman        bool
 }
 
@@ -220,9 +220,8 @@ func readString(p []byte) (s hpackString, err error) {
 	return s, err
 }
 
-// readInteger decodes an integer with a prefix of so many bits: RFC 7541, section 5.1. It takes n
-// bytes, 0 if the integer is not whole. The largest is 2^28 and a little more, which nothing
-// reaches.
+// readInteger decodes an integer with a prefix of the given number of bits: RFC 7541, section 5.1. n is its
+// size, 0 if it is incomplete. Integers of more than 28 bits after the prefix are an error.
 func readInteger(p []byte, prefix uint) (v, n int, err error) {
 	most := 1<<prefix - 1
 	if v = int(p[0]) & most; v < most {

@@ -13,7 +13,7 @@ import (
 
 // decodeBlock decodes a block that comes in pieces of a size, as a connection does.
 func decodeBlock(d *decoder, block []byte, piece int) (fields []string, err error) {
-	d.begin()
+	d.beginBlock()
 	var tail []byte
 	skip := 0
 	for first := true; first || len(block) > 0; first = false {
@@ -24,7 +24,7 @@ func decodeBlock(d *decoder, block []byte, piece int) (fields []string, err erro
 		skip -= cut
 		p = append(tail, p[cut:]...)
 		for len(p) > 0 {
-			f, n, err := d.next(p)
+			f, n, err := d.nextField(p)
 			switch {
 			case err != nil:
 				return fields, err
@@ -41,7 +41,7 @@ func decodeBlock(d *decoder, block []byte, piece int) (fields []string, err erro
 		}
 		tail = bytes.Clone(p)
 	}
-	if len(tail) > 0 || skip > 0 || !d.between() {
+	if len(tail) > 0 || skip > 0 || !d.atFieldBoundary() {
 		return fields, errors.New("the block ends within a field")
 	}
 	return fields, nil
@@ -98,7 +98,7 @@ func TestDecode(t *testing.T) {
 // TestStringsTooLongAreSkipped also holds that what follows decodes, and that the table is emptied as if
 // the field had been inserted.
 func TestStringsTooLongAreSkipped(t *testing.T) {
-	long := strings.Repeat("x", leastLongest+1)
+	long := strings.Repeat("x", minMaxString+1)
 	for _, tt := range []struct {
 		name  string
 		write func(b []byte) []byte
@@ -143,12 +143,12 @@ func TestFieldsInPiecesAreDecodedOnce(t *testing.T) {
 	name := append([]byte{0x80 | 100}, bytes.Repeat([]byte{0x1f}, 100)...)
 	whole := slices.Concat([]byte{0}, name, name)
 	for n := range whole {
-		d.begin()
-		if _, used, err := d.next(whole[:n]); used != 0 || err != nil || cap(d.scratch) > 0 {
+		d.beginBlock()
+		if _, used, err := d.nextField(whole[:n]); used != 0 || err != nil || cap(d.scratch) > 0 {
 			t.Fatalf("of the first %d bytes %d are taken, and %d bytes of strings decoded: %v", n, used, cap(d.scratch), err)
 		}
 	}
-	f, used, err := d.next(whole)
+	f, used, err := d.nextField(whole)
 	if used != len(whole) || err != nil || len(f.name) != 100 || len(f.value) != 100 {
 		t.Errorf("of %d bytes %d are taken, with a name of %d bytes and a value of %d: %v", len(whole), used, len(f.name), len(f.value), err)
 	}

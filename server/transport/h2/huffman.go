@@ -2,9 +2,9 @@ package h2
 
 import "encoding/binary"
 
-// huffmanBits is how many bits the code of each symbol has: RFC 7541, appendix B. The last symbol
-// is EOS. The code is canonical: codes of one length are consecutive numbers in the order of their
-// symbols, and longer codes follow shorter ones. So the lengths say the codes too.
+// huffmanBits is the code length of each symbol: RFC 7541, appendix B. The last symbol is EOS. The code is
+// canonical: codes of the same length are consecutive in the order of their symbols, and longer codes follow
+// shorter ones. So the lengths determine the codes.
 var huffmanBits = [257]uint8{
 	13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
 	28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
@@ -26,34 +26,34 @@ var huffmanBits = [257]uint8{
 }
 
 const (
-	huffmanEOS     = 256
-	longestCode    = 30
-	huffmanLookup  = 12 // bits that are looked up at once
-	huffmanSymbols = 2  // most symbols found by one look-up
+	huffmanEOS  = 256
+	maxCodeBits = 30
+	lookupBits  = 12 // index size of the table
+	maxSymbols  = 2  // per table entry
 )
 
-// huffmanEntry is what huffmanLookup bits begin with.
+// huffmanEntry is the decoding of lookupBits bits.
 type huffmanEntry struct {
-	symbols [huffmanSymbols]byte
-	count   uint8 // how many symbols end within these bits; 0: the first code is longer
-	bits    uint8 // bits of all of them
+	symbols [maxSymbols]byte
+	count   uint8 // number of complete symbols; 0: the first code is longer
+	bits    uint8 // total length of their codes
 }
 
-// huffman decodes by a table of 12 bits and two symbols. By x/net's table of 8 bits and one symbol,
-// the path of a call, 43 bytes, takes 340 ns; by this one 135.
+// huffman decodes with a table of 12 bits and up to two symbols. The path of a call, 43 bytes, takes 135 ns;
+// with the table of x/net, of 8 bits and one symbol, 340.
 var huffman = newHuffman()
 
 type huffmanDecoder struct {
-	table [1 << huffmanLookup]huffmanEntry
-	// Codes of n bits begin at first[n], and belong to the symbols from at[n] on.
-	first, at [longestCode + 1]uint32
+	table [1 << lookupBits]huffmanEntry
+	// The codes of n bits begin at first[n]; their symbols are symbols[at[n]:].
+	first, at [maxCodeBits + 1]uint32
 	symbols   [257]uint16 // in the order of their codes
 }
 
 func newHuffman() *huffmanDecoder {
 	h := new(huffmanDecoder)
 	code, n := uint32(0), uint32(0)
-	for bits := 1; bits <= longestCode; bits++ {
+	for bits := 1; bits <= maxCodeBits; bits++ {
 		code <<= 1
 		h.first[bits], h.at[bits] = code, n
 		for symbol, b := range huffmanBits {
@@ -65,10 +65,10 @@ func newHuffman() *huffmanDecoder {
 		}
 	}
 	for i := range h.table {
-		e, rest := &h.table[i], uint32(i)<<(longestCode-huffmanLookup)
-		for e.count < huffmanSymbols {
-			symbol, bits := h.long(rest << e.bits & (1<<longestCode - 1))
-			if e.bits+bits > huffmanLookup {
+		e, rest := &h.table[i], uint32(i)<<(maxCodeBits-lookupBits)
+		for e.count < maxSymbols {
+			symbol, bits := h.decodeLong(rest << e.bits & (1<<maxCodeBits - 1))
+			if e.bits+bits > lookupBits {
 				break
 			}
 			e.symbols[e.count] = byte(symbol) //nolint:gosec // EOS has more bits
@@ -79,12 +79,12 @@ func newHuffman() *huffmanDecoder {
 	return h
 }
 
-// long decodes the code at the beginning of 30 bits.
-func (h *huffmanDecoder) long(code uint32) (symbol uint16, bits uint8) {
-	for bits = 5; ; bits++ { // no code is shorter
-		prefix := code >> (longestCode - bits)
+// decodeLong decodes the first code of 30 bits.
+func (h *huffmanDecoder) decodeLong(code uint32) (symbol uint16, bits uint8) {
+	for bits = 5; ; bits++ { // the shortest code has 5 bits
+		prefix := code >> (maxCodeBits - bits)
 		n := uint32(len(h.symbols)) - h.at[bits]
-		if bits < longestCode {
+		if bits < maxCodeBits {
 			n = h.at[bits+1] - h.at[bits]
 		}
 		if prefix-h.first[bits] < n {
@@ -93,13 +93,13 @@ func (h *huffmanDecoder) long(code uint32) (symbol uint16, bits uint8) {
 	}
 }
 
-// append appends what src decodes to. It reports whether src is valid: RFC 7541, section 5.2.
+// append appends the decoding of src, and reports whether src is valid: RFC 7541, section 5.2.
 func (h *huffmanDecoder) append(dst, src []byte) ([]byte, bool) {
-	var acc uint64 // its low bits are the next ones
-	have := 0      // how many
+	var acc uint64 // the low have bits are next
+	have := 0
 	for {
 		switch {
-		case have >= longestCode:
+		case have >= maxCodeBits:
 		case len(src) >= 4:
 			acc, have = acc<<32|uint64(binary.BigEndian.Uint32(src)), have+32
 			src = src[4:]
@@ -109,18 +109,18 @@ func (h *huffmanDecoder) append(dst, src []byte) ([]byte, bool) {
 			}
 			src = nil
 		}
-		if have < huffmanLookup {
+		if have < lookupBits {
 			return h.appendLast(dst, acc, have)
 		}
-		e := &h.table[acc>>(have-huffmanLookup)&(1<<huffmanLookup-1)]
+		e := &h.table[acc>>(have-lookupBits)&(1<<lookupBits-1)]
 		switch {
 		case e.count > 0:
 			dst = append(dst, e.symbols[:e.count]...)
 			have -= int(e.bits)
-		case have < longestCode:
+		case have < maxCodeBits:
 			return h.appendLast(dst, acc, have)
 		default:
-			symbol, bits := h.long(uint32(acc >> (have - longestCode) & (1<<longestCode - 1)))
+			symbol, bits := h.decodeLong(uint32(acc >> (have - maxCodeBits) & (1<<maxCodeBits - 1)))
 			if symbol == huffmanEOS {
 				return dst, false
 			}
@@ -130,12 +130,12 @@ func (h *huffmanDecoder) append(dst, src []byte) ([]byte, bool) {
 	}
 }
 
-// appendLast decodes the last bits of a string, fewer than the longest code has.
+// appendLast decodes the last bits of a string, which are fewer than maxCodeBits.
 func (h *huffmanDecoder) appendLast(dst []byte, acc uint64, have int) ([]byte, bool) {
 	for have > 0 {
-		// The padding is ones, which are the beginning of EOS.
-		missing := longestCode - have
-		symbol, bits := h.long(uint32(acc<<missing&(1<<longestCode-1) | (1<<missing - 1))) //nolint:gosec // 30 bits
+		// Padding consists of ones, the beginning of EOS.
+		missing := maxCodeBits - have
+		symbol, bits := h.decodeLong(uint32(acc<<missing&(1<<maxCodeBits-1) | (1<<missing - 1))) //nolint:gosec // 30 bits
 		if int(bits) > have {
 			break
 		}

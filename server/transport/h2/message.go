@@ -8,11 +8,10 @@ import (
 
 const identityEncoding = "identity"
 
-// prefixBytes is what comes before a message: a flag, and a length of four bytes.
+// prefixBytes is the size of a message's prefix: a flag and a length of four bytes.
 const prefixBytes = 5
 
-// messageBytes returns the size of the message that a request begins with, 0 as long as that is
-// not known.
+// messageBytes returns the length of the first message of a request, or 0 while it is not known.
 func (s *stream) messageBytes() int { return messageBytes(s.body) }
 
 func messageBytes(body []byte) int {
@@ -22,36 +21,36 @@ func messageBytes(body []byte) int {
 	return int(min(binary.BigEndian.Uint32(body[1:]), 1<<31-1-prefixBytes))
 }
 
-// missing returns how many bytes of the message, or of its prefix, have not come.
-func (s *stream) missing() int { return prefixBytes + s.messageBytes() - len(s.body) }
+// missingBytes returns how many bytes of the message or its prefix were not received yet.
+func (s *stream) missingBytes() int { return prefixBytes + s.messageBytes() - len(s.body) }
 
-// Texts are those of grpc-go, if it has the same error.
+// The texts are those of grpc-go, where it has the same error.
 var (
-	noMessage       = Status{statusUnimplemented, "the request has no message: this method takes one"}
-	tooManyMessages = Status{statusUnimplemented, "the request has more than one message: this method takes one"}
-	truncated       = Status{statusInternal, "unexpected EOF"}
-	noEncoding      = Status{statusInternal, "grpc: compressed flag set with identity or empty encoding"}
-	otherCodec      = Status{statusUnimplemented, "the content type must be application/grpc or application/grpc+proto"}
-	tooLate         = Status{statusDeadlineExceeded, "context deadline exceeded"}
+	errNoMessage        = Status{statusUnimplemented, "the request has no message: this method takes one"}
+	errTooManyMessages  = Status{statusUnimplemented, "the request has more than one message: this method takes one"}
+	errTruncated        = Status{statusInternal, "unexpected EOF"}
+	errNoEncoding       = Status{statusInternal, "grpc: compressed flag set with identity or empty encoding"}
+	errOtherCodec       = Status{statusUnimplemented, "the content type must be application/grpc or application/grpc+proto"}
+	errDeadlineExceeded = Status{statusDeadlineExceeded, "context deadline exceeded"}
 )
 
-// messageFault returns what is wrong with the message that a body begins with, if anything is.
+// messageFault returns the error of the first message in body, if it is invalid.
 func (c *Conn) messageFault(s *stream, body []byte) (fault Status, faulty bool) {
 	size := messageBytes(body)
 	switch {
-	case size > c.server.most[s.path]:
-		return c.exceeded(s, BoundMessage, size), true
+	case size > c.server.maxMessage[s.path]:
+		return c.limitExceeded(s, LimitMessageBytes, size), true
 	case len(body) < prefixBytes+size, body[0] == 0:
 		return Status{}, false
 	case body[0] != 1:
 		return Status{statusInternal, "grpc: received unexpected payload format " + strconv.Itoa(int(body[0]))}, true
 	default:
-		return noEncoding, s.encoding == "" || s.encoding == identityEncoding
+		return errNoEncoding, s.encoding == "" || s.encoding == identityEncoding
 	}
 }
 
-// describe says what a handler is told of a call at the time now, without its message.
-func (s *stream) describe(call *Call, now time.Duration) {
+// fillCall sets all fields of call but the message, for the time now.
+func (s *stream) fillCall(call *Call, now time.Duration) {
 	*call = Call{Stream: s.id, Method: int(s.path) - 1, Encoding: s.encoding}
 	if s.kept != nil {
 		call.Fields = s.kept.fields
@@ -61,24 +60,24 @@ func (s *stream) describe(call *Call, now time.Duration) {
 	}
 }
 
-// exceeded asks the handler how a call is answered that is beyond a bound.
-func (c *Conn) exceeded(s *stream, b Bound, size int) Status {
+// limitExceeded returns the handler's status for a call that exceeds a limit.
+func (c *Conn) limitExceeded(s *stream, b Limit, size int) Status {
 	var call Call
-	s.describe(&call, c.now)
-	return c.handler.Exceeded(&call, b, size)
+	s.fillCall(&call, c.now)
+	return c.handler.LimitExceeded(&call, b, size)
 }
 
-// appendBody keeps p. The memory is counted as parked.
+// appendBody buffers p.
 func (c *Conn) appendBody(s *stream, p []byte) {
 	was := cap(s.body)
 	s.body = append(s.body, p...)
-	c.receive.parked += cap(s.body) - was
-	c.receive.unfinished += len(p)
+	c.receive.buffered += cap(s.body) - was
+	c.receive.bodyBytes += len(p)
 }
 
-// dropBody forgets what has come of a request.
+// dropBody drops the buffered data of a request.
 func (c *Conn) dropBody(s *stream) {
-	c.receive.parked -= cap(s.body)
-	c.receive.unfinished -= len(s.body)
+	c.receive.buffered -= cap(s.body)
+	c.receive.bodyBytes -= len(s.body)
 	s.body = nil
 }

@@ -135,7 +135,7 @@ func (k *modelTalk) Receive(message []byte, _ bool) {
 	k.received++
 }
 
-func (k *modelTalk) End(s Status) {
+func (k *modelTalk) RequestEnded(s Status) {
 	if k.heard || !k.m.changed && (s.Code != statusOK || !k.s.ended || k.received != len(k.s.messages)) {
 		k.m.t.Fatalf("stream %d ends with %v after %d of %d messages: %+v", k.id, s, k.received, len(k.s.messages), k)
 	}
@@ -160,7 +160,7 @@ func (k *modelTalk) open() bool {
 }
 
 // Call answers as the message says: its first byte how, the others how much.
-func (m *model) Call(c *Call) ([]byte, Status, Later) {
+func (m *model) Call(c *Call) ([]byte, Status, PendingCall) {
 	s := m.streams[c.Stream]
 	if s == nil {
 		m.t.Fatalf("a call of stream %d, which has not begun", c.Stream)
@@ -171,14 +171,14 @@ func (m *model) Call(c *Call) ([]byte, Status, Later) {
 	if !m.changed && !bytes.Equal(c.Message, s.body[prefixBytes:]) {
 		m.t.Errorf("stream %d: the message is %q, want %q", c.Stream, c.Message, s.body[prefixBytes:])
 	}
-	return answerOfModel(c, func() Later {
+	return answerOfModel(c, func() PendingCall {
 		s.later = true
 		m.pending = append(m.pending, c.Stream)
 		return modelLater{m, c.Stream}
 	})
 }
 
-func answerOfModel(c *Call, later func() Later) ([]byte, Status, Later) {
+func answerOfModel(c *Call, later func() PendingCall) ([]byte, Status, PendingCall) {
 	switch {
 	case len(c.Message) == 0:
 		return nil, Status{}, nil
@@ -209,14 +209,14 @@ func (l modelLater) Cancel() {
 // asInPieces answers in the same way without a model.
 type asInPieces struct{ *echo }
 
-func (a asInPieces) Call(c *Call) ([]byte, Status, Later) {
-	return answerOfModel(c, func() Later { return a.echo })
+func (a asInPieces) Call(c *Call) ([]byte, Status, PendingCall) {
+	return answerOfModel(c, func() PendingCall { return a.echo })
 }
 
-func (m *model) Open(c *Call) (Conversation, Status) {
+func (m *model) Open(c *Call) (StreamingCall, Status) {
 	s := m.streams[c.Stream]
 	if s == nil && m.changed { // the number of a stream was
-		s = &modelStream{window: m.initial, receive: firstWindow}
+		s = &modelStream{window: m.initial, receive: streamWindow}
 		m.streams[c.Stream] = s
 	}
 	if s == nil {
@@ -233,11 +233,11 @@ func (m *model) Open(c *Call) (Conversation, Status) {
 	return s.talk, Status{}
 }
 
-func (m *model) Unknown(path string) Status { return m.handler.Unknown(path) }
-func (*model) Reset(uint32)                 {}
+func (m *model) UnknownMethod(path string) Status { return m.handler.UnknownMethod(path) }
+func (*model) Reset(uint32)                       {}
 
-func (m *model) Exceeded(c *Call, b Bound, size int) Status {
-	return m.handler.Exceeded(c, b, size)
+func (m *model) LimitExceeded(c *Call, b Limit, size int) Status {
+	return m.handler.LimitExceeded(c, b, size)
 }
 
 func playModel(t *testing.T, next func(n int) int) {
@@ -304,13 +304,13 @@ func (m *model) act(act int) {
 		}
 	case 18, 19:
 		n := uint32(1 + m.pick(250)*m.pick(250))
-		if m.window+int64(n) <= mostWindow {
+		if m.window+int64(n) <= maxWindow {
 			m.must(m.WriteWindowUpdate(0, n))
 			m.frame()
 		}
 	case 20, 21:
 		n := uint32(1 + m.pick(250)*m.pick(250))
-		if s := m.streams[m.any()]; s != nil && s.window+int64(n) <= mostWindow {
+		if s := m.streams[m.any()]; s != nil && s.window+int64(n) <= maxWindow {
 			m.must(m.WriteWindowUpdate(m.any(), n))
 			m.frame()
 		}
@@ -349,7 +349,7 @@ func (m *model) serverActs(act int) {
 		by := time.Duration(m.pick(60)) * 100 * time.Millisecond
 		m.do(func(c *client) {
 			c.now += by
-			c.out = c.conn.Overdue(c.out, c.now)
+			c.out = c.conn.ResetOverdue(c.out, c.now)
 		})
 	case 2:
 		if m.pick(20) == 0 {
@@ -382,9 +382,9 @@ func (m *model) talks() {
 			break
 		}
 		k.wants = !k.heard
-		m.do(func(c *client) { c.out = c.conn.Want(c.out, id) })
+		m.do(func(c *client) { c.out = c.conn.RequestMessage(c.out, id) })
 	case 3:
-		m.do(func(c *client) { c.out = c.conn.Head(c.out, id, []Field{{"x", "y"}}) })
+		m.do(func(c *client) { c.out = c.conn.SendHeader(c.out, id, []Field{{"x", "y"}}) })
 	case 4:
 		message := replyOfModel(m.pick(120))
 		k.sent += prefixBytes + len(message)
@@ -415,7 +415,7 @@ func (m *model) begin() {
 	body := grpcMessage(string(bytes.Repeat([]byte{byte(m.pick(256))}, size)))
 	first := int64(defaultWindow)
 	if m.acked {
-		first = firstWindow
+		first = streamWindow
 	}
 	m.streams[m.last] = &modelStream{window: m.initial, receive: first, body: body}
 	path, inPieces := echoPath, false
@@ -584,7 +584,7 @@ func (m *model) sees(in []byte) {
 			if len(f.payload) != 4 {
 				break
 			}
-			n := int64(binary.BigEndian.Uint32(f.payload) & mostWindow)
+			n := int64(binary.BigEndian.Uint32(f.payload) & maxWindow)
 			if f.stream == 0 {
 				m.window += n
 			} else if s != nil {
@@ -595,7 +595,7 @@ func (m *model) sees(in []byte) {
 				if !m.acked && len(f.payload) == 0 {
 					m.acked = true
 					for _, s := range m.streams {
-						s.receive -= defaultWindow - firstWindow
+						s.receive -= defaultWindow - streamWindow
 					}
 				}
 				break
@@ -667,7 +667,7 @@ func (m *model) check() {
 		}
 	}
 	c := m.conn
-	for _, waits := range c.send.waiting {
+	for _, waits := range c.send.queue {
 		if s := m.streams[waits.id]; s != nil && min(s.window, m.window) > 0 && m.err == nil {
 			m.t.Fatalf("the reply of stream %d waits, with a window of %d, and of %d of the connection", waits.id, s.window, m.window)
 		}
@@ -695,11 +695,11 @@ func (m *model) check() {
 			}
 		}
 	}
-	if most := c.server.MostHeld(replies); c.Held() > most || c.Parked() < 0 {
-		m.t.Fatalf("%d bytes are held, more than %d; %d are parked", c.Held(), most, c.Parked())
+	if most := c.server.MaxMemoryBytes(replies); c.MemoryBytes() > most || c.Buffered() < 0 {
+		m.t.Fatalf("%d bytes are held, more than %d; %d are parked", c.MemoryBytes(), most, c.Buffered())
 	}
-	if c.Open() > testLimits.MaxStreams {
-		m.t.Fatalf("%d streams are open", c.Open())
+	if c.OpenStreams() > testLimits.MaxStreams {
+		m.t.Fatalf("%d streams are open", c.OpenStreams())
 	}
 	if e, ok := m.err.(*ConnError); ok && !m.changed && e.Code != CodeEnhanceYourCalm { //nolint:errorlint // it is never wrapped
 		m.t.Fatalf("the connection ended: %v", m.err)
@@ -741,8 +741,8 @@ func (m *model) end() {
 		for len(m.pending) > 0 {
 			m.complete(true)
 		}
-		if m.window < mostWindow {
-			m.must(m.WriteWindowUpdate(0, uint32(mostWindow-max(0, m.window))))
+		if m.window < maxWindow {
+			m.must(m.WriteWindowUpdate(0, uint32(maxWindow-max(0, m.window))))
 			m.frame()
 		}
 		begun := slices.Sorted(maps.Keys(m.streams))
@@ -759,11 +759,11 @@ func (m *model) end() {
 		}
 		m.do(func(c *client) {
 			c.now += time.Hour
-			c.out = c.conn.Overdue(c.out, c.now)
+			c.out = c.conn.ResetOverdue(c.out, c.now)
 		})
-		if m.err == nil && (m.conn.Open() != 0 || m.conn.Parked() != 0 || m.conn.receive.turns != 0 || len(m.conn.receive.waiting) != 0) {
+		if m.err == nil && (m.conn.OpenStreams() != 0 || m.conn.Buffered() != 0 || m.conn.receive.usedSlots != 0 || len(m.conn.receive.slotQueue) != 0) {
 			m.t.Fatalf("in the end %d streams are open, %d bytes parked, %d turns taken, %d waited for",
-				m.conn.Open(), m.conn.Parked(), m.conn.receive.turns, len(m.conn.receive.waiting))
+				m.conn.OpenStreams(), m.conn.Buffered(), m.conn.receive.usedSlots, len(m.conn.receive.slotQueue))
 		}
 		for id, s := range m.streams {
 			if m.err == nil && !m.changed && !m.drained && s.answered+s.resets == 0 && !s.reset {
@@ -789,7 +789,7 @@ func (m *model) again(piece int) {
 		for rest := step.bytes; len(rest) > 0 && c.err == nil; {
 			n := min(piece, len(rest))
 			c.in.Write(rest[:n])
-			c.conn.same = sameBlock{} // which must make no difference
+			c.conn.lastBlock = lastBlock{} // which must make no difference
 			c.feed()
 			rest = rest[n:]
 		}

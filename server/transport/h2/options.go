@@ -4,43 +4,44 @@ import (
 	"time"
 )
 
-// Limits bound what a client can make a connection hold. All are required.
+// Limits bound the resources that a client can use on a connection. All are required.
 type Limits struct {
-	// MaxStreams is how many calls may be open at once.
+	// MaxStreams is the number of concurrent streams.
 	MaxStreams int
-	// MaxHeaderBytes bounds the headers of a call, as 6.5.2 counts them.
+	// MaxHeaderBytes limits the headers of a call, as defined in 6.5.2.
 	MaxHeaderBytes int
-	// MaxMessageBytes bounds a request.
+	// MaxMessageBytes limits a request message.
 	MaxMessageBytes int
-	// PingInterval is the least time between a client's PINGs. Three that come sooner, without an
-	// answer to a call between them, end the connection.
+	// PingInterval is the shortest allowed time between a client's PINGs. Three PINGs that come sooner, without
+	// an answer to a call in between, close the connection.
 	PingInterval time.Duration
 }
 
-// Options are what all connections of a server have in common. The caller must not change it.
+// Options configure a server. The caller must not change them after NewServer.
 type Options struct {
 	Limits Limits
-	// Methods are those that the [Handler] answers, at most 250.
+	// Methods are the methods that the [Handler] implements, at most 250.
 	Methods []Method
-	// Encodings are the compressions that it knows, beside none.
+	// Encodings are the supported compressions, except identity.
 	Encodings []string
 }
 
-// Method is one that a [Handler] answers.
+// Method describes a method of a [Handler].
 type Method struct {
 	// Path is "/service/method".
 	Path string
-	// Streams says that a client may send any number of messages.
-	Streams bool
-	// Late has the handler answer also calls whose timeout has passed when their requests are whole.
-	Late bool
-	// Keep reports whether a call keeps a header that counts so many bytes in the list of headers.
-	// Nil keeps none. The name is valid until Keep returns.
-	Keep func(name []byte, size int) bool
-	// MaxMessageBytes bounds a request of this method, if it is less than [Limits].MaxMessageBytes. 0 is
-	// none.
+	// ClientStreams is true if a client may send any number of messages.
+	ClientStreams bool
+	// AllowExpired is true if the handler also gets calls whose timeout has expired when the request is
+	// complete.
+	AllowExpired bool
+	// KeepHeader reports whether a call keeps a header of the given size in the header list. Nil keeps none.
+	// The name is valid until KeepHeader returns.
+	KeepHeader func(name []byte, size int) bool
+	// MaxMessageBytes limits requests of this method, if it is less than [Limits].MaxMessageBytes. 0 is no
+	// limit.
 	MaxMessageBytes int
-	// MostKept is how many bytes a call may keep of what Keep wants, in the order in which they come.
-	// 0 is all that a call may have.
-	MostKept int
+	// MaxKeptBytes limits the headers that a call keeps; later ones are dropped. 0 is no limit other than that
+	// of the call's headers.
+	MaxKeptBytes int
 }

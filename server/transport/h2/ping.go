@@ -1,12 +1,11 @@
 package h2
 
-const mostStrikes = 2
+const maxStrikes = 2
 
-// TooManyPings is the reason of a [ConnError]. Clients of gRPC know it, and ping less often from then
-// on.
+// TooManyPings is the reason of a [ConnError]. gRPC clients that receive it send fewer PINGs from then on.
 const TooManyPings = "too_many_pings"
 
-// receivePing answers (6.7).
+// receivePing handles PING (6.7).
 func (c *Conn) receivePing(f *frame) error {
 	switch {
 	case len(f.payload) != pingBytes:
@@ -15,34 +14,35 @@ func (c *Conn) receivePing(f *frame) error {
 		return &ConnError{CodeProtocol, "a PING on a stream"}
 	}
 	if f.has(flagAck) {
-		if c.pings.awaited > 0 {
-			c.pings.awaited--
+		if c.pings.unacked > 0 {
+			c.pings.unacked--
 		} else {
-			c.odd.left--
+			c.glitches.left--
 		}
 		c.receivePong(f.payload)
 		return nil
 	}
-	c.odd.left--
+	c.glitches.left--
 	c.out = appendPing(c.out, flagAck, f.payload)
 	p := &c.pings
 	switch {
-	case p.forgiven:
-		p.strikes, p.forgiven = 0, false
-	case p.any && c.now-p.at < c.server.options.Limits.PingInterval:
+	case p.answered:
+		p.strikes, p.answered = 0, false
+	case p.received && c.now-p.lastAt < c.server.options.Limits.PingInterval:
 		p.strikes++
 	}
-	if p.at, p.any = c.now, true; p.strikes > mostStrikes {
+	if p.lastAt, p.received = c.now, true; p.strikes > maxStrikes {
 		return &ConnError{CodeEnhanceYourCalm, TooManyPings}
 	}
 	return nil
 }
 
-// Ping appends a PING. Whatever comes then shows that the client is there.
+// Ping appends a PING. Any input that follows shows that the client is alive.
 func (c *Conn) Ping(out []byte) []byte { return c.ping(out, make([]byte, pingBytes)) }
 
-// ping appends a PING of our own. Its acknowledgement is not an odd act, however many come at once from a client that stood still.
+// ping appends a PING. Its acknowledgement is not a glitch, even if a client that was suspended sends many at
+// once.
 func (c *Conn) ping(out, data []byte) []byte {
-	c.pings.awaited++
+	c.pings.unacked++
 	return appendPing(out, 0, data)
 }

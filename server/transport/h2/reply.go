@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Header blocks of replies are constant bytes: static table and literals without indexing (RFC 7541,
-// section 6.2.2). Indexing them would have state, and measured no gain at Envoy or here.
+// Header blocks of replies are constants: entries of the static table, and literals without indexing (RFC 7541,
+// section 6.2.2). Indexing would need state, and showed no gain in Envoy or here.
 const (
 	status200   = "\x88"
 	status400   = "\x8c"
@@ -18,20 +18,18 @@ const (
 	replyTrailers = grpcStatus + "\x010"
 )
 
-// Reply appends the reply of a call that was to be answered later. It does nothing if nobody waits for
-// it any more.
+// Reply appends the reply of a pending call. It does nothing if the call was reset.
 func (c *Conn) Reply(out []byte, id uint32, message []byte) []byte {
-	return c.with(out, c.takeLater(id), func(s *stream) { c.reply(s, message) })
+	return c.withStream(out, c.takePending(id), func(s *stream) { c.sendReply(s, message) })
 }
 
-// Fail appends the error of a call that was to be answered later. It does nothing if nobody waits for
-// it any more.
+// Fail appends the error of a pending call. It does nothing if the call was reset.
 func (c *Conn) Fail(out []byte, id uint32, status Status) []byte {
-	return c.with(out, c.takeLater(id), func(s *stream) { c.fail(s, status) })
+	return c.withStream(out, c.takePending(id), func(s *stream) { c.sendError(s, status) })
 }
 
-// with has act append to out, for a stream that is not nil.
-func (c *Conn) with(out []byte, s *stream, act func(s *stream)) []byte {
+// withStream calls act, whose output is appended to out, unless s is nil.
+func (c *Conn) withStream(out []byte, s *stream, act func(s *stream)) []byte {
 	if s == nil {
 		return out
 	}
@@ -41,111 +39,111 @@ func (c *Conn) with(out []byte, s *stream, act func(s *stream)) []byte {
 	return out
 }
 
-// takeLater returns a stream that is to be answered later, for its answer, or nil.
-func (c *Conn) takeLater(id uint32) *stream {
+// takePending returns the stream of a pending call, which is no longer pending, or nil.
+func (c *Conn) takePending(id uint32) *stream {
 	s := c.streams[id]
-	if s == nil || s.later == nil {
+	if s == nil || s.pending == nil {
 		return nil
 	}
-	s.later = nil
+	s.pending = nil
 	return s
 }
 
-// reply answers a call: headers, message, trailers.
-func (c *Conn) reply(s *stream, message []byte) {
+// sendReply answers a call: headers, message and trailers.
+func (c *Conn) sendReply(s *stream, message []byte) {
 	c.out = appendFrameHeader(c.out, len(replyHeaders), frameHeaders, flagEndHeaders, s.id)
 	c.out = append(c.out, replyHeaders...)
-	var prefix [prefixBytes]byte                                 // the flag says that it is not compressed
+	var prefix [prefixBytes]byte                                 // not compressed
 	binary.BigEndian.PutUint32(prefix[1:], uint32(len(message))) //nolint:gosec // a reply has no 4 GiB
-	if n := prefixBytes + len(message); n <= maxFrameBytes && int64(n) <= min(c.send.window, s.sendWindow) && len(c.send.waiting) == 0 {
+	if n := prefixBytes + len(message); n <= maxFrameBytes && int64(n) <= min(c.send.window, s.sendWindow) && len(c.send.queue) == 0 {
 		c.send.window -= int64(n)
 		c.out = appendFrameHeader(c.out, n, frameData, 0, s.id)
 		c.out = append(append(c.out, prefix[:]...), message...)
-		c.endReply(s)
+		c.sendTrailers(s)
 		return
 	}
-	c.wait(s, append(append(make([]byte, 0, prefixBytes+len(message)), prefix[:]...), message...))
+	c.queueReply(s, append(append(make([]byte, 0, prefixBytes+len(message)), prefix[:]...), message...))
 }
 
-// wait sends the body of a reply as its windows allow.
-func (c *Conn) wait(s *stream, body []byte) {
-	s = c.settle(s)
-	s.waiting, s.waits = body, c.now
-	c.send.waiting = append(c.send.waiting, s)
-	c.send.waitingBytes += cap(body)
-	c.sendWaiting()
+// queueReply sends the body of a reply as far as its windows allow, and queues the rest.
+func (c *Conn) queueReply(s *stream, body []byte) {
+	s = c.storeStream(s)
+	s.unsent, s.unsentSince = body, c.now
+	c.send.queue = append(c.send.queue, s)
+	c.send.queuedBytes += cap(body)
+	c.sendQueued()
 }
 
-// sendWaiting sends what the windows allow of replies that wait, the oldest first.
-func (c *Conn) sendWaiting() {
-	for i := 0; i < len(c.send.waiting) && c.send.window > 0; {
-		s := c.send.waiting[i]
-		for s.sent < len(s.waiting) {
-			n := int(min(int64(len(s.waiting)-s.sent), c.send.window, s.sendWindow, maxFrameBytes))
+// sendQueued sends queued replies as far as the windows allow, the oldest first.
+func (c *Conn) sendQueued() {
+	for i := 0; i < len(c.send.queue) && c.send.window > 0; {
+		s := c.send.queue[i]
+		for s.sent < len(s.unsent) {
+			n := int(min(int64(len(s.unsent)-s.sent), c.send.window, s.sendWindow, maxFrameBytes))
 			if n <= 0 {
-				break // an empty frame would count against us
+				break // clients count empty frames
 			}
 			flags := byte(0)
-			if s.http != 0 && s.sent+n == len(s.waiting) {
+			if s.httpStatus != 0 && s.sent+n == len(s.unsent) {
 				flags = flagEndStream
 			}
 			c.send.window -= int64(n)
 			s.sendWindow -= int64(n)
-			c.pings.strikes = 0 // gRPC's clients measure the bandwidth with pings
+			c.pings.strikes = 0 // gRPC clients send PINGs to measure the bandwidth
 			c.out = appendFrameHeader(c.out, n, frameData, flags, s.id)
-			c.out = append(c.out, s.waiting[s.sent:s.sent+n]...)
+			c.out = append(c.out, s.unsent[s.sent:s.sent+n]...)
 			s.sent += n
-			if s.talk != nil && !s.talk.finished {
-				s.talk.Sent(n)
+			if s.streaming != nil && !s.streaming.finished {
+				s.streaming.Sent(n)
 			}
 		}
-		if s.sent < len(s.waiting) {
+		if s.sent < len(s.unsent) {
 			i++
 			continue
 		}
 		switch {
-		case s.http != 0:
-			c.answered(s)
-		case s.talk != nil && !s.talk.finished: // another message may follow
-			c.leaveWaiting(s)
+		case s.httpStatus != 0:
+			c.finishReply(s)
+		case s.streaming != nil && !s.streaming.finished: // another message may follow
+			c.dequeueReply(s)
 			c.sendMark(s)
 		default:
-			c.endReply(s)
+			c.sendTrailers(s)
 		}
 	}
 }
 
-// endReply appends the trailers of a reply.
-func (c *Conn) endReply(s *stream) {
-	if s.talk != nil {
-		c.appendBlock(s.id, s.talk.trailers, true)
-		c.answered(s)
+// sendTrailers sends the trailers of a reply, and closes the stream.
+func (c *Conn) sendTrailers(s *stream) {
+	if s.streaming != nil {
+		c.appendBlock(s.id, s.streaming.trailers, true)
+		c.finishReply(s)
 		return
 	}
 	c.out = appendFrameHeader(c.out, len(replyTrailers), frameHeaders, flagEndHeaders|flagEndStream, s.id)
 	c.out = append(c.out, replyTrailers...)
-	c.answered(s)
+	c.finishReply(s)
 }
 
-// answered ends a stream whose answer is whole. A client that has not ended its request is told to
-// (8.1).
-func (c *Conn) answered(s *stream) {
-	// Not before: a call whose reply waits may still be reset by the client's fault.
-	c.odd.give(oddActsPerAnswer)
-	c.pings.forgiven = true
+// finishReply closes the stream of a complete reply. If the client has not ended its request, RST_STREAM with
+// NO_ERROR asks it to stop (8.1).
+func (c *Conn) finishReply(s *stream) {
+	// Not earlier: a call whose reply is queued can still be reset because of the client's error.
+	c.glitches.add(glitchesPerAnswer)
+	c.pings.answered = true
 	clientEnded := s.state != streamOpen
 	if !clientEnded {
 		c.out = appendRSTStream(c.out, s.id, CodeNo)
 	}
-	c.end(s, clientEnded)
+	c.closeStream(s, clientEnded)
 }
 
-// fail answers a call with an error, in headers alone: gRPC over HTTP2, "Trailers-Only".
-func (c *Conn) fail(s *stream, status Status) { c.failWith(s, status, status200, "") }
+// sendError answers a call with an error, as headers only: gRPC over HTTP2, "Trailers-Only".
+func (c *Conn) sendError(s *stream, status Status) { c.sendErrorWith(s, status, status200, "") }
 
-// failWith is fail with a field of the HTTP status, and with a grpc-accept-encoding unless that is
+// sendErrorWith is sendError with the encoded HTTP status, and with grpc-accept-encoding if accepts is not
 // empty.
-func (c *Conn) failWith(s *stream, status Status, http, accepts string) {
+func (c *Conn) sendErrorWith(s *stream, status Status, http, accepts string) {
 	c.out = appendFrameHeader(c.out, 0, frameHeaders, flagEndHeaders|flagEndStream, s.id)
 	from := len(c.out)
 	c.out = appendStatus(append(append(c.out, http...), contentGRPC...), status)
@@ -154,10 +152,10 @@ func (c *Conn) failWith(s *stream, status Status, http, accepts string) {
 		c.out = appendString(c.out, accepts)
 	}
 	binary.BigEndian.PutUint16(c.out[from-8:], uint16(len(c.out)-from)) //nolint:gosec // the text is cut
-	c.answered(s)
+	c.finishReply(s)
 }
 
-// appendStatus appends the fields of a status.
+// appendStatus appends the header fields of a status.
 func appendStatus(b []byte, status Status) []byte {
 	b = appendString(append(b, grpcStatus...), strconv.Itoa(int(status.Code)))
 	if status.Message != "" {
@@ -167,37 +165,36 @@ func appendStatus(b []byte, status Status) []byte {
 	return b
 }
 
-// answerHTTP answers a request that is no gRPC, once. The answer may wait for a window, and more of the
-// request come meanwhile.
-func (c *Conn) answerHTTP(s *stream) {
-	if s.waiting != nil {
+// sendHTTPError answers a request that is not gRPC, once: while the answer waits for a window, more of the
+// request may be received.
+func (c *Conn) sendHTTPError(s *stream) {
+	if s.unsent != nil {
 		return
 	}
 	text := "sluice speaks gRPC: the method must be POST\n"
-	if s.http == 415 {
+	if s.httpStatus == 415 {
 		text = "sluice speaks gRPC: the content type must be application/grpc\n"
 	}
-	block := appendString([]byte{8}, strconv.Itoa(int(s.http))) // :status is entry 8
+	block := appendString([]byte{8}, strconv.Itoa(int(s.httpStatus))) // :status is entry 8
 	block = append(block, contentText...)
 	c.out = appendFrameHeader(c.out, len(block), frameHeaders, flagEndHeaders, s.id)
 	c.out = append(c.out, block...)
-	c.wait(s, []byte(text))
+	c.queueReply(s, []byte(text))
 }
 
-// appendString appends a string literal: RFC 7541, section 5.2. It must be shorter than 127 bytes.
+// appendString appends a string literal (RFC 7541, section 5.2) of less than 127 bytes.
 func appendString(b []byte, s string) []byte {
 	return append(append(b, byte(len(s))), s...) //nolint:gosec // as above
 }
 
-// mostMessage is the longest grpc-message, percent-encoded. It fits a frame.
-const mostMessage = 8 << 10
+// maxMessageText is the length of the longest grpc-message, percent-encoded. It fits into a frame.
+const maxMessageText = 8 << 10
 
-// appendMessage appends a grpc-message, percent-encoded as gRPC over HTTP2 says, and cut if it is
-// long.
+// appendMessage appends a grpc-message, percent-encoded (gRPC over HTTP2) and truncated if it is long.
 func appendMessage(b []byte, s string) []byte {
 	encoded := make([]byte, 0, len(s)+16)
-	for _, r := range s { // what is no UTF-8 becomes U+FFFD, since clients want text
-		if len(encoded) >= mostMessage {
+	for _, r := range s { // invalid UTF-8 becomes U+FFFD
+		if len(encoded) >= maxMessageText {
 			break
 		}
 		if r >= ' ' && r <= '~' && r != '%' {
@@ -213,7 +210,7 @@ func appendMessage(b []byte, s string) []byte {
 	return append(b, encoded...)
 }
 
-// appendInteger appends the length of a string: RFC 7541, section 5.1, with a prefix of 7 bits.
+// appendInteger appends an integer with a prefix of 7 bits: RFC 7541, section 5.1.
 func appendInteger(b []byte, n int) []byte {
 	const most = 1<<7 - 1
 	if n < most {
@@ -226,7 +223,7 @@ func appendInteger(b []byte, n int) []byte {
 	return append(b, byte(n))
 }
 
-// appendBlock appends a header block, in as many frames as it takes.
+// appendBlock appends a header block in one or more frames.
 func (c *Conn) appendBlock(stream uint32, block []byte, end bool) {
 	kind, flags := frameHeaders, byte(0)
 	if end {

@@ -5,19 +5,19 @@ import (
 	"strconv"
 )
 
-// What is wrong with a host: gRPC's proposal A41.
+// Invalid authorities: see gRPC proposal A41.
 var (
-	manyHosts   = Status{statusInternal, "more than one host header"}
-	noAuthority = Status{statusInternal, "no host or :authority header present"}
+	errManyHosts   = Status{statusInternal, "more than one host header"}
+	errNoAuthority = Status{statusInternal, "no host or :authority header present"}
 )
 
-// begin begins the stream of the block.
-func (c *Conn) begin(id uint32) {
-	h := &c.block.head
+// startRequest opens the stream of the block.
+func (c *Conn) startRequest(id uint32) {
+	h := &c.block.headers
 	c.newest = stream{
 		id: id, state: streamOpen, path: h.kinds[namePath],
 		receiveWindow: c.receive.initial, sendWindow: c.send.initial,
-		length: h.length, begun: c.now,
+		length: h.length, requestStart: c.now,
 		kept: h.kept,
 	}
 	s := &c.newest
@@ -25,35 +25,35 @@ func (c *Conn) begin(id uint32) {
 		s.state = streamWorking
 	}
 	limits := &c.server.options.Limits
-	// In the order of grpc-go, since more than one may hold.
+	// The order is that of grpc-go, since several conditions may hold.
 	switch {
 	case h.hosts > 1:
-		c.failWith(s, manyHosts, status400, "")
+		c.sendErrorWith(s, errManyHosts, status400, "")
 		return
 	case !h.has(nameContentType), h.kinds[nameContentType] == contentNotGRPC:
-		s.http = 415
-	case h.fault != "":
-		c.failWith(s, Status{statusInternal, h.fault}, status400, "")
+		s.httpStatus = 415
+	case h.badRequest != "":
+		c.sendErrorWith(s, Status{statusInternal, h.badRequest}, status400, "")
 		return
 	case h.hosts == 0 && !h.has(nameAuthority):
-		c.failWith(s, noAuthority, status400, "")
+		c.sendErrorWith(s, errNoAuthority, status400, "")
 		return
 	case h.kinds[nameMethod] == methodOther:
-		s.http = 405
+		s.httpStatus = 405
 	case h.size > limits.MaxHeaderBytes:
-		c.fail(s, c.exceeded(s, BoundHeaders, h.size))
+		c.sendError(s, c.limitExceeded(s, LimitHeaderBytes, h.size))
 		return
 	case h.has(nameTimeout) && h.timeout == 0:
-		c.fail(s, tooLate)
+		c.sendError(s, errDeadlineExceeded)
 		return
 	case h.kinds[nameContentType] == contentNotProto:
-		c.fail(s, otherCodec)
+		c.sendError(s, errOtherCodec)
 		return
 	case s.path == 0:
-		c.fail(s, c.handler.Unknown(string(h.path)))
+		c.sendError(s, c.handler.UnknownMethod(string(h.path)))
 		return
-	case h.has(nameEncoding) && !c.server.decodes(h.encoding):
-		c.failWith(s, Status{statusUnimplemented, "grpc: Decompressor is not installed for grpc-encoding " + strconv.Quote(string(h.encoding))}, status200, c.server.accepts)
+	case h.has(nameEncoding) && !c.server.supportsEncoding(h.encoding):
+		c.sendErrorWith(s, Status{statusUnimplemented, "grpc: Decompressor is not installed for grpc-encoding " + strconv.Quote(string(h.encoding))}, status200, c.server.acceptEncoding)
 		return
 	}
 	if h.has(nameEncoding) {
@@ -62,26 +62,26 @@ func (c *Conn) begin(id uint32) {
 	if h.has(nameTimeout) {
 		s.timed, s.deadline = true, c.now+h.timeout
 	}
-	if s.http == 0 && c.server.options.Methods[s.path-1].Streams {
-		c.open(c.settle(s))
+	if s.httpStatus == 0 && c.server.options.Methods[s.path-1].ClientStreams {
+		c.openStreaming(c.storeStream(s))
 		return
 	}
 	if c.block.end {
-		c.finish(s, nil)
+		c.finishRequest(s, nil)
 	}
 }
 
-// decodes reports whether the server knows a grpc-encoding.
-func (s *Server) decodes(encoding []byte) bool {
+// supportsEncoding reports whether the server supports a grpc-encoding.
+func (s *Server) supportsEncoding(encoding []byte) bool {
 	return len(encoding) == 0 || string(encoding) == identityEncoding || slices.Contains(s.options.Encodings, string(encoding))
 }
 
-// receiveData takes in a part of a request (6.1).
+// receiveData handles DATA (6.1).
 func (c *Conn) receiveData(f *frame) error {
 	if c.idle(f.stream) {
 		return &ConnError{CodeProtocol, "DATA on a stream that has not begun"}
 	}
-	if err := c.receiveBytes(len(f.payload)); err != nil {
+	if err := c.receiveFlowControlled(len(f.payload)); err != nil {
 		return err
 	}
 	p, err := f.unpad()
@@ -90,64 +90,64 @@ func (c *Conn) receiveData(f *frame) error {
 	}
 	end := f.has(flagEndStream)
 	if len(p) < smallFrame && !end {
-		c.odd.left--
+		c.glitches.left--
 	}
 	s := c.find(f.stream)
 	switch {
 	case s == nil:
-		return c.receiveLate(f.stream, end)
+		return c.receiveClosedData(f.stream, end)
 	case s.state != streamOpen:
-		c.resetFault(s.id, CodeStreamClosed) // 5.1, half-closed (remote)
+		c.resetForError(s.id, CodeStreamClosed) // 5.1, half-closed (remote)
 		return nil
 	}
-	// What is thrown away needs no window: the connection's is enough.
-	if s.receiveWindow -= int64(len(f.payload)); s.receiveWindow < 0 && len(f.payload) > 0 && s.http == 0 {
+	// Data that is dropped needs no stream window; that of the connection is sufficient.
+	if s.receiveWindow -= int64(len(f.payload)); s.receiveWindow < 0 && len(f.payload) > 0 && s.httpStatus == 0 {
 		return &ConnError{CodeFlowControl, "more DATA than a stream's window allows"} // 6.9.1
 	}
 	s.received += int64(len(p))
 	if s.length >= 0 && s.received > s.length {
-		c.resetFault(s.id, CodeProtocol) // 8.1.1
+		c.resetForError(s.id, CodeProtocol) // 8.1.1
 		return nil
 	}
 	switch {
 	case end:
-		c.finish(s, p)
+		c.finishRequest(s, p)
 	default:
-		c.gather(c.settle(s), p)
+		c.bufferData(c.storeStream(s), p)
 	}
 	return nil
 }
 
-// receiveLate takes in DATA of a stream that has ended. If we ended it, the client did not know.
-func (c *Conn) receiveLate(id uint32, end bool) error {
-	if _, client := c.ended.find(id); client {
+// receiveClosedData handles DATA of a closed stream. If we closed it, the client may not have known that.
+func (c *Conn) receiveClosedData(id uint32, end bool) error {
+	if _, client := c.closedStreams.find(id); client {
 		return &ConnError{CodeStreamClosed, "DATA on a stream that the client has ended"} // 5.1
 	}
 	if end {
-		c.endLate()
+		c.receiveClosedEnd()
 	}
 	return nil
 }
 
-// endLate takes in the client's end of a stream that we have ended. Each may still end once: thousands do
-// at once if the client began them before it knew how many it may.
-func (c *Conn) endLate() {
-	if c.ended.late > 0 {
-		c.ended.late--
+// receiveClosedEnd handles END_STREAM on a stream that we have closed. Each such stream allows one; a client
+// that did not know our SETTINGS can end thousands at once.
+func (c *Conn) receiveClosedEnd() {
+	if c.closedStreams.openByClient > 0 {
+		c.closedStreams.openByClient--
 	} else {
-		c.odd.left--
+		c.glitches.left--
 	}
 }
 
-// gather keeps a part of a request that has not ended.
-func (c *Conn) gather(s *stream, p []byte) {
-	if s.http != 0 {
-		if s.received > firstWindow/2 {
-			c.answerHTTP(s) // its client could wait for a window that it does not get
+// bufferData buffers data of an incomplete request.
+func (c *Conn) bufferData(s *stream, p []byte) {
+	if s.httpStatus != 0 {
+		if s.received > streamWindow/2 {
+			c.sendHTTPError(s) // the client may be waiting for a window
 		}
 		return
 	}
-	if s.talk != nil {
+	if s.streaming != nil {
 		c.receiveMessages(s, p)
 		return
 	}
@@ -155,51 +155,51 @@ func (c *Conn) gather(s *stream, p []byte) {
 	fault, faulty := c.messageFault(s, s.body)
 	switch {
 	case faulty:
-		c.fail(s, fault)
-	case s.missing() < 0:
-		c.fail(s, tooManyMessages)
+		c.sendError(s, fault)
+	case s.missingBytes() < 0:
+		c.sendError(s, errTooManyMessages)
 	default:
-		c.credit(s)
+		c.extendWindow(s)
 	}
 }
 
-// open has the handler begin a conversation.
-func (c *Conn) open(s *stream) {
+// openStreaming starts a StreamingCall.
+func (c *Conn) openStreaming(s *stream) {
 	var call Call
-	if s.describe(&call, c.now); s.timed && call.Timeout <= 0 {
-		c.fail(s, tooLate)
+	if s.fillCall(&call, c.now); s.timed && call.Timeout <= 0 {
+		c.sendError(s, errDeadlineExceeded)
 		return
 	}
 	conversation, status := c.handler.Open(&call)
 	if conversation == nil {
-		c.fail(s, status)
+		c.sendError(s, status)
 		return
 	}
-	s.later = conversation
-	s.talk = &talk{Conversation: conversation, wants: true}
-	if p, ok := conversation.(Pieces); ok {
-		s.talk.pieces.Pieces, s.talk.wants = p, false
+	s.pending = conversation
+	s.streaming = &streaming{StreamingCall: conversation, wantsMessage: true}
+	if p, ok := conversation.(ChunkedCall); ok {
+		s.streaming.chunks.ChunkedCall, s.streaming.wantsMessage = p, false
 		if !c.block.end {
-			c.creditPieces(s)
+			c.extendChunkedWindow(s)
 		}
 	}
 	if c.block.end {
-		c.finish(s, nil)
+		c.finishRequest(s, nil)
 	}
 }
 
-// finish answers a stream whose request is whole. Its last part is p.
-func (c *Conn) finish(s *stream, p []byte) {
+// finishRequest handles the end of a request, whose last part is p.
+func (c *Conn) finishRequest(s *stream, p []byte) {
 	if s.length >= 0 && s.received != s.length {
-		c.resetFault(s.id, CodeProtocol) // 8.1.1
+		c.resetForError(s.id, CodeProtocol) // 8.1.1
 		return
 	}
-	if s.http != 0 {
+	if s.httpStatus != 0 {
 		s.state = streamWorking
-		c.answerHTTP(s)
+		c.sendHTTPError(s)
 		return
 	}
-	if s.talk != nil {
+	if s.streaming != nil {
 		s.state = streamWorking
 		c.receiveMessages(s, p)
 		return
@@ -208,56 +208,56 @@ func (c *Conn) finish(s *stream, p []byte) {
 		c.appendBody(s, p)
 		p = s.body
 	}
-	s.state = streamWorking // nothing more of it may come
+	s.state = streamWorking // no further data is allowed
 	fault, faulty := c.messageFault(s, p)
 	switch missing := prefixBytes + messageBytes(p) - len(p); {
 	case len(p) == 0:
-		fault, faulty = noMessage, true
+		fault, faulty = errNoMessage, true
 	case faulty:
 	case missing > 0:
-		fault, faulty = truncated, true
+		fault, faulty = errTruncated, true
 	case missing < 0:
-		fault, faulty = tooManyMessages, true
+		fault, faulty = errTooManyMessages, true
 	}
 	if faulty {
-		c.fail(s, fault)
+		c.sendError(s, fault)
 		return
 	}
-	if c.send.waitingBytes > mostWaiting { // more than when the call began
-		c.odd.refuse(c.receive.aware)
+	if c.send.queuedBytes > maxQueuedBytes { // more than when the call began
+		c.glitches.chargeRefusal(c.receive.settingsAcked)
 		c.reset(s, CodeRefusedStream)
 		return
 	}
 	call := &c.call
-	if s.describe(call, c.now); s.timed && call.Timeout <= 0 && !c.server.options.Methods[call.Method].Late {
-		c.fail(s, tooLate)
+	if s.fillCall(call, c.now); s.timed && call.Timeout <= 0 && !c.server.options.Methods[call.Method].AllowExpired {
+		c.sendError(s, errDeadlineExceeded)
 		return
 	}
 	if call.Message = p[prefixBytes:]; p[0] == 0 {
 		call.Encoding = ""
 	}
-	c.answer(s)
+	c.callHandler(s)
 }
 
-// answer has the handler answer.
-func (c *Conn) answer(s *stream) {
+// callHandler calls the handler, and sends the answer if there is one.
+func (c *Conn) callHandler(s *stream) {
 	call := &c.call
 	reply, status, later := c.handler.Call(call)
-	if call.Inflated > 0 {
-		c.full -= int(call.Inflated / 2)
+	if call.DecompressedBytes > 0 {
+		c.outputLimit -= int(call.DecompressedBytes / 2)
 	}
 	switch {
 	case later != nil:
-		s = c.settle(s)
-		s.later = later
-		if conversation, ok := later.(Conversation); ok {
-			s.talk = &talk{Conversation: conversation, ended: true}
+		s = c.storeStream(s)
+		s.pending = later
+		if conversation, ok := later.(StreamingCall); ok {
+			s.streaming = &streaming{StreamingCall: conversation, requestDone: true}
 		}
 		c.dropBody(s)
 	case status.Code != statusOK:
-		c.fail(s, status)
+		c.sendError(s, status)
 	default:
-		c.reply(s, reply)
+		c.sendReply(s, reply)
 	}
 	call.Message, call.Fields = nil, nil
 }

@@ -73,12 +73,12 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 		{"MAX_FRAME_SIZE of 2^24", func(c *client) { c.must(c.WriteSettings(http2.Setting{ID: 5, Val: 1 << 24})) }, CodeProtocol},
 		{"a setting that overflows a window", func(c *client) {
 			c.call(1, "later")
-			c.must(c.WriteWindowUpdate(1, mostWindow-defaultWindow))
+			c.must(c.WriteWindowUpdate(1, maxWindow-defaultWindow))
 			c.must(c.WriteSettings(http2.Setting{ID: 4, Val: defaultWindow + 1}))
 		}, CodeFlowControl},
 		{"the same of a stream that has just begun", func(c *client) {
 			c.headers(1, false, request(echoPath)...)
-			c.must(c.WriteWindowUpdate(1, mostWindow-defaultWindow))
+			c.must(c.WriteWindowUpdate(1, maxWindow-defaultWindow))
 			c.must(c.WriteSettings(http2.Setting{ID: 4, Val: defaultWindow + 1}))
 		}, CodeFlowControl},
 		{"PUSH_PROMISE", func(c *client) { c.must(c.WriteRawFrame(http2.FramePushPromise, flagEndHeaders, 1, make([]byte, 4))) }, CodeProtocol},
@@ -89,7 +89,7 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 		{"WINDOW_UPDATE of a wrong length", func(c *client) { c.must(c.WriteRawFrame(http2.FrameWindowUpdate, 0, 0, make([]byte, 5))) }, CodeFrameSize},
 		{"WINDOW_UPDATE of nothing", func(c *client) { c.must(c.WriteWindowUpdate(0, 0)) }, CodeProtocol},
 		{"WINDOW_UPDATE on a stream that has not begun", func(c *client) { c.must(c.WriteWindowUpdate(1, 1)) }, CodeProtocol},
-		{"a connection's window too large", func(c *client) { c.must(c.WriteWindowUpdate(0, mostWindow)) }, CodeFlowControl},
+		{"a connection's window too large", func(c *client) { c.must(c.WriteWindowUpdate(0, maxWindow)) }, CodeFlowControl},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := begun(t)
@@ -156,7 +156,7 @@ func TestBrokenRulesEndTheStream(t *testing.T) {
 		}, CodeProtocol},
 		{"a stream's window too large", func(c *client) {
 			c.call(1, "later")
-			c.must(c.WriteWindowUpdate(1, mostWindow))
+			c.must(c.WriteWindowUpdate(1, maxWindow))
 		}, CodeFlowControl},
 		{"a stream that depends on itself", func(c *client) {
 			c.must(c.WriteHeaders(http2.HeadersFrameParam{
@@ -181,8 +181,8 @@ func TestBrokenRulesEndTheStream(t *testing.T) {
 			if later := len(c.handler.calls) - 1; c.handler.cancelled != later {
 				t.Errorf("%d of %d calls were cancelled", c.handler.cancelled, later)
 			}
-			if c.conn.Open() != 0 || c.conn.Parked() != 0 {
-				t.Errorf("%d streams are open, %d bytes parked", c.conn.Open(), c.conn.Parked())
+			if c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
+				t.Errorf("%d streams are open, %d bytes parked", c.conn.OpenStreams(), c.conn.Buffered())
 			}
 		})
 	}
@@ -283,27 +283,27 @@ func TestErrors(t *testing.T) {
 			c.headers(1, false, ":method", "POST", ":scheme", "http", ":path", echoPath, "content-type", "application/grpcweb")
 			c.must(c.WriteData(1, true, make([]byte, 100)))
 		}, []string{"HEADERS 1 :status=415 content-type=text/plain", `DATA 1 "sluice speaks gRPC: the content type must be application/grpc\n" END`}},
-		{"no message", func(c *client) { c.headers(1, true, request(echoPath)...) }, []string{"HEADERS 1 grpc-status=12 grpc-message=" + noMessage.Message + " END"}},
+		{"no message", func(c *client) { c.headers(1, true, request(echoPath)...) }, []string{"HEADERS 1 grpc-status=12 grpc-message=" + errNoMessage.Message + " END"}},
 		{"two messages", func(c *client) {
 			c.headers(1, false, request(echoPath)...)
 			c.must(c.WriteData(1, true, append(grpcMessage("a"), grpcMessage("b")...)))
-		}, []string{"HEADERS 1 grpc-status=12 grpc-message=" + tooManyMessages.Message + " END"}},
+		}, []string{"HEADERS 1 grpc-status=12 grpc-message=" + errTooManyMessages.Message + " END"}},
 		{"two messages, the end later", func(c *client) {
 			c.headers(1, false, request(echoPath)...)
 			c.must(c.WriteData(1, false, append(grpcMessage("a"), grpcMessage("b")...)))
-		}, []string{"HEADERS 1 grpc-status=12 grpc-message=" + tooManyMessages.Message + " END", "RST_STREAM 1 NO_ERROR"}},
+		}, []string{"HEADERS 1 grpc-status=12 grpc-message=" + errTooManyMessages.Message + " END", "RST_STREAM 1 NO_ERROR"}},
 		{"half a message", func(c *client) {
 			c.headers(1, false, request(echoPath)...)
 			c.must(c.WriteData(1, true, grpcMessage("abc")[:7]))
-		}, []string{"HEADERS 1 grpc-status=13 grpc-message=" + truncated.Message + " END"}},
+		}, []string{"HEADERS 1 grpc-status=13 grpc-message=" + errTruncated.Message + " END"}},
 		{"half a prefix", func(c *client) {
 			c.headers(1, false, request(echoPath)...)
 			c.must(c.WriteData(1, true, []byte{0, 0}))
-		}, []string{"HEADERS 1 grpc-status=13 grpc-message=" + truncated.Message + " END"}},
+		}, []string{"HEADERS 1 grpc-status=13 grpc-message=" + errTruncated.Message + " END"}},
 		{"compressed without an encoding", func(c *client) {
 			c.headers(1, false, request(echoPath)...)
 			c.must(c.WriteData(1, true, []byte{1, 0, 0, 0, 1, 'x'}))
-		}, []string{"HEADERS 1 grpc-status=13 grpc-message=" + noEncoding.Message + " END"}},
+		}, []string{"HEADERS 1 grpc-status=13 grpc-message=" + errNoEncoding.Message + " END"}},
 		{"an unknown flag", func(c *client) {
 			c.headers(1, false, request(echoPath)...)
 			c.must(c.WriteData(1, true, []byte{2, 0, 0, 0, 1, 'x'}))
@@ -314,7 +314,7 @@ func TestErrors(t *testing.T) {
 		},
 		{"another codec", func(c *client) {
 			c.headers(1, true, ":method", "POST", ":scheme", "http", ":path", echoPath, ":authority", "test", "content-type", "application/grpc+json")
-		}, []string{"HEADERS 1 grpc-status=12 grpc-message=" + otherCodec.Message + " END"}},
+		}, []string{"HEADERS 1 grpc-status=12 grpc-message=" + errOtherCodec.Message + " END"}},
 		{
 			"a timeout of 9 digits", func(c *client) { c.headers(1, true, request(echoPath, "grpc-timeout", "123456789S")...) },
 			[]string{"HEADERS 1 :status=400 grpc-status=13 grpc-message=malformed grpc-timeout END"},
@@ -322,7 +322,7 @@ func TestErrors(t *testing.T) {
 		{"a timeout of 0", func(c *client) {
 			c.headers(1, false, request(echoPath, "grpc-timeout", "0m")...)
 			c.must(c.WriteData(1, true, grpcMessage("hello")))
-		}, []string{"HEADERS 1 grpc-status=4 grpc-message=" + tooLate.Message + " END", "RST_STREAM 1 NO_ERROR"}},
+		}, []string{"HEADERS 1 grpc-status=4 grpc-message=" + errDeadlineExceeded.Message + " END", "RST_STREAM 1 NO_ERROR"}},
 		{"headers too large", func(c *client) {
 			c.headers(1, true, request(echoPath, "x", strings.Repeat("y", 5000), "z", strings.Repeat("y", 12000))...)
 		}, []string{"HEADERS 1 grpc-status=8 grpc-message=bound 0: 17355 bytes END"}},
@@ -340,8 +340,8 @@ func TestErrors(t *testing.T) {
 			if n := len(c.handler.calls); n > 1 && tt.name != "the handler's" {
 				t.Errorf("the handler got %d calls, want the last", n)
 			}
-			if c.conn.Open() != 0 || c.conn.Parked() != 0 {
-				t.Errorf("%d streams are open, %d bytes parked", c.conn.Open(), c.conn.Parked())
+			if c.conn.OpenStreams() != 0 || c.conn.Buffered() != 0 {
+				t.Errorf("%d streams are open, %d bytes parked", c.conn.OpenStreams(), c.conn.Buffered())
 			}
 		})
 	}
@@ -351,7 +351,7 @@ func TestTimeouts(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"1H": time.Hour, "2M": 2 * time.Minute, "3S": 3 * time.Second, "20m": 20 * time.Millisecond, "5u": 5 * time.Microsecond, "6n": 6,
 		"99999999H": 100 * 365 * 24 * time.Hour, "0S": 0,
-		"": badTimeout, "1": badTimeout, "S": badTimeout, "-1S": badTimeout, "1s": badTimeout, "1.5S": badTimeout, "123456789n": badTimeout,
+		"": invalidTimeout, "1": invalidTimeout, "S": invalidTimeout, "-1S": invalidTimeout, "1s": invalidTimeout, "1.5S": invalidTimeout, "123456789n": invalidTimeout,
 	} {
 		if got := parseTimeout([]byte(value)); got != want {
 			t.Errorf("parseTimeout(%q) = %v, want %v", value, got, want)

@@ -7,55 +7,54 @@ import (
 	"time"
 )
 
-// NewServer returns a server.
 func NewServer(o Options) *Server {
-	s := &Server{options: o, known: newKnownHeaders(o.Methods), accepts: strings.Join(o.Encodings, ","), settings: appendOurSettings(nil, &o.Limits)}
+	s := &Server{options: o, known: newKnownHeaders(o.Methods), acceptEncoding: strings.Join(o.Encodings, ","), settings: appendOurSettings(nil, &o.Limits)}
 	for i := range o.Methods {
-		s.most[i+1] = min(cmp.Or(o.Methods[i].MaxMessageBytes, o.Limits.MaxMessageBytes), o.Limits.MaxMessageBytes)
+		s.maxMessage[i+1] = min(cmp.Or(o.Methods[i].MaxMessageBytes, o.Limits.MaxMessageBytes), o.Limits.MaxMessageBytes)
 	}
 	return s
 }
 
-// NewConn returns a connection that begins at the time now. The handler is for it alone, or may be
-// called concurrently.
+// NewConn returns a connection that begins at the time now. A handler that is used for several connections must
+// be safe for concurrent use.
 func (s *Server) NewConn(h Handler, now time.Duration) *Conn {
 	return &Conn{
 		server: s, handler: h, now: now,
-		odd:     budget{left: oddActsAtOnce, refilled: now, unaware: mostUnaware},
-		decoder: newDecoder(s.known, s.options.Limits.MaxHeaderBytes),
-		receive: receiving{initial: defaultWindow, window: ourWindow},
-		send:    sending{initial: defaultWindow, window: defaultWindow},
+		glitches: glitchBudget{left: maxGlitches, refilled: now, freeRefusals: maxFreeRefusals},
+		decoder:  newDecoder(s.known, s.options.Limits.MaxHeaderBytes),
+		receive:  receiving{initial: defaultWindow, window: connWindow},
+		send:     sending{initial: defaultWindow, window: defaultWindow},
 	}
 }
 
-// Start appends what a connection sends first. It need not wait for the client's preface (3.4), and
-// clients of gRPC wait for it before their first call.
+// Start appends the first bytes of a connection, SETTINGS and WINDOW_UPDATE. They need not wait for the
+// client's preface (3.4), and gRPC clients wait for them before their first call.
 func (c *Conn) Start(out []byte) []byte { return append(out, c.server.settings...) }
 
-// MostHeld returns the most that [Conn.Held] returns, for replies of so many bytes: the largest one that
-// a call is answered with at once, and all that come later or by conversations and wait at the same time.
-func (s *Server) MostHeld(replies int) int {
+// MaxMemoryBytes returns the upper bound of [Conn.MemoryBytes]. replies is the largest total size of the
+// replies that are unsent at the same time, or of one immediate reply.
+func (s *Server) MaxMemoryBytes(replies int) int {
 	l := &s.options.Limits
-	text := max(l.MaxHeaderBytes, leastLongest) // of a name, or a value
-	most := connBytes + 4*tableBytes + grown(tableBytes/entryOverhead)*entryBytes + mostScratch
-	most += grown(mostSame) + 2*grown(mostOfText)
-	most += grown(2*text + maxFrameBytes) // a header that is not whole
-	most += (l.MaxStreams + 1) * 2 * s.mostKept()
-	most += l.MaxStreams*(streamBytes+placeBytes) + 2*grown(l.MaxStreams)*wordBytes
-	most += 2*grown(2*defaultWindow) + l.MaxStreams*grown(2*firstWindow+mostPadding) + turnsAtOnce*grown(prefixBytes+l.MaxMessageBytes+firstWindow)
-	return most + mostWaiting + grown(replies)
+	text := max(l.MaxHeaderBytes, minMaxString) // of a name or value
+	most := connBytes + 4*tableBytes + maxCap(tableBytes/entryOverhead)*entryBytes + maxScratchBytes
+	most += maxCap(maxLastBlock) + 2*maxCap(maxKeptText)
+	most += maxCap(2*text + maxFrameBytes) // an incomplete header
+	most += (l.MaxStreams + 1) * 2 * s.maxKeptBytes()
+	most += l.MaxStreams*(streamBytes+mapEntryBytes) + 2*maxCap(l.MaxStreams)*wordBytes
+	most += 2*maxCap(2*defaultWindow) + l.MaxStreams*maxCap(2*streamWindow+maxPadding) + maxSlots*maxCap(prefixBytes+l.MaxMessageBytes+streamWindow)
+	return most + maxQueuedBytes + maxCap(replies)
 }
 
-// mostKept is how many bytes of headers a call may keep, as they count in the list of headers: 32 for
-// each, of which a slice that has grown may take twice as many.
-func (s *Server) mostKept() (most int) {
+// maxKeptBytes returns how many bytes of headers a call may keep, as counted in the header list: 32 for each,
+// of which a slice that has grown may take twice as many.
+func (s *Server) maxKeptBytes() (most int) {
 	for _, m := range s.options.Methods {
-		if m.Keep != nil {
-			most = max(most, min(cmp.Or(m.MostKept, math.MaxInt), s.options.Limits.MaxHeaderBytes))
+		if m.KeepHeader != nil {
+			most = max(most, min(cmp.Or(m.MaxKeptBytes, math.MaxInt), s.options.Limits.MaxHeaderBytes))
 		}
 	}
 	return most
 }
 
-// grown is the most that a slice takes that has grown to n elements by append.
-func grown(n int) int { return n + max(n/2, 256) }
+// maxCap returns the largest capacity of a slice that has grown to n elements by append.
+func maxCap(n int) int { return n + max(n/2, 256) }

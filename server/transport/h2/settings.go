@@ -14,43 +14,43 @@ const (
 
 const settingBytes = 6
 
-// mostSettings is how many settings one frame may have. There are six, and a few extensions.
-const mostSettings = 32
+// maxSettings limits the settings in one frame. There are six, and a few extensions.
+const maxSettings = 32
 
-// appendOurSettings appends our SETTINGS, and opens the connection's window.
+// appendOurSettings appends our SETTINGS, and a WINDOW_UPDATE for the connection.
 func appendOurSettings(b []byte, l *Limits) []byte {
-	// There is no SETTINGS_MAX_HEADER_LIST_SIZE: a client that keeps to it fails the call by
-	// itself, and nobody here would count or log it.
+	// SETTINGS_MAX_HEADER_LIST_SIZE is not sent: clients that respect it would fail calls themselves, which we
+	// could not count or log.
 	b = appendFrameHeader(b, 2*settingBytes, frameSettings, 0, 0)
 	b = binary.BigEndian.AppendUint16(b, settingMaxConcurrentStreams)
 	b = binary.BigEndian.AppendUint32(b, uint32(l.MaxStreams)) //nolint:gosec // a flag bounds it
 	b = binary.BigEndian.AppendUint16(b, settingInitialWindowSize)
-	b = binary.BigEndian.AppendUint32(b, firstWindow)
-	// Whoever knows of this window knows of the streams' smaller ones before.
-	return appendWindowUpdate(b, 0, ourWindow-defaultWindow)
+	b = binary.BigEndian.AppendUint32(b, streamWindow)
+	// A client that knows this window also knows the smaller windows of streams, which it received before.
+	return appendWindowUpdate(b, 0, connWindow-defaultWindow)
 }
 
-// streamsPerOddAct is how many streams get another window for one odd act.
-const streamsPerOddAct = 64
+// streamsPerGlitch is how many streams may get another window for one glitch.
+const streamsPerGlitch = 64
 
-// receiveSettings takes in the client's settings, or that it has ours (6.5).
+// receiveSettings handles SETTINGS (6.5).
 func (c *Conn) receiveSettings(f *frame) error {
 	switch {
 	case f.stream != 0:
 		return &ConnError{CodeProtocol, "SETTINGS on a stream"}
 	case f.has(flagAck) && len(f.payload) > 0, len(f.payload)%settingBytes != 0:
 		return &ConnError{CodeFrameSize, "SETTINGS of a wrong length"}
-	case len(f.payload) > mostSettings*settingBytes:
+	case len(f.payload) > maxSettings*settingBytes:
 		return &ConnError{CodeEnhanceYourCalm, "more than 32 settings in a frame"}
 	case f.has(flagAck):
-		if c.receive.aware {
-			c.odd.left-- // an acknowledgement of nothing
+		if c.receive.settingsAcked {
+			c.glitches.left-- // nothing to acknowledge
 			return nil
 		}
-		c.becomeAware()
+		c.applyOurSettings()
 		return nil
 	}
-	c.odd.left -= max(1, len(f.payload)/settingBytes)
+	c.glitches.left -= max(1, len(f.payload)/settingBytes)
 	initial := c.send.initial
 	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
 		id, v := binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])
@@ -62,64 +62,64 @@ func (c *Conn) receiveSettings(f *frame) error {
 		}
 	}
 	if initial != c.send.initial {
-		if err := c.changeInitial(initial); err != nil {
+		if err := c.changeInitialWindow(initial); err != nil {
 			return err
 		}
 	}
-	// The acknowledgement comes before what a new window lets go: a client may take frames of the
-	// old window for errors.
+	// The acknowledgement comes before the data that a larger window allows: a client might otherwise treat
+	// that data as a flow control error.
 	c.out = appendFrameHeader(c.out, 0, frameSettings, flagAck, 0)
-	c.sendWaiting()
+	c.sendQueued()
 	return nil
 }
 
-// checkSetting returns an error if a setting has an invalid value. The settings other than the initial window are
-// checked only: replies use no dynamic table, and nothing is pushed.
+// checkSetting returns an error if a setting is invalid. Except for the initial window, settings have no effect
+// here: replies use no dynamic table, and nothing is pushed.
 func checkSetting(id uint16, v uint32) error {
 	switch {
 	case id == settingEnablePush && v > 1:
 		return &ConnError{CodeProtocol, "SETTINGS_ENABLE_PUSH other than 0 or 1"}
 	case id == settingMaxFrameSize && (v < maxFrameBytes || v >= 1<<24):
 		return &ConnError{CodeProtocol, "SETTINGS_MAX_FRAME_SIZE other than 2^14 to 2^24-1"}
-	case id == settingInitialWindowSize && v > mostWindow:
+	case id == settingInitialWindowSize && v > maxWindow:
 		return &ConnError{CodeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE of more than 2^31-1"}
 	}
 	return nil
 }
 
-// becomeAware is called when the client has acknowledged our SETTINGS: streams' windows are smaller
-// now (6.9.2).
-func (c *Conn) becomeAware() {
+// applyOurSettings is called when the client has acknowledged our SETTINGS: the windows of streams become
+// smaller (6.9.2).
+func (c *Conn) applyOurSettings() {
 	r := &c.receive
-	r.aware = true
-	r.initial = firstWindow
-	c.newest.receiveWindow -= defaultWindow - firstWindow
-	for _, s := range c.sorted() {
-		s.receiveWindow -= defaultWindow - firstWindow
-		if s.talk != nil && s.talk.pieces.Pieces != nil && s.state == streamOpen {
-			c.creditPieces(s)
+	r.settingsAcked = true
+	r.initial = streamWindow
+	c.newest.receiveWindow -= defaultWindow - streamWindow
+	for _, s := range c.sortedStreams() {
+		s.receiveWindow -= defaultWindow - streamWindow
+		if s.streaming != nil && s.streaming.chunks.ChunkedCall != nil && s.state == streamOpen {
+			c.extendChunkedWindow(s)
 			continue
 		}
-		if s.body != nil && s.state == streamOpen && (s.talk == nil || s.talk.wants) {
-			c.credit(s)
+		if s.body != nil && s.state == streamOpen && (s.streaming == nil || s.streaming.wantsMessage) {
+			c.extendWindow(s)
 		}
 	}
 }
 
-// receiveWindowUpdate lets replies go on (6.9).
+// receiveWindowUpdate handles WINDOW_UPDATE (6.9).
 func (c *Conn) receiveWindowUpdate(f *frame) error {
 	if len(f.payload) != 4 {
 		return &ConnError{CodeFrameSize, "a WINDOW_UPDATE that has not 4 bytes"}
 	}
-	n := int64(binary.BigEndian.Uint32(f.payload)) & mostWindow
+	n := int64(binary.BigEndian.Uint32(f.payload)) & maxWindow
 	if f.stream == 0 {
 		if n == 0 {
 			return &ConnError{CodeProtocol, "a WINDOW_UPDATE of nothing"}
 		}
-		if c.send.window += n; c.send.window > mostWindow {
+		if c.send.window += n; c.send.window > maxWindow {
 			return &ConnError{CodeFlowControl, "a connection's window of more than 2^31-1"}
 		}
-		c.sendWaiting()
+		c.sendQueued()
 		return nil
 	}
 	if c.idle(f.stream) {
@@ -127,21 +127,21 @@ func (c *Conn) receiveWindowUpdate(f *frame) error {
 	}
 	s := c.find(f.stream)
 	switch {
-	case s == nil: // 5.1: it was on its way
+	case s == nil: // closed (5.1)
 	case n == 0:
-		c.resetFault(s.id, CodeProtocol)
-	case s.sendWindow+n > mostWindow:
-		c.resetFault(s.id, CodeFlowControl)
+		c.resetForError(s.id, CodeProtocol)
+	case s.sendWindow+n > maxWindow:
+		c.resetForError(s.id, CodeFlowControl)
 	default:
 		s.sendWindow += n
-		c.sendWaiting()
+		c.sendQueued()
 	}
 	return nil
 }
 
-// changeInitial changes the window of all streams (6.9.2). They may become negative.
-func (c *Conn) changeInitial(to int64) error {
-	c.odd.left -= len(c.streams) / streamsPerOddAct
+// changeInitialWindow changes the windows of all streams, which can become negative (6.9.2).
+func (c *Conn) changeInitialWindow(to int64) error {
+	c.glitches.left -= len(c.streams) / streamsPerGlitch
 	by := to - c.send.initial
 	c.send.initial = to
 	c.newest.sendWindow += by
@@ -150,7 +150,7 @@ func (c *Conn) changeInitial(to int64) error {
 		s.sendWindow += by
 		most = max(most, s.sendWindow)
 	}
-	if most > mostWindow {
+	if most > maxWindow {
 		return &ConnError{CodeFlowControl, "a setting that makes a stream's window more than 2^31-1"}
 	}
 	return nil

@@ -14,8 +14,8 @@ func (c *Conn) find(id uint32) *stream {
 	return c.streams[id]
 }
 
-// Open returns how many calls are open.
-func (c *Conn) Open() int {
+// OpenStreams returns the number of open streams.
+func (c *Conn) OpenStreams() int {
 	n := len(c.streams)
 	if c.newest.id != 0 {
 		n++
@@ -23,11 +23,11 @@ func (c *Conn) Open() int {
 	return n
 }
 
-// Last returns the number of the newest stream.
-func (c *Conn) Last() uint32 { return c.last }
+// LastStream returns the highest stream number.
+func (c *Conn) LastStream() uint32 { return c.lastStream }
 
-// settle moves a stream to those that last. Pointers to it may be kept from then on.
-func (c *Conn) settle(s *stream) *stream {
+// storeStream moves newest to streams, if s is newest. The returned stream does not move any more.
+func (c *Conn) storeStream(s *stream) *stream {
 	if s != &c.newest {
 		return s
 	}
@@ -38,27 +38,26 @@ func (c *Conn) settle(s *stream) *stream {
 	*moved = c.newest
 	c.newest = stream{}
 	c.streams[moved.id] = moved
-	c.mostStreams = max(c.mostStreams, len(c.streams))
+	c.peakStreams = max(c.peakStreams, len(c.streams))
 	if moved.kept != nil {
-		c.receive.parked += moved.kept.bytes
+		c.receive.buffered += moved.kept.bytes
 	}
 	return moved
 }
 
-// streams are for use again, by any connection: one that opens all it may and goes away, again and
-// again, would otherwise leave garbage faster than it is collected.
+// streams is a pool. Without it, a client that opens all streams and closes its connection, in a loop, would
+// produce garbage faster than it is collected.
 var streams = sync.Pool{New: func() any { return new(stream) }}
 
-// free forgets what a stream held: a body that each of many streams kept would be memory that nobody
-// counts.
-func (s *stream) free() {
+// recycle clears a stream and returns it to the pool.
+func (s *stream) recycle() {
 	*s = stream{}
 	streams.Put(s)
 }
 
-// end forgets a stream. clientEnded says that nothing more of it may come.
-func (c *Conn) end(s *stream, clientEnded bool) {
-	c.ended.add(s.id, clientEnded)
+// closeStream removes a stream. clientEnded is true if the client can send nothing more on it.
+func (c *Conn) closeStream(s *stream, clientEnded bool) {
+	c.closedStreams.add(s.id, clientEnded)
 	if s == &c.newest {
 		c.newest = stream{}
 		return
@@ -66,27 +65,26 @@ func (c *Conn) end(s *stream, clientEnded bool) {
 	delete(c.streams, s.id)
 	c.dropBody(s)
 	if s.kept != nil {
-		c.receive.parked -= s.kept.bytes
+		c.receive.buffered -= s.kept.bytes
 	}
-	c.leaveTurns(s)
-	if s.waiting != nil {
-		c.leaveWaiting(s)
+	c.releaseSlot(s)
+	if s.unsent != nil {
+		c.dequeueReply(s)
 	}
-	s.free()
+	s.recycle()
 }
 
-// reset ends a stream by a frame of ours.
+// reset sends RST_STREAM and closes the stream.
 func (c *Conn) reset(s *stream, code Code) {
 	c.out = appendRSTStream(c.out, s.id, code)
-	c.cancel(s)
-	c.end(s, s.state != streamOpen)
+	c.notifyCanceled(s)
+	c.closeStream(s, s.state != streamOpen)
 }
 
-// resetFault resets a stream, which may have ended or not begun, because of what its client did. If that
-// was a frame that is an odd act anyway, such as a PRIORITY of a wrong length, it is two: the frame, and
-// the reset that it makes us send.
-func (c *Conn) resetFault(id uint32, code Code) {
-	c.odd.left -= 1 + oddActsPerCall // it must not gain by the call's own credit
+// resetForError resets a stream, even one that is closed or was not opened, because of the client's error. It
+// is a glitch, in addition to that of the frame, if the frame is one.
+func (c *Conn) resetForError(id uint32, code Code) {
+	c.glitches.left -= 1 + glitchesPerCall // so that the credit for the call is no gain
 	if s := c.find(id); s != nil {
 		c.reset(s, code)
 		return
@@ -94,7 +92,7 @@ func (c *Conn) resetFault(id uint32, code Code) {
 	c.out = appendRSTStream(c.out, id, code)
 }
 
-// receiveReset takes in the end of a call that nobody waits for any more (6.4).
+// receiveReset handles RST_STREAM (6.4).
 func (c *Conn) receiveReset(f *frame) error {
 	switch {
 	case len(f.payload) != 4:
@@ -102,57 +100,58 @@ func (c *Conn) receiveReset(f *frame) error {
 	case c.idle(f.stream):
 		return &ConnError{CodeProtocol, "RST_STREAM on a stream that has not begun"}
 	}
-	// A reset of a stream that has ended is no odd act, since the answer was on its way. But there is
-	// at most one for each stream.
-	if c.odd.resets++; c.odd.resets > c.odd.begun {
-		c.odd.left--
+	// A reset of a closed stream is not a glitch, because the reply was on its way. But each stream allows only
+	// one.
+	if c.glitches.resets++; c.glitches.resets > c.glitches.opened {
+		c.glitches.left--
 	}
 	s := c.find(f.stream)
 	if s == nil {
 		c.handler.Reset(f.stream)
 		return nil
 	}
-	c.cancel(s)
-	c.end(s, true)
+	c.notifyCanceled(s)
+	c.closeStream(s, true)
 	return nil
 }
 
-// cancel tells the handler that nobody waits for an answer any more, which may be on its way.
-func (c *Conn) cancel(s *stream) {
-	if s.later != nil {
-		s.later.Cancel()
+// notifyCanceled tells the handler that the client has canceled a call, or may not have seen the reply.
+func (c *Conn) notifyCanceled(s *stream) {
+	if s.pending != nil {
+		s.pending.Cancel()
 		return
 	}
 	c.handler.Reset(s.id)
 }
 
-// idle reports whether a stream has not begun. Streams with even numbers are ours, and never do.
-func (c *Conn) idle(id uint32) bool { return id > c.last || id&1 == 0 }
+// idle reports whether a stream was not opened (5.1). Streams with even numbers would be ours, and are never
+// opened.
+func (c *Conn) idle(id uint32) bool { return id > c.lastStream || id&1 == 0 }
 
-const clientEndedBit = 1 << 31
+const endStreamBit = 1 << 31
 
-func (e *endedStreams) add(id uint32, client bool) {
+func (e *closedStreams) add(id uint32, client bool) {
 	if client {
-		id |= clientEndedBit
+		id |= endStreamBit
 	} else {
-		e.late++
+		e.openByClient++
 	}
 	e.ring[e.next%len(e.ring)] = id
 	e.next++
 }
 
-// find returns whether a stream is remembered, and whether the client had ended it.
-func (e *endedStreams) find(id uint32) (found, client bool) {
+// find reports whether a stream is remembered, and whether the client had ended it.
+func (e *closedStreams) find(id uint32) (found, client bool) {
 	for _, r := range e.ring {
-		if r&^clientEndedBit == id {
-			return true, r&clientEndedBit != 0
+		if r&^endStreamBit == id {
+			return true, r&endStreamBit != 0
 		}
 	}
 	return false, false
 }
 
-// sorted returns the streams that last, in the order of their numbers: what a connection appends must
-// not depend on a map's order.
-func (c *Conn) sorted() []*stream {
+// sortedStreams returns the streams in the order of their numbers: output must not depend on the order of a
+// map.
+func (c *Conn) sortedStreams() []*stream {
 	return slices.SortedFunc(maps.Values(c.streams), func(a, b *stream) int { return int(a.id) - int(b.id) })
 }

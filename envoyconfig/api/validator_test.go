@@ -1,0 +1,86 @@
+package api
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// TestOneForm checks that values which Envoy accepts in several forms are normalized.
+func TestOneForm(t *testing.T) {
+	for text, want := range map[string]string{"yes": "true", "{ value: OFF }": "false", "{ value: 7 }": "7", "'7'": "7", "0x10": "16"} {
+		x := valueOf(t, text)
+		if good := kinds["BoolValue"].accepts(x) || kinds["UInt32Value"].accepts(x); !good || x.Text != want || x.Name != "x" {
+			t.Errorf("%s is read as %q of %q, want %q", text, x.Text, x.Name, want)
+		}
+	}
+	if x := valueOf(t, "'on'"); normalizeBoolean(x) {
+		t.Error("a quoted on is read as a boolean")
+	}
+	for text, want := range map[string]string{"{ seconds: 2, nanos: 500000000 }": "2.5s", "{ nanos: 1 }": "0.000000001s", "1s": "1s"} {
+		if d := valueOf(t, text); !normalizeDuration(d) || d.Text != want {
+			t.Errorf("%s is read as %q, want %q", text, d.Text, want)
+		}
+	}
+	for _, text := range []string{".25s", "1.s", "-1s", "{ millis: 1 }", "1", "1S", "1ms", "0.0000000001s", "'1 s'", "315576000001s", "{ seconds: a }"} {
+		if d := valueOf(t, text); normalizeDuration(d) {
+			t.Errorf("%s is read as %q, want an error", text, d.Text)
+		}
+	}
+}
+
+func valueOf(t *testing.T, text string) *tree.Node {
+	t.Helper()
+	roots, err := tree.Read("f", []byte("x: "+text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return roots[0].Field("x")
+}
+
+// TestFieldsAreEnvoys finds each name of a field in envoyconfig's code among those of the schema.
+func TestFieldsAreEnvoys(t *testing.T) {
+	known := map[string]bool{"@type": true}
+	for name, text := range paragraphs() {
+		if !strings.HasPrefix(text, "enum ") && name != "#" {
+			for _, f := range parseMessage(text).fields {
+				known[f.name] = true
+			}
+		}
+	}
+	// Of other formats, and of parts of these.
+	for name := range strings.FieldsSeq(`data items json_patches kind operation resource api_version type_url apply_to vhost route_configuration cluster_name listener route_config ecds_filter active_state matchers`) {
+		known[name] = true
+	}
+	sources, err := filepath.Glob("../*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, source := range sources {
+		if strings.HasSuffix(source, "_test.go") {
+			continue
+		}
+		code, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range regexp.MustCompile(`\.(?:Field|At)\(("[^)]*")\)`).FindAllStringSubmatch(string(code), -1) {
+			for name := range strings.SplitSeq(call[1], ", ") {
+				if name, ok := strings.CutPrefix(name, `"`); ok {
+					if found++; !known[strings.TrimSuffix(name, `"`)] {
+						t.Errorf("%s reads %q, which no message has", source, strings.TrimSuffix(name, `"`))
+					}
+				}
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("%d names found in %s", found, slices.Sorted(slices.Values(sources)))
+	}
+}

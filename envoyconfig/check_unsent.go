@@ -1,0 +1,102 @@
+package envoyconfig
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// countRoute counts a route that sends the policy at the given node, or does not send it for the reason why.
+func (k *checker) countRoute(at *tree.Node, r *route, why string) {
+	t := k.tallies[at]
+	if t == nil {
+		t = &tally{}
+		k.tallies[at] = t
+	}
+	if why == "" {
+		t.sending++
+		return
+	}
+	if t.notSending++; t.notSending == 1 {
+		t.why, t.at = why, r.node.Pos()
+	}
+	if why == hiddenByRoute {
+		t.hidden = append(t.hidden, r.action.Field("rate_limits"))
+	}
+}
+
+// reportNeverSent reports policies that no route sends or, as a note, that some routes do not send, and filters
+// without policies.
+func (k *checker) reportNeverSent() {
+	unsent := false
+	for at, t := range k.tallies {
+		switch {
+		case t.sending == 0:
+			unsent = true
+			severity := rules.Error
+			if t.filterElsewhere {
+				severity = rules.Warning // the filter may be in another part
+			}
+			k.report(NeverAsked, severity, at.Pos(), "no route sends this: %s (route %v)", t.why, t.at)
+		case t.notSending > 0:
+			k.report(NeverAsked, rules.Note, at.Pos(), "%d of %d routes do not send this; the first, at %v: %s", t.notSending, t.notSending+t.sending, t.at, t.why)
+		}
+	}
+	k.reportHidden()
+	k.reportUnusedRouteDomains(unsent)
+	for domain, at := range k.domains {
+		if k.sentSome[domain] || k.quotaDomains[domain] || k.sentUnknown[domain] || unsent {
+			continue
+		}
+		if k.fragmentDomains[domain] {
+			k.report(Unknown, rules.Note, at, "there are no rate_limits in these files, so it is unknown what is sent to domain %q: give those of the virtual hosts or routes, too", rules.Shorten(domain))
+		} else {
+			k.report(NeverAsked, rules.Error, at, "nothing is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
+		}
+	}
+}
+
+// countDomain counts a route to which the domain of a RateLimitPerRoute applies. why is the reason why no request is
+// sent from the route, empty if requests may be sent.
+func (k *checker) countDomain(domain *tree.Node, r *route, asked bool, why string) {
+	t := k.routeDomains[domain]
+	if t == nil {
+		t = &tally{why: cmp.Or(why, "no rate_limits apply to it"), at: r.node.Pos()}
+		k.routeDomains[domain] = t
+	}
+	if asked {
+		t.sending++
+	}
+}
+
+// reportUnusedRouteDomains warns about domains of a RateLimitPerRoute on routes where the filter never asks. Domains
+// to which nothing is sent at all are reported as errors elsewhere, unless an unsent policy may be meant for them.
+func (k *checker) reportUnusedRouteDomains(unsent bool) {
+	for at, t := range k.routeDomains {
+		if t.sending == 0 && (unsent || k.sentSome[at.Text]) {
+			k.report(NeverAsked, rules.Warning, at.Pos(), "this domain has no effect, since the filter never asks there: %s (route %v); add rate_limits, or remove it", t.why, t.at)
+		}
+	}
+}
+
+// reportHidden warns about routes whose own rate_limits hide those of the virtual host that other routes send.
+func (k *checker) reportHidden() {
+	type hides struct{ list, of *tree.Node }
+	var all []hides
+	for at, t := range k.tallies {
+		for _, list := range t.hidden {
+			if t.sending > 0 {
+				all = append(all, hides{list, at})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b hides) int {
+		return cmp.Or(comparePos(a.list.Pos(), b.list.Pos()), comparePos(a.of.Pos(), b.of.Pos()))
+	})
+	for _, h := range all {
+		k.reportPerFile(NeverAsked, "hidden", "route", h.list.Pos(), "the route has rate_limits of its own, and so does not send those of its virtual host, at %v: "+
+			"to send both, set include_vh_rate_limits: true next to them, or vh_rate_limits: INCLUDE; OVERRIDE says that it is on purpose", h.of.Pos())
+	}
+}

@@ -1,0 +1,90 @@
+package envoyconfig
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// findOtherFilters finds filters related to rate limits outside of connection managers.
+func (c *Config) findOtherFilters() {
+	looked := map[*tree.Node]bool{}
+	for m := range c.filterChains() {
+		for _, f := range m.filters {
+			looked[f.config] = true
+		}
+	}
+	for _, config := range c.extensions {
+		_, inner := config.Typed()
+		looked[inner] = true
+	}
+	see := func(n *tree.Node) {
+		typeName, config := n.Typed()
+		switch {
+		case typeName == api.LocalRateLimit, strings.HasSuffix(typeName, "local_ratelimit.v3.LocalRateLimit"):
+			c.localFilters = append(c.localFilters, n)
+		case typeName == api.NetworkRateLimit:
+			c.networkFilters = append(c.networkFilters, &filter{node: n, typeName: typeName, config: config})
+		case typeName == api.QuotaOverride:
+			c.overrides = append(c.overrides, n)
+		case (typeName == api.RateLimit || typeName == api.RateLimitQuota) && !looked[config], slices.Contains(uncheckedFilters, typeName):
+			c.foreignFilters = append(c.foreignFilters, n)
+		}
+	}
+	for _, root := range c.roots {
+		root.Walk(see)
+	}
+}
+
+// uncheckedFilters ask a service but are not checked.
+var uncheckedFilters = []string{
+	"envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit",
+}
+
+// localFilters returns the local rate limit filters of the manager. They use the rate_limits of routes, too.
+func (m *manager) localFilters() []*filter {
+	return slices.DeleteFunc(slices.Clone(m.filters), func(f *filter) bool { return f.typeName != api.LocalRateLimit })
+}
+
+// hasLocal reports whether a local rate limit filter uses the policy.
+func (m *manager) hasLocal(p *policy) bool {
+	return slices.ContainsFunc(m.localFilters(), func(f *filter) bool { return f.stage() == p.stage })
+}
+
+// connectionForms returns the descriptors of a network filter, which are the same for all connections.
+func (f *filter) connectionForms() [][]descriptors.Form {
+	return tree.Map(f.config.Field("descriptors"), func(n *tree.Node) []descriptors.Form {
+		return tree.Map(n.Field("entries"), func(e *tree.Node) descriptors.Form {
+			value := e.Field("value").Text
+			return descriptors.Form{Key: e.Field("key").Text, Value: value, AnyValue: strings.Contains(value, "%")}
+		})
+	})
+}
+
+// checkNetworkFilter checks a filter that asks once per connection.
+func (k *checker) checkNetworkFilter(f *filter) {
+	domain := f.domain()
+	if _, other := k.domains[domain]; !other {
+		k.networkDomains[domain] = true
+	}
+	k.checkDomain(domain, f.config.Field("domain"))
+	k.checkService(f)
+	if why, never := k.config.runtime.disabled("ratelimit.tcp_filter_enabled"); never {
+		k.report(NeverAsked, rules.Error, f.node.Pos(), "%s, so the filter never asks", why)
+	}
+	for i, forms := range f.connectionForms() {
+		k.sentSome[domain] = true
+		reach := k.set.Reach(domain, forms)
+		k.checkMaxWait(f, &reach)
+		for _, r := range reach.Rules {
+			k.reachedRules[r] = true
+		}
+		if reach.Reason != "" && slices.Contains(k.set.Domains(), domain) {
+			k.report(Unmatched, rules.Error, f.config.Field("descriptors").Nodes[i].Pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
+		}
+	}
+}

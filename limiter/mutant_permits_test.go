@@ -1,0 +1,152 @@
+package limiter_test
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// permitsMutant has cells with leases, and a word with a version and the number of held permits.
+type permitsMutant struct {
+	permitsMistakes
+
+	turn  *turn
+	word  atomic.Uint64
+	cells [4]atomic.Uint64
+	nonce uint64
+}
+
+type permitsMistakes struct {
+	stores      bool // acquires without checking that the word is unchanged
+	looksBefore bool // chooses the cell before it loads the word
+	givesTwice  bool // releases without that check
+}
+
+const permitsVersion = 1 << 8
+
+// lease uses a field that the check of a mutant ignores.
+func (*permitsMutant) lease(b *limiter.Batch) uint64 { return b.Decisions[0].Before }
+
+func (m *permitsMutant) Decide(_ limiter.Time, b *limiter.Batch) {
+	b.Decisions, b.Denied = make([]limiter.Decision, 1), false
+	c, d := &b.Charges[0], &b.Decisions[0]
+	if c.Refund {
+		d.Charged = m.give(c.Hits)
+		return
+	}
+	d.Before = m.take(uint64(c.Policy.Limit))
+	d.Over = d.Before == 0
+	b.Denied, d.Denied = d.Over, d.Over
+}
+
+func (m *permitsMutant) free() int {
+	for i := range m.cells {
+		if m.cells[i].Load() == 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+func (m *permitsMutant) take(limit uint64) (lease uint64) {
+	for {
+		cell := m.free()
+		if m.looksBefore {
+			m.turn.step()
+		}
+		word := m.word.Load()
+		if word%permitsVersion >= limit {
+			return 0
+		}
+		if !m.looksBefore {
+			cell = m.free()
+		}
+		m.turn.step()
+		switch next := word + permitsVersion + 1; {
+		case m.stores:
+			m.word.Store(next)
+		case !m.word.CompareAndSwap(word, next):
+			continue
+		}
+		m.nonce++ // no step since the swap, as if the word were locked
+		lease = limiter.FirstLease + uint64(cell)<<16 + m.nonce
+		m.cells[cell].Store(lease)
+		return lease
+	}
+}
+
+func (m *permitsMutant) give(lease uint64) (freed uint64) {
+	cell := &m.cells[lease>>16%4]
+	for {
+		word := m.word.Load()
+		if cell.Load() != lease {
+			return 0
+		}
+		m.turn.step()
+		switch next := word + permitsVersion - 1; {
+		case m.givesTwice:
+			m.word.Add(permitsVersion - 1)
+		case !m.word.CompareAndSwap(word, next):
+			continue
+		}
+		cell.Store(0)
+		return 1
+	}
+}
+
+// plan generates acquires and releases of one counter at one instant.
+func (permitsMistakes) plan(r *rand.Rand) [][]op {
+	p := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: 4, Window: time.Second}
+	plan := make([][]op, clients)
+	for c := range plan {
+		for range opsAClient {
+			plan[c] = append(plan[c], op{now: epoch, hits: 1 + r.Uint64N(2), refund: r.IntN(2) == 0, policy: p})
+		}
+	}
+	return plan
+}
+
+// hold reports whether a mutant with these mistakes passes a history.
+func (m permitsMistakes) hold(r *rand.Rand, plan [][]op) bool {
+	t, rec := &turn{}, &recorder{}
+	rec.race(t, r, &permitsMutant{permitsMistakes: m, turn: t}, plan)
+	return porcupine.CheckOperations(checker(permits, false), rec.ops)
+}
+
+func TestPlacesMutants(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		mutant permitsMistakes
+		right  bool
+	}{
+		{name: "none", right: true},
+		{name: "stores a take", mutant: permitsMistakes{stores: true}},
+		{name: "looks for a cell before it reads the word", mutant: permitsMistakes{looksBefore: true}},
+		{name: "gives back twice", mutant: permitsMistakes{givesTwice: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 1))
+			for range 20 {
+				if !tt.mutant.hold(r, oneByOne([][][]op{tt.mutant.plan(r)})[0]) {
+					t.Fatal("found out without a race")
+				}
+			}
+			for n := range mutantHistories {
+				if !tt.mutant.hold(r, tt.mutant.plan(r)) {
+					if tt.right {
+						t.Errorf("history %d says it is wrong", n)
+					}
+					return
+				}
+			}
+			if !tt.right {
+				t.Errorf("survived %d histories", mutantHistories)
+			}
+		})
+	}
+}

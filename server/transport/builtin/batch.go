@@ -1,0 +1,230 @@
+package builtin
+
+import (
+	"errors"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/server/transport/h2"
+)
+
+// processInput processes a batch of input: it answers the calls in it. ok is false if the connection ends.
+//
+// A connection with unprocessed input must acquire a token (one per CPU) before its next batch, and releases it
+// after yielding. Without tokens, fifty busy connections would keep the run queue non-empty, and Go's scheduler
+// would poll the network only every 10 ms.
+func (c *connection) processInput(in []byte, needsToken bool) (used int, more, ok bool) {
+	for {
+		c.waitForStore()
+		if needsToken {
+			c.lockWithToken()
+		} else if !c.mu.TryLock() {
+			// A flusher can have the lock for as long as its client does not read. Other connections need not
+			// wait for that.
+			c.shared.storeMemory.wakeNext()
+			c.mu.Lock()
+		}
+		if c.closed.Load() || !c.shared.storeMemory.isFull(c.countedStoreBytes.Load()) {
+			break
+		}
+		c.mu.Unlock()
+		c.releaseToken()
+	}
+	used, more, ok = c.processInputLocked(in)
+	c.mu.Unlock()
+	if needsToken || more {
+		yield()
+	}
+	c.releaseToken()
+	return used, more, ok
+}
+
+// lockWithToken locks c.mu and acquires a token. It does not occupy a token while it waits for the lock,
+// because a flusher can have the lock for as long as its client does not read.
+func (c *connection) lockWithToken() {
+	for {
+		c.tokens <- struct{}{}
+		if c.mu.TryLock() {
+			if c.hasToken.Swap(true) { // a flusher has not released its token yet
+				<-c.tokens
+			}
+			return
+		}
+		<-c.tokens
+		c.shared.storeMemory.wakeNext()
+		c.mu.Lock()
+		c.mu.Unlock() //nolint:staticcheck // it waits for the end of the other's turn
+	}
+}
+
+func (c *connection) processInputLocked(in []byte) (used int, more, ok bool) {
+	if c.ending || c.closed.Load() {
+		c.shared.storeMemory.wakeNext()
+		return 0, false, false
+	}
+	now := c.Handler.Clock.Elapsed()
+	c.batchStart, c.clockAt = now, now
+	c.activity.noteReceived(now)
+	c.out = getOutput()
+	err := c.processMailboxLocked(now)
+	if err == nil {
+		err = c.detectProtocolLocked(in)
+	}
+	if err == nil && c.settingsSent {
+		used, more, err = c.feedLocked(in, now)
+	}
+	c.unfed = len(in) - used
+	c.finishBatchLocked(now, err)
+	return used, more, c.writeLocked() && !c.ending
+}
+
+// detectProtocolLocked sends our SETTINGS, once the client is known to speak HTTP/2.
+func (c *connection) detectProtocolLocked(in []byte) error {
+	if c.settingsSent {
+		return nil
+	}
+	yes, undecided := speaksHTTP1(in)
+	if yes {
+		return errHTTP1
+	}
+	if !undecided {
+		c.sendSettingsLocked()
+	}
+	return nil
+}
+
+func (c *connection) sendSettingsLocked() {
+	if !c.settingsSent {
+		c.settingsSent = true
+		c.out.bytes = c.h2.Start(c.out.bytes)
+	}
+}
+
+func (c *connection) feedLocked(in []byte, now time.Duration) (used int, more bool, err error) {
+	defer c.recoverPanicLocked(&err)
+	c.out.bytes, used, more, err = c.h2.Feed(c.out.bytes, in, now)
+	return used, more, err
+}
+
+// recoverPanicLocked is deferred by all parts of a batch. A panic is a bug, and closes only this connection.
+func (c *connection) recoverPanicLocked(err *error) {
+	if p := recover(); p != nil {
+		c.Handler.Panics.Report(p)
+		c.spare = nil // its state is unknown
+		*err = &h2.ConnError{Code: h2.CodeInternal, Reason: "internal error"}
+	}
+}
+
+// finishBatchLocked updates what other goroutines read of the connection, and decides whether it ends.
+func (c *connection) finishBatchLocked(now time.Duration, err error) {
+	if c.spare != nil {
+		c.spare.release()
+		c.spare = nil
+	}
+	if !c.gotSettings && c.h2.GotSettings() {
+		c.gotSettings = true
+		c.activity.gotSettings.Store(true)
+		_ = c.raw.SetDeadline(time.Time{})
+	}
+	c.activity.noteCalls(now, c.h2.LastStream(), c.h2.OpenStreams())
+	c.activity.noteHeaderBlock(c.h2.IncompleteHeaderBlock())
+	c.publishStoreBytesLocked()
+	if !c.readerDone {
+		c.updateBufferedLocked(0)
+	}
+	if e, ok := errors.AsType[*h2.ConnError](err); ok {
+		c.out.bytes = c.h2.GoAway(c.out.bytes, e)
+		c.ending = true
+		c.reportViolation(e)
+	}
+	if err == errHTTP1 { //nolint:errorlint // it is greetLocked's own
+		c.out.bytes = append(c.out.bytes, c.Hint...)
+		c.ending = true
+		c.reportViolation(err)
+	}
+	if c.h2.Drained() {
+		c.ending = true
+	}
+}
+
+// writeLocked writes the output of the batch, and reports whether that succeeded.
+func (c *connection) writeLocked() bool {
+	out := c.out
+	c.out = nil
+	defer out.release()
+	if len(out.bytes) == 0 {
+		return true
+	}
+	c.activity.writeStartedAt.Store(int64(c.Handler.Clock.Elapsed()))
+	_, err := c.conn.Write(out.bytes)
+	c.activity.writeStartedAt.Store(0)
+	if c.h2.Draining() && c.activity.drainAt.Load() == 0 {
+		c.activity.drainAt.Store(int64(c.Handler.Clock.Elapsed()))
+	}
+	return err == nil
+}
+
+// runFlusher processes the mailbox until it is empty.
+func (c *connection) runFlusher() {
+	for !c.mailbox.stopIfEmpty() {
+		c.mu.Lock()
+		now := c.Handler.Clock.Elapsed()
+		c.out = getOutput()
+		c.finishBatchLocked(now, c.processMailboxLocked(now))
+		if !c.writeLocked() {
+			c.close()
+		}
+		if c.ending {
+			_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // wakes the reader, which closes the connection
+		}
+		c.mu.Unlock()
+		c.releaseToken()
+	}
+}
+
+// processMailboxLocked processes the completions and commands in the mailbox. An error ends the connection.
+func (c *connection) processMailboxLocked(now time.Duration) (err error) {
+	completions, cmds := c.mailbox.takeAll()
+	for _, f := range completions {
+		if c.ending || err != nil {
+			_ = c.runGuardedLocked(f.dropLocked) // the connection ends in any case
+			continue
+		}
+		err = c.runGuardedLocked(f.sendLocked)
+	}
+	switch {
+	case c.ending || err != nil || cmds == 0:
+		return err
+	case c.conn == nil: // the handshake is not over; drains for age or idleness are requested again
+		if cmds&(commandDrainStop|commandRetire) != 0 {
+			c.close()
+		}
+		return nil
+	}
+	return c.executeCommandsLocked(cmds, now)
+}
+
+// runGuardedLocked calls a function that may panic.
+func (c *connection) runGuardedLocked(do func()) (err error) {
+	defer c.recoverPanicLocked(&err)
+	do()
+	return nil
+}
+
+// executeCommandsLocked executes the commands of the monitor and of a drain.
+func (c *connection) executeCommandsLocked(cmds commands, now time.Duration) (err error) {
+	defer c.recoverPanicLocked(&err)
+	c.sendSettingsLocked()
+	for _, d := range drainReasons {
+		if cmds&d.command != 0 {
+			c.out.bytes = c.h2.Drain(c.out.bytes, now, d.reason)
+			c.endQuotaStreamsLocked()
+		}
+	}
+	if cmds&commandPing != 0 {
+		c.out.bytes = c.h2.Ping(c.out.bytes)
+	}
+	if cmds&commandResetOverdue != 0 {
+		c.out.bytes = c.h2.ResetOverdue(c.out.bytes, now)
+	}
+	return nil
+}

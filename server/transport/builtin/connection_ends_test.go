@@ -1,0 +1,284 @@
+package builtin
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/net/http2"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
+)
+
+// connectionEnds are ways in which a client ends its connection, or has it ended.
+var connectionEnds = map[string]func(c *rawClient){
+	"PUSH_PROMISE": func(c *rawClient) { _ = c.fr.WriteRawFrame(http2.FramePushPromise, 0, 1, nil) },
+	"pings": func(c *rawClient) {
+		for range 5 {
+			_ = c.fr.WritePing(false, [8]byte{})
+		}
+	},
+	"a frame that is too large": func(c *rawClient) { _, _ = c.conn.Write([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1}) },
+	"a window that is too large": func(c *rawClient) {
+		c.fr.AllowIllegalWrites = true
+		_ = c.fr.WriteWindowUpdate(0, 1<<31-1)
+	},
+	"frames that ask for nothing": func(c *rawClient) {
+		for range 1200 {
+			_ = c.fr.WriteSettings()
+		}
+	},
+	"resets of all calls": func(c *rawClient) {
+		for id := uint32(1); id < c.next; id += 2 {
+			_ = c.fr.WriteRSTStream(id, http2.ErrCodeCancel)
+		}
+		_ = c.fr.WriteRawFrame(http2.FramePushPromise, 0, 1, nil)
+	},
+	"resets of some calls": func(c *rawClient) {
+		for id := uint32(1); id < c.next; id += 6 {
+			_ = c.fr.WriteRSTStream(id, http2.ErrCodeCancel)
+		}
+		_ = c.fr.WriteRawFrame(http2.FramePushPromise, 0, 1, nil)
+	},
+	"close": func(c *rawClient) { _ = c.conn.Close() },
+}
+
+// endsBeforePing returns how many calls have ended once the server acknowledges a PING.
+func (c *rawClient) endsBeforePing() (n int) {
+	c.t.Helper()
+	c.goes(c.fr.WritePing(false, [8]byte{'n'}))
+	for {
+		f, err := c.fr.ReadFrame()
+		if err != nil {
+			c.t.Fatalf("after %d calls: %v", n, err)
+		}
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			if f.StreamEnded() {
+				n++
+			}
+		case *http2.PingFrame:
+			if f.IsAck() {
+				return n
+			}
+		}
+	}
+}
+
+// storing returns a service whose requests a gate decides.
+func storing(t *testing.T, rules string) (*answer.Service, *gate) {
+	t.Helper()
+	table := servertest.Table(t)
+	g := &gate{table, make(chan func(), 1<<12)}
+	settings := answer.Settings{Clock: clock.New(), Decider: g, Namer: descriptors.NewNamer("p:", nil)}
+	return servertest.ServiceOn(t, table, settings, rules), g
+}
+
+// undecided returns how the given number of calls that wait at the gate are decided.
+func (g *gate) undecided(n int) (decide []func()) {
+	for range n {
+		decide = append(decide, <-g.waiting)
+	}
+	return decide
+}
+
+// twoRules let calls of (k, v) pass at once, and hold those of (wait, v) for seconds, or for 3 ms if they are
+// short.
+func twoRules(short bool) string {
+	waits := "requests_per_unit: 1, unit: second, max_wait: 60s"
+	if short {
+		waits = "requests_per_unit: 2000, unit: second, max_wait: 3ms"
+	}
+	return `
+domain: d
+descriptors:
+  - { key: k, rate_limit: { unit: hour, requests_per_unit: 1000000 } }
+  - { key: wait, rate_limit: { algorithm: leaky_bucket, slack: 0, ` + waits + ` } }
+`
+}
+
+// requestOf returns a request for (key, v).
+func requestOf(t *testing.T, key string) []byte {
+	t.Helper()
+	r := simpleRequest()
+	r.Descriptors[0].Entries[0].Key = key
+	return marshal(t, r)
+}
+
+// TestEndsOfConnectionsLeaveOthersAlone ends a connection in each way while a store has its calls. The store decides
+// some of them before the end, some before the reader leaves, and some after that. A neighbour, whose calls get the
+// memory of those that were released, gets all its answers.
+func TestEndsOfConnectionsLeaveOthersAlone(t *testing.T) {
+	t.Parallel()
+	for name, end := range connectionEnds {
+		for _, key := range []string{"k", "wait"} {
+			t.Run(name+", "+key, func(t *testing.T) {
+				t.Parallel()
+				const n = 20 // of each kind
+				s, g := storing(t, twoRules(false))
+				r := serve(t, s)
+				client := r.rawClient(t)
+				for range 3 * n {
+					client.call(requestOf(t, key), 0)
+				}
+				decide := g.undecided(3 * n)
+				w, c := r.only(t)
+				decided := func(some []func(), left int64) {
+					for _, d := range some {
+						d()
+					}
+					await(t, "the calls are decided", func() bool { return c.storeCalls.Load() == left })
+				}
+				decided(decide[:n], 2*n)
+				end(client)
+				if name != "close" {
+					await(t, "the connection ends", c.isEnding)
+				}
+				decided(decide[n:2*n], n)
+
+				neighbour := r.rawClient(t)
+				for range n {
+					neighbour.call(requestOf(t, "k"), 0)
+				}
+				others := g.undecided(n)
+				_ = client.conn.Close()
+				await(t, "the reader has left", func() bool { return len(w.snapshotConns()) == 1 })
+				decided(decide[2*n:], 0)
+				for _, d := range others {
+					d()
+				}
+				await(t, "the neighbour's calls are decided", func() bool { return w.snapshotConns()[0].storeCalls.Load() == 0 })
+				if got := neighbour.endsBeforePing(); got != n {
+					t.Errorf("%d of %d calls of a neighbour are answered", got, n)
+				}
+				if n := testutil.ToFloat64(s.Metrics().PendingDelays); n != 0 || w.storeMemory.bytes.Load() != 0 {
+					t.Errorf("%v calls are held in the end, and %d bytes of calls counted", n, w.storeMemory.bytes.Load())
+				}
+			})
+		}
+	}
+}
+
+// shuffle decides what comes to the gate in any order, until done is closed and all is decided.
+func (g *gate) shuffle(r *rand.Rand, done <-chan struct{}) {
+	var undecided []func()
+	for {
+		if len(undecided) > 0 && r.IntN(3) > 0 {
+			i := r.IntN(len(undecided))
+			undecided[i]()
+			undecided = slices.Delete(undecided, i, i+1)
+		}
+		if len(undecided) > 0 {
+			select {
+			case decide := <-g.waiting:
+				undecided = append(undecided, decide)
+			default:
+			}
+			continue
+		}
+		select {
+		case decide := <-g.waiting:
+			undecided = append(undecided, decide)
+		case <-done:
+			for len(g.waiting) > 0 {
+				select {
+				case decide := <-g.waiting:
+					decide()
+				default: // another goroutine has it
+				}
+			}
+			return
+		}
+	}
+}
+
+// TestCallsOfConnectionsThatEnd has connections end in random ways, one after another, while a store decides their
+// calls in any order and timers send replies. A neighbour gets all its answers.
+func TestCallsOfConnectionsThatEnd(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	s, g := storing(t, twoRules(true))
+	r := serve(t, s)
+	done := make(chan struct{})
+	var deciding sync.WaitGroup
+	for i := range uint64(2) {
+		deciding.Go(func() { g.shuffle(rand.New(rand.NewPCG(seed, i)), done) })
+	}
+	neighbour, ended := r.rawClient(t), make(chan struct{})
+	neighbour.goes(neighbour.fr.WriteWindowUpdate(0, 1<<30))
+	go func() {
+		defer close(ended)
+		random := rand.New(rand.NewPCG(seed, 2))
+		names := slices.Sorted(maps.Keys(connectionEnds))
+		for range 100 {
+			client := r.rawClient(t)
+			for range random.IntN(60) {
+				id := client.call(requestOf(t, []string{"k", "wait"}[random.IntN(2)]), 0)
+				if random.IntN(4) == 0 {
+					client.goes(client.fr.WriteRSTStream(id-2*uint32(random.IntN(int(id+1)/2)), http2.ErrCodeCancel))
+				}
+			}
+			connectionEnds[names[random.IntN(len(names))]](client)
+			_ = client.conn.Close()
+		}
+	}()
+	calls := 0
+	for over := false; !over; {
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
+		for range 20 {
+			neighbour.call(requestOf(t, "k"), 0)
+		}
+		neighbour.ends(20)
+		calls += 20
+	}
+	w, _ := r.only(t)
+	close(done)
+	deciding.Wait()
+	await(t, "all is returned", func() bool {
+		return w.storeMemory.bytes.Load() == 0 && testutil.ToFloat64(s.Metrics().PendingDelays) == 0
+	})
+	t.Logf("%d calls of a neighbour were answered", calls)
+}
+
+// A panickingGate panics after it has taken a request.
+type panickingGate struct{ *gate }
+
+func (g panickingGate) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (bool, error) {
+	_, _ = g.gate.Decide(now, b, names, w)
+	panic("a bug after the request was taken")
+}
+
+// TestAPanicWhileTheStoreHasACall has the decider panic after it has taken a call. The call is answered, and what the
+// store takes for it later is given back. It is counted once.
+func TestAPanicWhileTheStoreHasACall(t *testing.T) {
+	t.Parallel()
+	table := servertest.Table(t)
+	g := &gate{table, make(chan func(), 10)}
+	settings := answer.Settings{Clock: clock.New(), Decider: panickingGate{g}, Namer: descriptors.NewNamer("p:", nil)}
+	s := servertest.ServiceOn(t, table, settings, onePlace)
+	r := serve(t, s)
+	client := r.rawClient(t)
+	client.call(requestOf(t, "k"), 0)
+	if got := client.ends(1)[1]; got != "13" {
+		t.Errorf("the call ends with %s, want 13", got)
+	}
+	_, c := r.only(t)
+	(<-g.waiting)()
+	(<-g.waiting)() // what gives the place back
+	awaitReturned(t, s, "reset", 1)
+	if n := c.storeCalls.Load(); n != 0 || testutil.ToFloat64(s.Metrics().ServiceErrors) != 1 {
+		t.Errorf("%d calls are counted as undecided, and %v as failed, want 0 and 1", n, testutil.ToFloat64(s.Metrics().ServiceErrors))
+	}
+}

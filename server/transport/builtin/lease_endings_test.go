@@ -1,0 +1,176 @@
+package builtin
+
+import (
+	"context"
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
+)
+
+// One place for each value of k, and of a request for (wait, v) a turn that the reply waits for, too.
+const onePlace = `
+domain: d
+descriptors:
+  - { key: k, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 1, unit: hour } }
+  - { key: wait, rate_limits: [
+      { name: waited, algorithm: concurrency, requests_per_unit: 2, unit: hour },
+      { algorithm: leaky_bucket, requests_per_unit: 1, unit: minute, slack: 0, max_wait: 60s } ] }
+`
+
+// isFree reports whether a request would pass now, without a trace of its own: it gives back what it takes.
+func isFree(t *testing.T, s *answer.Service, c *clock.Clock, request []byte) bool {
+	t.Helper()
+	x := &answer.Exchange{}
+	now, _ := c.Now()
+	if _, _, err := s.Answer(now, 0, x, request); err != nil {
+		t.Fatal(err)
+	}
+	s.Cancel(now, x)
+	return !x.OverLimit()
+}
+
+// a gate is a decider that decides in a table, once it is opened.
+type gate struct {
+	*limiter.Table
+	waiting chan func()
+}
+
+func (g *gate) Decide(now limiter.Time, b *limiter.Batch, _ [][]byte, w limiter.Waiter) (bool, error) {
+	g.waiting <- func() { g.Table.Decide(now, b); w.Decided(nil) }
+	return false, nil
+}
+func (g *gate) Cancel(now limiter.Time, b *limiter.Batch, _ [][]byte) { g.Table.Cancel(now, b) }
+func (*gate) Up() bool                                                { return true }
+func (*gate) Reset(context.Context, limiter.Time, *limiter.Batch, [][]byte, int) (uint64, error) {
+	return 0, nil
+}
+
+// TestAResetGivesBack resets calls that have taken the only place there is: as their reply is out, with the request
+// itself, and while the reply is held.
+func TestAResetGivesBack(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		request *rls.RateLimitRequest
+		reset   func(t *testing.T, c *rawClient, request []byte)
+	}{
+		"after the reply": {simpleRequest(), func(_ *testing.T, c *rawClient, request []byte) {
+			id := c.call(request, 0)
+			c.ends(1)
+			c.goes(c.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+		}},
+		"twice, and another that took nothing": {simpleRequest(), func(_ *testing.T, c *rawClient, request []byte) {
+			id := c.call(request, 0)
+			c.goes(c.fr.WriteRSTStream(c.call(request, 0), http2.ErrCodeCancel))
+			c.ends(2)
+			c.goes(c.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+			c.goes(c.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+		}},
+		"with the request": {simpleRequest(), func(_ *testing.T, c *rawClient, request []byte) {
+			c.goes(c.fr.WriteRSTStream(c.call(request, 0), http2.ErrCodeCancel))
+		}},
+		"before a window for the reply": {simpleRequest(), func(_ *testing.T, c *rawClient, request []byte) {
+			c.goes(c.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}))
+			c.goes(c.fr.WriteRSTStream(c.call(request, 0), http2.ErrCodeCancel))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := clock.New()
+			s := service(t, answer.Settings{Clock: now}, onePlace)
+			client, request := serve(t, s).rawClient(t), marshal(t, test.request)
+			test.reset(t, client, request)
+			awaitReturned(t, s, "reset", 1)
+			if !isFree(t, s, now, request) {
+				t.Error("the place is not free")
+			}
+		})
+	}
+}
+
+// TestAResetGivesBackItsOwn has a client reset streams of the numbers under which another has taken the only place.
+func TestAResetGivesBackItsOwn(t *testing.T) {
+	t.Parallel()
+	now := clock.New()
+	s := service(t, answer.Settings{Clock: now}, onePlace)
+	r, request := serve(t, s), marshal(t, simpleRequest())
+	holder, thief := r.rawClient(t), r.rawClient(t)
+	holder.call(request, 0)
+	holder.ends(1)
+	for range 3 {
+		id := thief.call(request, 0)
+		thief.ends(1)
+		thief.goes(thief.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+	}
+	thief.call(request, 0)
+	thief.ends(1) // after its resets
+	if isFree(t, s, now, request) {
+		t.Error("the place is free")
+	}
+}
+
+// TestAHeldCallGivesBack resets a call while its reply waits for its turn.
+func TestAHeldCallGivesBack(t *testing.T) {
+	now := clock.New()
+	s := service(t, answer.Settings{Clock: now}, onePlace)
+	client := serve(t, s).rawClient(t)
+	wait := simpleRequest()
+	wait.Descriptors[0].Entries[0].Key = "wait"
+	request := marshal(t, wait)
+	client.call(request, 0)
+	client.ends(1)
+	id := client.call(request, 0) // its reply is held
+	held := func(n float64) func() bool {
+		return func() bool { return servertest.Gathered(t, s, "sluice_leases_active")["d"] == n }
+	}
+	await(t, "two hold a place", held(2))
+	client.goes(client.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+	await(t, "one holds a place", held(1))
+	awaitReturned(t, s, "reset", 1)
+}
+
+// TestACallThatAStoreDecidesGivesBack resets a call, or ends its connection, while a store decides it.
+func TestACallThatAStoreDecidesGivesBack(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(c *rawClient, id uint32){
+		"reset":      func(c *rawClient, id uint32) { c.goes(c.fr.WriteRSTStream(id, http2.ErrCodeCancel)) },
+		"connection": func(c *rawClient, _ uint32) { _ = c.conn.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			table := servertest.Table(t)
+			g := &gate{table, make(chan func(), 10)}
+			now := clock.New()
+			s := servertest.ServiceOn(t, table, answer.Settings{Clock: now, Decider: g, Namer: descriptors.NewNamer("p:", nil)}, onePlace)
+			r := serve(t, s)
+			client, request := r.rawClient(t), marshal(t, simpleRequest())
+			id := client.call(request, 0)
+			decide := <-g.waiting
+			_, c := r.only(t)
+			leave(client, id)
+			await(t, "the call is cancelled", func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return c.h2.OpenStreams() == 0
+			})
+			decide()
+			(<-g.waiting)() // what gives the place back
+			awaitReturned(t, s, "reset", 1)
+		})
+	}
+}
+
+// awaitReturned waits until so many leases have come back in one way, and none in any other.
+func awaitReturned(t *testing.T, s *answer.Service, by string, n float64) {
+	t.Helper()
+	await(t, "leases came back", func() bool {
+		got := servertest.Gathered(t, s, "sluice_leases_released_total")
+		return len(got) == 1 && got[by] == n
+	})
+}

@@ -1,0 +1,232 @@
+package builtin
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/net/http2"
+
+	"github.com/sluice-ratelimit/sluice/internal/must"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
+)
+
+// flooder connects to the built-in transport and sends many calls in one write, more than one turn takes.
+func (r *running) flooder(t *testing.T, calls int) *rawClient {
+	t.Helper()
+	c := r.rawClient(t)
+	c.goes(c.fr.WriteWindowUpdate(0, 1<<30))
+	var all bytes.Buffer
+	c.fr = http2.NewFramer(&all, c.conn)
+	c.fr.ReadMetaHeaders = nil
+	for range calls {
+		c.call(nil, 0)
+	}
+	go func() { _, _ = c.conn.Write(all.Bytes()) }()
+	return c
+}
+
+// TestACrowdWaitsAndNeighboursDoNot takes the tickets for turns of connections that send without a
+// pause. Such a connection gets one turn then. A neighbour is answered as always.
+func TestACrowdWaitsAndNeighboursDoNot(t *testing.T) {
+	const calls = 5000
+	r := serve(t, service(t, answer.Settings{}, oneRule))
+	neighbour := r.dial(t)
+	checkOK(t, neighbour)
+	w, ok := r.grpc.(*Transport)
+	if !ok {
+		t.Fatal("this is not the built-in transport")
+	}
+	for range cap(w.tokens) {
+		w.tokens <- struct{}{}
+	}
+	c := r.flooder(t, calls)
+	answered := make(chan int)
+	go func() {
+		n := 0
+		for n < calls {
+			f, err := c.fr.ReadFrame()
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			if f.Header().Type == http2.FrameHeaders && f.Header().Flags.Has(http2.FlagHeadersEndStream) {
+				if n++; n == 1 {
+					answered <- n
+				}
+			}
+		}
+		answered <- n
+	}()
+	<-answered
+	for range 100 {
+		checkOK(t, neighbour)
+	}
+	select {
+	case n := <-answered:
+		t.Errorf("%d calls of a crowd were answered without a ticket", n)
+	default:
+	}
+	for range cap(w.tokens) {
+		<-w.tokens
+	}
+	if n := <-answered; n != calls {
+		t.Errorf("%d calls were answered, want %d", n, calls)
+	}
+	await(t, "no ticket is held", func() bool { return len(w.tokens) == 0 })
+}
+
+// TestWhoDoesNotReadHoldsNoTicket has a connection wait for its client while it holds a ticket.
+func TestWhoDoesNotReadHoldsNoTicket(t *testing.T) {
+	s := service(t, answer.Settings{}, oneRule)
+	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	defer ours.Close()
+	c := newConnection(w, ours)
+	w.tokens <- struct{}{}
+	c.hasToken.Store(true)
+	c.writeStalled()
+	if len(w.tokens) != 0 || c.hasToken.Load() || len(w.stalled.conns) != 1 {
+		t.Errorf("%d tickets are held, by this connection: %v; %d wait, want 0, false, 1", len(w.tokens), c.hasToken.Load(), len(w.stalled.conns))
+	}
+	c.writeResumed()
+	c.releaseToken() // at the end of its turn
+	if len(w.stalled.conns) != 0 {
+		t.Error("it waits in the end")
+	}
+}
+
+// TestATicketIsGivenBackOnce has a reader take a ticket with its turn after a flusher has ended its own, and before that
+// has given its ticket back.
+func TestATicketIsGivenBackOnce(t *testing.T) {
+	s := service(t, answer.Settings{}, oneRule)
+	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
+	w.tokens = make(chan struct{}, 2)
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	defer ours.Close()
+	c := newConnection(w, ours)
+	c.mu.Lock()
+	c.acquireTokenLocked()
+	c.mu.Unlock()
+	c.lockWithToken()
+	c.releaseToken() // by the flusher
+	c.mu.Unlock()
+	c.releaseToken()
+	if len(w.tokens) != 0 {
+		t.Errorf("%d tickets are not given back", len(w.tokens))
+	}
+}
+
+// TestSocketTellsThatItWaits writes more than a socket takes at once. All of it comes.
+func TestSocketTellsThatItWaits(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must.OK(t, err)
+	defer l.Close()
+	client, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+	must.OK(t, err)
+	defer client.Close()
+	conn, err := l.Accept()
+	must.OK(t, err)
+	stalled, flowed := make(chan struct{}, 2), make(chan struct{}, 2)
+	socket := newSocket(conn,
+		func() { stalled <- struct{}{} }, func() { flowed <- struct{}{} })
+	if newReader(socket, socket).raw == nil {
+		t.Error("a connection that idles has a buffer of its own")
+	}
+	if n, err := socket.Write([]byte("short")); n != 5 || err != nil || len(stalled) != 0 {
+		t.Errorf("a short write: %d, %v, told %d times, want 5 bytes and no word", n, err, len(stalled))
+	}
+	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux lets a socket hold
+	wrote := make(chan error, 1)
+	go func() {
+		n, err := socket.Write(sent)
+		if n != len(sent) {
+			t.Errorf("%d bytes were written, want %d", n, len(sent))
+		}
+		wrote <- errors.Join(err, socket.Close())
+	}()
+	<-stalled
+	got, err := io.ReadAll(client)
+	if err := errors.Join(err, <-wrote); err != nil {
+		t.Error(err)
+	}
+	if !bytes.Equal(got, append([]byte("short"), sent...)) {
+		t.Error("what came is not what was written")
+	}
+	if len(stalled) != 0 || len(flowed) != 1 {
+		t.Errorf("it told %d times more of one write, and %d times of its end", len(stalled), len(flowed))
+	}
+}
+
+// TestTooManyWhoDoNotRead closes the one that has waited for longest.
+func TestTooManyWhoDoNotRead(t *testing.T) {
+	s := service(t, answer.Settings{}, oneRule)
+	w := New(transport.Config{Limits: fillLimits(transport.Limits{}), Handler: answer.NewHandler(s, zap.NewNop(), nil, false)})
+	var conns []*connection
+	for range maxStalled + 2 {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		defer ours.Close()
+		c := newConnection(w, ours)
+		conns = append(conns, c)
+	}
+	for _, c := range conns[:maxStalled] {
+		w.stalled.add(c)
+	}
+	w.stalled.remove(conns[1])
+	w.stalled.add(conns[maxStalled])
+	if why := endedBy(t, s); why != nil {
+		t.Errorf("%d wait, but some were ended: %v", maxStalled, why)
+	}
+	w.stalled.add(conns[maxStalled+1])
+	if why := endedBy(t, s); why["write_timeout"] != 1 || len(w.stalled.conns) != maxStalled {
+		t.Errorf("%d wait, and were ended by reason: %v, want one", len(w.stalled.conns), why)
+	}
+	if _, err := conns[0].raw.Write([]byte{1}); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("the one that has waited for longest is written to: %v", err)
+	}
+}
+
+// TestFramesThatAreNeverWhole tells a client that sends half a frame, or half a header block, and then
+// nothing, from one whose frames are cut anywhere as they come.
+func TestFramesThatAreNeverWhole(t *testing.T) {
+	var w activity
+	at := func(second int) { w.noteReceived(time.Duration(second) * time.Second) }
+	at(1)
+	w.noteIncompleteFrame(true, true)
+	at(5)
+	w.noteIncompleteFrame(true, false) // a byte more of it
+	if got := time.Duration(w.incompleteFrameAt.Load()); got != time.Second {
+		t.Errorf("the frame began at %v, want 1s", got)
+	}
+	at(9)
+	w.noteIncompleteFrame(true, true) // another one
+	if got := time.Duration(w.incompleteFrameAt.Load()); got != 9*time.Second {
+		t.Errorf("the frame began at %v, want 9s", got)
+	}
+	w.noteIncompleteFrame(false, true)
+	if got := w.incompleteFrameAt.Load(); got != 0 {
+		t.Errorf("there is no frame, but one began at %d", got)
+	}
+
+	s := service(t, answer.Settings{}, oneRule)
+	r := serve(t, s)
+	c := r.rawClient(t)
+	own, wc := r.only(t)
+	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(0)}))
+	await(t, "a header block has begun", func() bool { return wc.activity.headerBlockAt.Load() != 0 })
+	c.goes(c.fr.WriteContinuation(1, true, nil))
+	await(t, "it has ended", func() bool { return wc.activity.headerBlockAt.Load() == 0 })
+	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: c.block(0)}))
+	await(t, "another has begun", func() bool { return wc.activity.headerBlockAt.Load() != 0 })
+	wc.checkActivity(own.Handler.Clock.Elapsed() + maxFrameTime)
+	wantEnded(t, r, s, "frame_timeout")
+}

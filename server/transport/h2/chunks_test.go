@@ -1,0 +1,258 @@
+package h2
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// piecewise notes the messages that come in pieces, and marks.
+type piecewise struct {
+	*said
+	message []byte
+	begun   bool
+	most    int // the largest piece
+	marked  []uint32
+}
+
+func (p *piecewise) ReceiveChunk(piece []byte, follow int) {
+	p.message, p.most = append(p.message, piece...), max(p.most, len(piece))
+	if p.begun = follow > 0; !p.begun {
+		p.Receive(p.message, false)
+		p.message = nil
+	}
+}
+
+func (p *piecewise) MarkAcknowledged(mark uint32) { p.marked = append(p.marked, mark) }
+
+// pieces begins a conversation whose messages come in pieces.
+func (c *client) pieces(stream uint32) *piecewise {
+	c.t.Helper()
+	c.talk(stream, "x-pieces", "yes")
+	c.want(fmt.Sprintf("WINDOW_UPDATE %d %d", stream, chunkedWindow-streamWindow))
+	return c.handler.piecewise[len(c.handler.piecewise)-1]
+}
+
+// TestPieces has messages of all sizes come in frames of all sizes.
+func TestPieces(t *testing.T) {
+	c := begun(t)
+	p := c.pieces(1)
+	parked := c.conn.Buffered()
+	r := rand.New(rand.NewPCG(1, 1))
+	var all []byte
+	var want []string
+	for _, size := range []int{0, 1, 90, 5, 0, 0, 17, 100} {
+		message := strings.Repeat("x", size)
+		all, want = append(all, grpcMessage(message)...), append(want, message)
+	}
+	for len(all) > 0 {
+		n := min(len(all), 1+r.IntN(9))
+		c.must(c.WriteData(1, false, all[:n]))
+		all = all[n:]
+	}
+	c.wantHeard(want...)
+	c.want()
+	c.must(c.WriteData(1, true, grpcMessage("last")))
+	c.wantHeard("last", "end 0")
+	if n := c.conn.Buffered() - parked; p.begun || n != 0 {
+		t.Errorf("%d bytes are parked, want none", n)
+	}
+}
+
+// TestPiecesAreNotHeld has a message that is larger than any other may be: its window opens as it is read, and
+// nothing of it is held.
+func TestPiecesAreNotHeld(t *testing.T) {
+	c := begun(t)
+	c.pieces(1)
+	size, window, held := 3*testLimits.MaxMessageBytes, int64(chunkedWindow), c.conn.MemoryBytes()
+	message := grpcMessage(strings.Repeat("x", size))
+	for len(message) > 0 {
+		n := min(len(message), maxFrameBytes, int(window))
+		if n == 0 {
+			t.Fatalf("the client may not send the last %d bytes", len(message))
+		}
+		c.must(c.WriteData(1, false, message[:n]))
+		window, message = window-int64(n), message[n:]
+		for _, f := range c.frames() {
+			var more int64
+			if _, err := fmt.Sscanf(f, "WINDOW_UPDATE 1 %d", &more); err == nil {
+				window += more
+			}
+		}
+		if c.err != nil || window > chunkedWindow || c.conn.MemoryBytes() > held+64 {
+			t.Fatalf("the window is %d, %d bytes are held, %v", window, c.conn.MemoryBytes()-held, c.err)
+		}
+	}
+	c.wantHeard(fmt.Sprintf("%d bytes", size))
+}
+
+// TestPiecesTakeTheirTurn has a client send more at once than a turn takes in.
+func TestPiecesTakeTheirTurn(t *testing.T) {
+	c := begun(t)
+	p := c.pieces(1)
+	message := grpcMessage(strings.Repeat("x", 4*maxBatchOutput))
+	for i := 0; i < chunkedWindow; i += maxFrameBytes {
+		c.must(c.WriteData(1, false, message[i:i+maxFrameBytes]))
+	}
+	_, used, more, err := c.conn.Feed(nil, c.in.Bytes(), c.now)
+	if want := maxBatchOutput + 2*frameHeaderBytes + maxFrameBytes; err != nil || !more || used > want || len(p.message) == 0 {
+		t.Errorf("%d bytes of %d are taken in at once, want %d at most: %v, %v", used, c.in.Len(), want, more, err)
+	}
+}
+
+// TestPiecesEnd has messages that are not whole, or compressed, and a conversation that has finished.
+func TestPiecesEnd(t *testing.T) {
+	for _, test := range []struct {
+		body string
+		end  bool
+		want []string
+	}{
+		{"", true, []string{"end 0"}},
+		{"\x00\x00\x00", true, []string{"end 13 " + errTruncated.Message}},
+		{"\x00\x00\x00\x00\x05hell", true, []string{"end 13 " + errTruncated.Message}},
+		{"\x01\x00\x00\x00\x01x", false, []string{"end 12 " + errCompressedChunks.Message}},
+	} {
+		c := begun(t)
+		c.pieces(1)
+		c.must(c.WriteData(1, test.end, []byte(test.body)))
+		c.wantHeard(test.want...)
+	}
+	c := begun(t)
+	c.pieces(1)
+	c.out = c.conn.Finish(c.out, 1, Status{}, nil)
+	c.want("HEADERS 1 grpc-status=0 END", "RST_STREAM 1 NO_ERROR")
+	c.must(c.WriteData(1, false, grpcMessage("late")))
+	c.want()
+	c.wantHeard()
+}
+
+// TestPiecesBeforeSettings has a client send as much as it may before it has our SETTINGS, and go on.
+func TestPiecesBeforeSettings(t *testing.T) {
+	c := newClient(t)
+	c.must(c.WriteSettings())
+	c.talk(1, "x-pieces", "yes")
+	c.feed()
+	message := grpcMessage(strings.Repeat("x", chunkedWindow+30_000-prefixBytes))
+	for sent := 0; sent < 48<<10; sent += maxFrameBytes {
+		c.must(c.WriteData(1, false, message[sent:sent+maxFrameBytes]))
+	}
+	c.feed()
+	c.must(c.WriteSettingsAck())
+	c.feed()
+	for sent := 48 << 10; sent < len(message); sent += maxFrameBytes {
+		c.must(c.WriteData(1, false, message[sent:min(len(message), sent+maxFrameBytes)]))
+		c.feed()
+	}
+	c.wantHeard(fmt.Sprintf("%d bytes", len(message)-prefixBytes))
+}
+
+// TestMarks has marks acknowledged, wait for a window, and come for streams that are gone.
+func TestMarks(t *testing.T) {
+	c := begun(t)
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 8}))
+	c.want("SETTINGS ACK")
+	p := c.pieces(1)
+	ping := func(mark, stream uint32) (data [8]byte) {
+		binary.BigEndian.PutUint32(data[:], markPing<<24|mark)
+		binary.BigEndian.PutUint32(data[4:], stream)
+		return data
+	}
+	wantMarked := func(marks ...uint32) {
+		t.Helper()
+		if c.feed(); !slices.Equal(p.marked, marks) {
+			t.Fatalf("marked are %v, want %v", p.marked, marks)
+		}
+		p.marked = nil
+	}
+	c.out = c.conn.Send(c.out, 1, []byte("one"))
+	c.out = c.conn.Mark(c.out, 1, 7)
+	c.want("HEADERS 1", fmt.Sprintf("DATA 1 %q", grpcMessage("one")), fmt.Sprintf("PING %q", ping(7, 1)))
+	c.must(c.WritePing(true, ping(7, 1)))
+	wantMarked(7)
+	c.out = c.conn.Send(c.out, 1, []byte("two"))
+	c.out = c.conn.Mark(c.out, 1, 8)
+	c.out = c.conn.Mark(c.out, 1, 9)
+	c.want()
+	c.must(c.WriteWindowUpdate(1, 7))
+	c.want(fmt.Sprintf("DATA 1 %q", grpcMessage("two")[:7]))
+	c.must(c.WriteWindowUpdate(1, 7))
+	c.want(`DATA 1 "o"`, fmt.Sprintf("PING %q", ping(9, 1)))
+	c.must(c.WritePing(true, ping(9, 1)))
+	c.must(c.WritePing(true, [8]byte{}))                             // that of the keepalive
+	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))            // that of a drain
+	c.must(c.WritePing(true, ping(1, 3)))                            // of no stream
+	c.must(c.WritePing(true, ping(1, 0)))                            // of none
+	c.must(c.WritePing(true, [8]byte(bytes.Repeat([]byte{'m'}, 8)))) // nor here
+	wantMarked(9)
+	c.out = c.conn.Finish(c.out, 1, Status{}, nil)
+	c.must(c.WritePing(true, ping(9, 1)))
+	c.feed()
+	wantMarked()
+	c.talk(3) // which marks nothing
+	c.must(c.WritePing(true, ping(1, 3)))
+	if c.feed(); c.err != nil {
+		t.Error(c.err)
+	}
+}
+
+// TestMarksAfterAStall has a client that stood still acknowledge many marks at once. Other acknowledgements are odd acts.
+func TestMarksAfterAStall(t *testing.T) {
+	c := begun(t)
+	p := c.pieces(1)
+	for i := range uint32(3 * maxGlitches) {
+		c.out = c.conn.Send(c.out, 1, nil)
+		c.out = c.conn.Mark(c.out, 1, i)
+	}
+	ack := func(mark uint32) {
+		var data [8]byte
+		binary.BigEndian.PutUint32(data[:], markPing<<24|mark)
+		data[7] = 1
+		c.must(c.WritePing(true, data))
+		c.frames()
+	}
+	for i := range uint32(3 * maxGlitches) {
+		if ack(i); c.err != nil {
+			t.Fatalf("%d marks: %v", i, c.err)
+		}
+	}
+	if len(p.marked) != 3*maxGlitches {
+		t.Errorf("%d marks came back", len(p.marked))
+	}
+	for range 2 * maxGlitches {
+		if ack(0); c.err != nil {
+			return
+		}
+	}
+	t.Error("a client acknowledges PINGs that were never sent as often as it likes")
+}
+
+// TestMarksCostNothing has a client acknowledge many marks one by one, which is nothing odd.
+func TestMarksCostNothing(t *testing.T) {
+	c := begun(t)
+	p := c.pieces(1)
+	for i := range uint32(3 * maxGlitches) {
+		c.out = c.conn.Send(c.out, 1, nil)
+		c.out = c.conn.Mark(c.out, 1, i)
+		var data [8]byte
+		binary.BigEndian.PutUint32(data[:], markPing<<24|i)
+		data[7] = 1
+		c.must(c.WritePing(true, data))
+		if c.frames(); c.err != nil {
+			t.Fatal(c.err)
+		}
+	}
+	if len(p.marked) != 3*maxGlitches {
+		t.Errorf("%d marks came back", len(p.marked))
+	}
+	c.now += time.Hour
+	if c.out = c.conn.ResetOverdue(nil, c.now); len(c.out) != 0 {
+		t.Error("a conversation that has lasted an hour is overdue")
+	}
+}
