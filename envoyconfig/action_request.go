@@ -94,7 +94,7 @@ func metadata(a *action) {
 	a.label = "metadata " + name
 	source := metadataSource(a.node)
 	if strings.HasPrefix(source, "CLUSTER") {
-		a.value = unknowable("source " + source + " is not looked at")
+		a.value = unknowable("source " + source + " is not supported")
 		return
 	}
 	a.value = func(x *exchange) outcome {

@@ -16,7 +16,7 @@ import (
 const Unknowable = "unknown: "
 
 // OnlyConnections is the value of Calls.NotCalled if only network filters ask.
-const OnlyConnections = "only network filters ask, when a connection begins"
+const OnlyConnections = "only network filters ask, when a connection starts"
 
 // Calls are the calls that Envoy makes to the service for a request.
 type Calls struct {
@@ -227,7 +227,7 @@ func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
 		}
 	}
 	if len(c.Descriptors) == 0 {
-		c.NotCalled = "no rate_limits are for it here"
+		c.NotCalled = "no rate_limits apply here"
 	}
 	return c
 }

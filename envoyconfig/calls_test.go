@@ -18,7 +18,7 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so --service-cluster may say it"},
 		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: it is the address that connects to Envoy: give it with --remote ADDRESS"},
 		{action("{ metadata: { descriptor_key: m, metadata_key: { key: ns, path: [{ key: a }, { key: b }] } } }"), "http://a/", "shop: not sent: no filter before the rate limit filter sets the metadata ns: add the one that does, or correct the key"},
-		{action("{ metadata: { descriptor_key: m, source: cluster_entry, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: unknown: metadata ns:a: source CLUSTER_ENTRY is not looked at"},
+		{action("{ metadata: { descriptor_key: m, source: cluster_entry, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: unknown: metadata ns:a: source CLUSTER_ENTRY is not supported"},
 		{action("{ metadata: { descriptor_key: m, source: route_entry, default_value: v, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: (m, v)"},
 		{action("{ request_headers: { header_name: x-request-id, descriptor_key: id } }"), "http://a/", "shop: unknown: request_headers x-request-id: Envoy sets it"},
 		{action("{ remote_address_match: { descriptor_value: '%REQ(x)%', address_matcher: { invert_match: true } } }"), "http://a/", "shop: unknown: remote_address_match: it is the address that connects to Envoy: give it with --remote ADDRESS"},
@@ -48,7 +48,7 @@ func TestFilterThatMayNotAsk(t *testing.T) {
 		"filter_enabled: { default_value: { numerator: 100 }, runtime_key: a }":              "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
 		"filter_enabled: { default_value: { numerator: 1000000, denominator: MILLION } }":    "shop: (generic_key, v)",
 		"filter_enabled: { default_value: { numerator: 10000, denominator: TEN_THOUSAND } }": "shop: (generic_key, v)",
-		"stage: 1": "shop: nothing: no rate_limits are for it here",
+		"stage: 1": "shop: nothing: no rate_limits apply here",
 	} {
 		if got := ask(t, proxy(t, host, filter), "http://a/"); got != want {
 			t.Errorf("%s: asks %s\nwant %s", filter, got, want)

@@ -24,7 +24,7 @@ func (k *checker) checkUnfilteredListeners() {
 			continue
 		}
 		if o := limited[m.table.hash]; o != nil && len(m.table.hosts) > 0 {
-			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter; %s has, with the same routes: add it to http_filters, or whoever comes this way is not limited",
+			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter; %s has, with the same routes: add it to http_filters, or requests to this listener are not limited",
 				m.name(), o.name())
 		}
 		if at := m.table.firstPolicies(); at.Exists() {

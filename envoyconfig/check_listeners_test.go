@@ -42,7 +42,7 @@ func TestCheckOfEachListener(t *testing.T) {
 		"the same routes": {
 			listeners: manager("http", filter, limited) + manager("https", "", limited),
 			want: []string{`envoy.yaml:17:11: error: never-asked: listener https has no rate limit filter; listener http has, with the same routes: add it to http_filters, ` +
-				`or whoever comes this way is not limited`},
+				`or requests to this listener are not limited`},
 		},
 		"other routes with limits": {
 			listeners: manager("http", filter, limited) + manager("https", "", strings.Replace(limited, "prefix: /", "prefix: /x", 1)),
@@ -124,7 +124,7 @@ func TestCheckOfRoutesBehindOthers(t *testing.T) {
 func TestReadOfMisplacedFields(t *testing.T) {
 	text := strings.Replace(listenerText, "                domains:", "                routes: [{ match: { prefix: / }, route: { cluster: b }, rate_limits: [] }]\n                domains:", 1)
 	_, err := Read([]File{{"envoy.yaml", []byte(text)}})
-	if err == nil || !strings.Contains(err.Error(), "Envoy 1.40 has no field rate_limits here, and rejects it: put it below route, beside cluster") {
+	if err == nil || !strings.Contains(err.Error(), "Envoy 1.40 has no field rate_limits here, and rejects it: put it below route, next to cluster") {
 		t.Errorf("rate_limits beside a route: %v", err)
 	}
 }

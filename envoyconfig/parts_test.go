@@ -143,7 +143,7 @@ func TestRetired(t *testing.T) {
 		if got := fmt.Sprint(err); want == "" && err != nil || !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %v\nwant %s", text, err, want)
 		}
-		if strings.HasPrefix(text, "{{") && (err == nil || !strings.HasSuffix(err.Error(), "this seems to be a template: give what it makes, such as the output of helm template")) {
+		if strings.HasPrefix(text, "{{") && (err == nil || !strings.HasSuffix(err.Error(), "this seems to be a template: give its output, such as that of helm template")) {
 			t.Errorf("a template: %v", err)
 		}
 	}

@@ -69,7 +69,7 @@ func (c *Config) readFile(f File) error {
 // unreadable adds a hint if the unreadable file seems to be a template.
 func unreadable(f File, err error) error {
 	if bytes.Contains(f.Content, []byte("{{")) {
-		return fmt.Errorf("%w: this seems to be a template: give what it makes, such as the output of helm template", err)
+		return fmt.Errorf("%w: this seems to be a template: give its output, such as that of helm template", err)
 	}
 	return err
 }

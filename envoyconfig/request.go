@@ -70,7 +70,7 @@ func ParseHeader(line string) (Header, error) {
 		return Header{}, fmt.Errorf("header %q: write 'name: value'", line)
 	}
 	if strings.EqualFold(name, "host") {
-		return Header{}, fmt.Errorf("header %q: the host stands in the request: http://%s/", line, strings.Trim(value, " \t"))
+		return Header{}, fmt.Errorf("header %q: set the host in the URL: http://%s/", line, strings.Trim(value, " \t"))
 	}
 	return Header{strings.ToLower(name), strings.Trim(value, " \t")}, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -59,9 +60,7 @@ func newTwin(tb testing.TB, fallback Fallback) *twin {
 		Server: at(srv), Timeout: time.Minute, DialTimeout: time.Minute, Fallback: fallback, Table: newTable(tb), Observer: &w.seen,
 		Clock: func() time.Time { return time.Unix(0, w.now.Load()) }, at: func() limiter.Time { return limiter.Time(w.now.Load()) },
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	keep(tb, w.store)
 	storetest.Eventually(tb, "up", w.store.Up)
 	if w.memory, err = limiter.New(limiter.Options{Bytes: 16 << 20}); err != nil {
@@ -114,9 +113,7 @@ func (w *twin) ask(tb testing.TB, at limiter.Time) {
 	if !done {
 		err = <-w.c.decided
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 }
 
 // A store decides any sequence of requests as a table does: looks, charges of any weight, refunds, groups,
@@ -144,8 +141,8 @@ func TestStoreDecidesAsMemory(t *testing.T) {
 func TestRepaidAsMemory(t *testing.T) {
 	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Local)
-	f := w.store.fleet
-	lane := f.lane(0)
+	f := w.store.main
+	lane := f.shardOf(0)
 	away, left := false, 0
 	for n := range requests {
 		at := w.next(func(c *limiter.Charge) bool {
@@ -157,7 +154,7 @@ func TestRepaidAsMemory(t *testing.T) {
 		}
 		if left--; left < 0 {
 			if away {
-				if _, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute)); err != nil {
+				if _, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -169,7 +166,7 @@ func TestRepaidAsMemory(t *testing.T) {
 			t.Fatal(err)
 		} else {
 			for i := range w.c.b.Charges {
-				f.owes(Local, at, &w.c.b, i, script.AppendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), "", 0, &w.c)
+				f.recordUnsynced(Local, at, &w.c.b, i, script.AppendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), "", 0, &w.c)
 			}
 		}
 		w.compare(t, n)

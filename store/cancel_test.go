@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -36,7 +37,7 @@ func TestNoPolicyOutlivesItsRequest(t *testing.T) {
 		if _, err := s.Reset(gone, now, &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}, [][]byte{[]byte("s1{another}_x")}, 0); err == nil {
 			t.Error("a reset whose caller has gone was done")
 		}
-		lane, waiting := s.fleet.lane(0), 0
+		lane, waiting := s.main.shardOf(0), 0
 		lane.mu.Lock()
 		for a := lane.open.first; a != nil; a = a.next {
 			waiting++
@@ -65,7 +66,7 @@ func TestDebtsAfterAFailedReset(t *testing.T) {
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
 	r.silence(true)
-	charge, lane := hit(1, much), s.fleet.lane(0)
+	charge, lane := hit(1, much), s.main.shardOf(0)
 	s.owe(t, charge, 3)
 	failed := make(chan error, 1)
 	go func() {
@@ -75,14 +76,14 @@ func TestDebtsAfterAFailedReset(t *testing.T) {
 	storetest.Eventually(t, "it is sent", func() bool {
 		lane.mu.Lock()
 		defer lane.mu.Unlock()
-		return lane.flying > 0
+		return lane.inFlight > 0
 	})
 	lane.mu.Lock()
-	late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
+	late := lane.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
 	lane.mu.Unlock()
 	lane.fallBack(late)
-	if err := <-failed; !errors.Is(err, ErrAway) {
-		t.Fatalf("reset answered %v, want %v", err, ErrAway)
+	if err := <-failed; !errors.Is(err, ErrUnavailable) {
+		t.Fatalf("reset answered %v, want %v", err, ErrUnavailable)
 	}
 	r.silence(false)
 	storetest.Eventually(t, "the debt is charged", func() bool { return o.paid() == 3 && s.owing() == 0 })
@@ -109,9 +110,7 @@ func TestResetAndTheFallback(t *testing.T) {
 		all = append(all, charge)
 		var c caller
 		for {
-			if err := c.ask(s, charge); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, charge))
 			if c.b.Decisions[0].Over {
 				break
 			}

@@ -15,13 +15,13 @@ import (
 // owe notes hits on a counter as what an outage left, and has no lane know.
 func (s *Store) owe(tb testing.TB, charge limiter.Charge, hits uint64) {
 	tb.Helper()
-	now := s.fleet.time(limiter.Time(time.Now().UnixNano()))
+	now := s.main.time(limiter.Time(time.Now().UnixNano()))
 	charge.Hits = hits
 	b := limiter.Batch{Charges: []limiter.Charge{charge}}
 	b.Stored().ResetDecisions()
 	b.Decisions[0].Charged = hits
 	name := script.AppendName(nil, now, charge.Policy, nameOf("s1", &charge))
-	s.fleet.owes(Allow, now, &b, 0, name, string(name), redis.SlotOf(name), &caller{})
+	s.main.recordUnsynced(Allow, now, &b, 0, name, string(name), redis.SlotOf(name), &caller{})
 }
 
 // countersIn returns n counters of charge's kind in slots from first to last, in the order of their slots.
@@ -76,7 +76,7 @@ func TestDebtsOfMovingSlots(t *testing.T) {
 			tt.prepare(slot, counter(&charges[0]))
 			for i := range charges {
 				s.owe(t, charges[i], uint64(i+1))
-				s.fleet.nudge(redis.SlotOf(nameOf("s1", &charges[i]))) // the slot may be the other node's by now
+				s.main.requestSync(redis.SlotOf(nameOf("s1", &charges[i]))) // the slot may be the other node's by now
 			}
 			storetest.Eventually(t, "all is paid", func() bool { return s.owing() == 0 && o.paid() == 21 })
 			for i := range charges {
@@ -112,7 +112,7 @@ func TestDebtsOfAStuckSlot(t *testing.T) {
 	for i := range charges {
 		s.owe(t, charges[i], 3)
 	}
-	s.fleet.lane(0).nudge()
+	s.main.shardOf(0).requestSync()
 	storetest.Eventually(t, "the others are paid", func() bool { return s.owing() == 1 && o.paid() == 12 })
 	asked := said(t, slot.from, "ASK")
 	storetest.Eventually(t, "the slot is asked for again", func() bool { return said(t, slot.from, "ASK") > asked })
@@ -124,8 +124,8 @@ func TestDebtsOfAStuckSlot(t *testing.T) {
 			t.Errorf("counter %d has %d hits, want 3", i, got)
 		}
 	}
-	if !s.fleet.lane(0).up() || o.forgot != 0 {
-		t.Errorf("up %v, %d hits were forgotten", s.fleet.lane(0).up(), o.forgot)
+	if !s.main.shardOf(0).isUp() || o.forgot != 0 {
+		t.Errorf("up %v, %d hits were forgotten", s.main.shardOf(0).isUp(), o.forgot)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestDebtsOfMovingSlotsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 2, false)
 	s := newStore(t, Options{Server: nodes(all)})
-	s.flushing = time.Minute
+	s.flushBound = time.Minute
 	other := runStore(t, Options{Server: nodes(all)})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

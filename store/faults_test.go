@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -46,13 +47,13 @@ func (o *told) Decided(by string, charges int) {
 	o.decided[by] += charges
 }
 
-func (o *told) Repaid(hits uint64) {
+func (o *told) Synced(hits uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.repaid += hits
 }
 
-func (o *told) Forgot(hits uint64) {
+func (o *told) Dropped(hits uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.forgot += hits
@@ -157,7 +158,7 @@ func TestNoScripts(t *testing.T) {
 	srv := storetest.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
 	o := &told{}
 	remedies := make(chan string, 1)
-	runStore(t, Options{Server: at(srv), Observer: o, Log: Log{Away: func(_ string, _ redis.Kind, _ error, remedy string) {
+	runStore(t, Options{Server: at(srv), Observer: o, Log: Log{Unavailable: func(_ string, _ redis.Kind, _ error, remedy string) {
 		select {
 		case remedies <- remedy:
 		default:
@@ -178,9 +179,7 @@ func TestScriptFlush(t *testing.T) {
 	var c caller
 	for range 20 {
 		srv.Must("SCRIPT", "FLUSH")
-		if err := c.ask(s, hit(1, plenty)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, hit(1, plenty)))
 	}
 	if o.decided[byFallback] > 0 || len(o.failed) > 0 {
 		t.Errorf("decided %v, failed %v; want all by the store", o.decided, o.failed)
@@ -215,9 +214,7 @@ type middle struct {
 func newMiddle(tb testing.TB, to string, config *tls.Config) *middle {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, err)
 	if config != nil {
 		l = tls.NewListener(l, config)
 	}
@@ -313,8 +310,8 @@ func TestShortDeadline(t *testing.T) {
 	defer srv.Continue()
 	var c caller
 	err := c.askWithin(s, time.Millisecond, hit(1, plenty))
-	if !errors.Is(err, ErrAway) {
-		t.Errorf("answered %v, want %v", err, ErrAway)
+	if !errors.Is(err, ErrUnavailable) {
+		t.Errorf("answered %v, want %v", err, ErrUnavailable)
 	}
 	if !s.Up() {
 		t.Error("one short deadline made the lane away")
@@ -337,14 +334,12 @@ func TestFallbacks(t *testing.T) {
 		over     []bool
 	}{
 		{Local, nil, false, []bool{false, false, false}},
-		{Error, ErrAway, false, nil},
+		{Error, ErrUnavailable, false, nil},
 		{Allow, nil, false, []bool{false, false, false}},
 		{Deny, nil, true, []bool{true, false, true}},
 	} {
 		s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: tt.fallback, Table: newTable(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var c caller
 		if err := c.ask(s, charges...); !errors.Is(err, tt.err) {
 			t.Errorf("%s: answered %v, want %v", tt.fallback, err, tt.err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -24,9 +25,7 @@ func spot(counter uint64, n uint32) limiter.Charge {
 // take takes a place, and returns its lease, 0 if there is none.
 func (c *caller) take(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Lease(0)
 }
 
@@ -34,9 +33,7 @@ func (c *caller) take(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 func (c *caller) give(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) bool {
 	tb.Helper()
 	charge.Hits, charge.Refund = lease, true
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Charged > 0
 }
 
@@ -224,9 +221,7 @@ func (c *caller) settle(tb testing.TB, s *Store, p *limiter.Policy, lease uint64
 		paid.Hits = uint64(cost)
 		charges = append(charges, paid)
 	}
-	if err := c.ask(s, charges...); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charges...))
 	return c.b.Decisions[0].Charged
 }
 
@@ -235,9 +230,7 @@ func (c *caller) reserved(tb testing.TB, s *Store, p *limiter.Policy) uint64 {
 	tb.Helper()
 	charge := hit(1, p)
 	charge.Hits, charge.Reserve = 0, true
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Before
 }
 
@@ -356,7 +349,7 @@ func TestForeignReservations(t *testing.T) {
 			srv.Must(append([]string{wrote[0], key}, wrote[1:]...)...)
 			before := srv.Must("DUMP", key)
 			var c caller
-			if charge.Reserve = true; !errors.Is(c.ask(s, charge), ErrAway) {
+			if charge.Reserve = true; !errors.Is(c.ask(s, charge), ErrUnavailable) {
 				t.Errorf("%d, %q: decided %+v, want the fallback", n, wrote, c.b.Decisions)
 			}
 			if charge.Reserve = false; c.ask(s, charge) != nil {
@@ -433,8 +426,8 @@ func TestLateLeases(t *testing.T) {
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
-		lane := s.fleet.lane(0)
-		decided := make(answer, 1)
+		lane := s.main.shardOf(0)
+		decided := make(replyChan, 1)
 		b := limiter.Batch{Charges: []limiter.Charge{spot(1, 9)}}
 		if done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")}, decided); done || err != nil {
 			t.Fatal(done, err)
@@ -442,10 +435,10 @@ func TestLateLeases(t *testing.T) {
 		storetest.Eventually(t, "it is sent", func() bool {
 			lane.mu.Lock()
 			defer lane.mu.Unlock()
-			return lane.flying == 1
+			return lane.inFlight == 1
 		})
 		lane.mu.Lock()
-		late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
+		late := lane.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
 		lane.mu.Unlock()
 		lane.fallBack(late)
 		if err := <-decided; err != nil || b.Lease(0) == 0 {

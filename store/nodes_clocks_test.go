@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -119,9 +120,7 @@ func TestNodesWithDifferentClocks(t *testing.T) {
 					if !done {
 						err = <-c.decided
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, err)
 					if d := &c.b.Decisions[0]; !d.Denied {
 						admitted++
 					}
@@ -170,8 +169,8 @@ func TestDebtsFollowToAnotherClock(t *testing.T) {
 		}
 		b := limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
 		b.Stored().ResetDecisions()
-		s.fleet.owes(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
-		s.fleet.lane(redis.SlotOf(name)).nudge()
+		s.main.recordUnsynced(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
+		s.main.shardOf(redis.SlotOf(name)).requestSync()
 		storetest.Eventually(t, "it is paid", func() bool { return s.owing() == 0 && all[1].has(string(name)) })
 		if after := time.Unix(all[1].ends[string(name)], 0).Sub(all[1].now); after < 0 || after > time.Hour+3*time.Second {
 			t.Errorf("a node that is %v ahead: the key expires %v from now", ahead, after)
@@ -190,19 +189,19 @@ func TestLaneEndsWhileItsDebtsFollow(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	b := limiter.Batch{Charges: []limiter.Charge{hit(1, much)}}
 	b.Stored().ResetDecisions()
-	name, lane, other := []byte("s1{a}_0"), s.fleet.lane(0), s.fleet.lane(redis.Slots-1)
+	name, lane, other := []byte("s1{a}_0"), s.main.shardOf(0), s.main.shardOf(redis.Slots-1)
 	for n := 1; redis.SlotOf(name) >= redis.Slots/2; n++ {
 		name = fmt.Appendf(nil, "s1{%d}_0", n)
 	}
 	c := other.connection()
-	s.fleet.owes(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
-	lane.nudge()
+	s.main.recordUnsynced(Allow, limiter.Time(start.UnixNano()), &b, 0, name, "", redis.SlotOf(name), &caller{})
+	lane.requestSync()
 	<-all[1].debts
-	s.fleet.mu.Lock()
-	s.fleet.lanes[lane.shard].end()
-	s.fleet.mu.Unlock()
+	s.main.mu.Lock()
+	s.main.shards[lane.name].stop()
+	s.main.mu.Unlock()
 	all[1].debts <- struct{}{}
-	storetest.Eventually(t, "the lane has ended, and the debt is charged", func() bool { return !lane.up() && s.owing() == 0 && all[1].has(string(name)) })
+	storetest.Eventually(t, "the lane has ended, and the debt is charged", func() bool { return !lane.isUp() && s.owing() == 0 && all[1].has(string(name)) })
 	if other.connection() != c || o.failures(redis.Connection)+o.failures(redis.Timeout) != 0 {
 		t.Errorf("the other lane has lost its connection: failures %v", o.failed)
 	}
@@ -240,9 +239,7 @@ func TestFallbackAndNodeClocks(t *testing.T) {
 			if !done {
 				err = <-c.decided
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return &c.b.Decisions[0]
 		}
 		if d := ask(); d.Before != 0 || d.Reset.Round(time.Second) != time.Hour {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/script"
@@ -16,18 +17,16 @@ import (
 
 // owing is how many counters owe something.
 func (s *Store) owing() int {
-	s.fleet.owed.mu.Lock()
-	defer s.fleet.owed.mu.Unlock()
-	return len(s.fleet.owed.debts)
+	s.main.ledger.mu.Lock()
+	defer s.main.ledger.mu.Unlock()
+	return len(s.main.ledger.entries)
 }
 
 // used returns what the store has of a counter.
 func (c *caller) used(tb testing.TB, s *Store, charge limiter.Charge) int {
 	tb.Helper()
 	charge.Hits = 0
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return int(c.b.Decisions[0].Before)
 }
 
@@ -42,10 +41,10 @@ func TestLateAnswersOweNothing(t *testing.T) {
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
-		lane := s.fleet.lane(0)
+		lane := s.main.shardOf(0)
 		var c [2]caller
 		for n := range c {
-			decided := make(answer, 1)
+			decided := make(replyChan, 1)
 			c[n].b.Charges = []limiter.Charge{hit(uint64(n+1), much)}
 			if isDone, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c[n].b, [][]byte{nameOf("s1", &c[n].b.Charges[0])}, decided); isDone || err != nil {
 				t.Fatal(isDone, err)
@@ -53,10 +52,10 @@ func TestLateAnswersOweNothing(t *testing.T) {
 			storetest.Eventually(t, "it is sent", func() bool {
 				lane.mu.Lock()
 				defer lane.mu.Unlock()
-				return lane.flying == n+1
+				return lane.inFlight == n+1
 			})
 			lane.mu.Lock()
-			late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
+			late := lane.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
 			lane.mu.Unlock()
 			lane.fallBack(late)
 			if err := <-decided; err != nil || c[n].b.Denied {
@@ -99,7 +98,7 @@ func TestForgottenDebts(t *testing.T) {
 	o := &told{}
 	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
-	s.fleet.owed.most = 4
+	s.main.ledger.maxEntries = 4
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: time.Second} // which ends long before the others
 	r.cut(true)
 	var c caller
@@ -108,9 +107,7 @@ func TestForgottenDebts(t *testing.T) {
 		return !s.Up()
 	})
 	for n := range uint64(4) {
-		if err := c.ask(s, hit(n+1, much)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, hit(n+1, much)))
 	}
 	five := hit(5, log)
 	five.Hits = 7
@@ -120,7 +117,7 @@ func TestForgottenDebts(t *testing.T) {
 	foreign := hit(2, much)
 	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &foreign)))
 	srv.Must("RPUSH", key, "x")
-	s.fleet.owed.drop(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
+	s.main.ledger.remove(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)
 	for n, want := range map[uint64]int{1: 1, 3: 0, 4: 1} {
@@ -154,9 +151,7 @@ func TestRefundOfWhatIsOwed(t *testing.T) {
 			denied := withRefund(1, p, 2)
 			denied[0].Hits = 6
 			for _, charges := range [][]limiter.Charge{{charge}, both[1:], denied} {
-				if err := c.ask(s, charges...); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, c.ask(s, charges...))
 			}
 			r.cut(false)
 			storetest.Eventually(t, "up again", s.Up)
@@ -175,8 +170,8 @@ func TestRefundOfWhatIsOwed(t *testing.T) {
 // thirty-second part of the window, and are those of the newest.
 func TestRepaidLog(t *testing.T) {
 	w := newTwin(t, Local)
-	f := w.store.fleet
-	lane := f.lane(0)
+	f := w.store.main
+	lane := f.shardOf(0)
 	p := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: 32 * time.Second}
 	var c caller
 	charge := hit(1, p)
@@ -185,15 +180,13 @@ func TestRepaidLog(t *testing.T) {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
-		if err := w.store.options.fallBack(at, &c.b); err != nil {
-			t.Fatal(err)
-		}
-		f.owes(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), "", 0, &c)
+		must.OK(t, w.store.options.fallBack(at, &c.b))
+		f.recordUnsynced(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), "", 0, &c)
 	}
-	if runs := len(f.owed.debts["s1{1}_x"].Runs); runs > script.LogStretches+2 {
-		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogStretches+2)
+	if runs := len(f.ledger.entries["s1{1}_x"].Runs); runs > script.LogRuns+2 {
+		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogRuns+2)
 	}
-	if _, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute)); err != nil {
+	if _, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	count := func() uint64 {
@@ -226,18 +219,16 @@ func TestDebtsThatCannotBeCharged(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, Local)
 	w.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
-	f := w.store.fleet
-	lane := f.lane(0)
+	f := w.store.main
+	lane := f.shardOf(0)
 	var c caller
 	repay := func(p *limiter.Policy, name string) error {
 		at := limiter.Time(w.now.Load())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, hit(1, p))
-		if err := w.store.options.fallBack(at, &c.b); err != nil {
-			t.Fatal(err)
-		}
-		f.owes(Local, at, &c.b, 0, []byte(name), name, 0, &c)
-		_, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute))
+		must.OK(t, w.store.options.fallBack(at, &c.b))
+		f.recordUnsynced(Local, at, &c.b, 0, []byte(name), name, 0, &c)
+		_, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute))
 		return err
 	}
 	const day = 24 * time.Hour
@@ -286,9 +277,7 @@ func TestDebtsFollowTheirSlots(t *testing.T) {
 	})
 	for n := range uint64(40) {
 		for range 5 {
-			if err := c.ask(s, hit(n+1, much)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, hit(n+1, much)))
 		}
 	}
 	storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2))
@@ -309,15 +298,11 @@ func TestDebtsFollowTheirSlots(t *testing.T) {
 // While the store is away, a hit on a counter that owes already allocates nothing.
 func TestOwingAllocates(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: newTable(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, p := range []*limiter.Policy{much, plenty, {Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: limiter.MaxWindow, SubWindows: 10}} {
 		var c caller
 		charge := hit(1, p)
-		if err := c.ask(s, charge); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.ask(s, charge))
 		now := limiter.Time(time.Now().UnixNano())
 		var w limiter.Waiter = &c
 		if n := testing.AllocsPerRun(1000, func() {
@@ -353,14 +338,10 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 		at := limiter.Time(time.Now().UnixNano())
 		c.b.Reset()
 		c.b.Charges = append(c.b.Charges, charge)
-		if err := s.options.fallBack(at, &c.b); err != nil {
-			t.Fatal(err)
-		}
-		s.fleet.owes(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
+		must.OK(t, s.options.fallBack(at, &c.b))
+		s.main.recordUnsynced(Local, at, &c.b, 0, []byte(keyOf(&charge)), "", 0, &c)
 	}
-	if err := c.ask(s, charge); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.ask(s, charge))
 	owe()
 	r.silence(true)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -371,11 +352,11 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	}
 	r.silence(false)
 	storetest.Eventually(t, "it is reset", func() bool { return c.used(t, s, charge) == 0 })
-	lane := s.fleet.lane(0)
+	lane := s.main.shardOf(0)
 	storetest.Eventually(t, "its reply has been read", func() bool {
 		lane.mu.Lock()
 		defer lane.mu.Unlock()
-		return lane.flying == 0
+		return lane.inFlight == 0
 	})
 	if n := s.owing(); n != 0 {
 		t.Errorf("%d counters owe hits of before the reset", n)
@@ -383,8 +364,8 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	r.cut(true)
 	storetest.Eventually(t, "away", func() bool { return !s.Up() })
 	owe()
-	if _, err := reset(s, much, nameOf("s1", &charge)); !errors.Is(err, ErrAway) || s.owing() != 1 {
-		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.owing(), ErrAway)
+	if _, err := reset(s, much, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.owing() != 1 {
+		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.owing(), ErrUnavailable)
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -32,16 +33,14 @@ func TestPanicCostsOneRequest(t *testing.T) {
 		Server: at(srv), Timeout: patient, DialTimeout: time.Minute, Fallback: Deny, Table: newTable(t), Observer: o,
 		Panicked: func(thrown any) { panics <- thrown },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s.options.Timeout = time.Minute // the server is stopped, for as long as this test takes
 	keep(t, s)
 	storetest.Eventually(t, "up", s.Up)
-	lane := s.fleet.lane(0)
+	lane := s.main.shardOf(0)
 	srv.Stop()
 	put := func(w limiter.Waiter, sent, decided *limiter.Batch) {
-		a := newAsk()
+		a := newRequest()
 		a.call.Encode(limiter.Time(time.Now().UnixNano()), sent, [][]byte{[]byte("s1{1}t1")}, 0)
 		a.batch, a.waiter = decided, w
 		if !a.send(lane, s.options.Timeout) {
@@ -50,10 +49,10 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	}
 	type asked struct {
 		batch   limiter.Batch
-		decided answer
+		decided replyChan
 	}
 	one := func() *asked {
-		return &asked{limiter.Batch{Charges: []limiter.Charge{hit(1, plenty)}}, make(answer, 1)}
+		return &asked{limiter.Batch{Charges: []limiter.Charge{hit(1, plenty)}}, make(replyChan, 1)}
 	}
 	// As many as are under way at once, each alone; then all others are one message.
 	var ahead, behind []*asked
@@ -65,7 +64,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 			lane.mu.Lock()
 			defer lane.mu.Unlock()
 			busy := 0
-			for _, since := range lane.sending {
+			for _, since := range lane.sendingSince {
 				if !since.IsZero() {
 					busy++
 				}

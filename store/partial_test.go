@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -36,9 +37,7 @@ func TestForeignKeysLeaveOtherLimits(t *testing.T) {
 		passed, counted := 0, 0
 		counts := func() bool { return there.used(t, other, good) == counted && s.owing() == 0 }
 		for range requests {
-			if err := c.ask(s, bad, good); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.ask(s, bad, good))
 			if !c.b.Decisions[1].Over {
 				passed++
 			}
@@ -107,8 +106,8 @@ func TestPartsOfAFailedRequest(t *testing.T) {
 			}
 			gone := tt.lost
 			for _, gone.Group = range []int32{0, 1} { // as one group, and as two
-				if err := c.ask(s, part, gone); !errors.Is(err, ErrAway) {
-					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrAway)
+				if err := c.ask(s, part, gone); !errors.Is(err, ErrUnavailable) {
+					t.Fatalf("%s, %s: answered %v, want %v", name, kind, err, ErrUnavailable)
 				}
 			}
 			storetest.Eventually(t, name+", "+kind+": what was taken has come back", func() bool { return c.holds(t, s, part) == want })
@@ -171,9 +170,7 @@ func TestPartlyCountedRequests(t *testing.T) {
 			srv.Must("ACL", "SETUSER", "default", "allkeys", "+@all")
 			r.silence(false)
 			if !late {
-				if err := <-c.decided; err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, <-c.decided)
 			}
 			storetest.Eventually(t, "all is paid", func() bool {
 				return failures() > failed && s.Up() && s.owing() == 0 && srv.Must("EXISTS", keyOf(&other)) == "1"

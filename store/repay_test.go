@@ -41,7 +41,7 @@ func TestUnreadableRepliesToDebts(t *testing.T) {
 			storetest.Eventually(t, "up", s.Up)
 			s.owe(t, hit(1, much), 3)
 			s.owe(t, hit(2, much), 3)
-			s.fleet.lane(0).nudge()
+			s.main.shardOf(0).requestSync()
 			storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 6 && s.owing() == 0 })
 			if o.forgot != 0 {
 				t.Errorf("%d hits were forgotten", o.forgot)
@@ -62,12 +62,12 @@ func TestPanicWhileDebtsAreCharged(t *testing.T) {
 	for n := range uint64(3) {
 		s.owe(t, hit(n, p), 9)
 	}
-	s.fleet.owed.mu.Lock()
-	for _, d := range s.fleet.owed.debts {
+	s.main.ledger.mu.Lock()
+	for _, d := range s.main.ledger.entries {
 		d.Exceeded = func(uint64) { panic("a bug") }
 	}
-	s.fleet.owed.mu.Unlock()
-	s.fleet.lane(0).nudge()
+	s.main.ledger.mu.Unlock()
+	s.main.shardOf(0).requestSync()
 	storetest.Eventually(t, "all is paid", func() bool { return o.paid() == 27 && s.owing() == 0 })
 	storetest.Eventually(t, "the panics are counted", func() bool { return panics.Load() == 3 })
 	if !s.Up() || len(o.failed) != 0 {

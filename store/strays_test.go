@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/internal/must"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -25,7 +26,7 @@ const (
 // it is never run, it waits until the store has run it. It returns the lease that the caller has of the first, 0 for none.
 func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how fateOfLate, hasRun func() bool, charges ...limiter.Charge) uint64 {
 	tb.Helper()
-	lane := s.fleet.lane(0)
+	lane := s.main.shardOf(0)
 	r.hold(how == neverRun)
 	r.silence(true)
 	if done, err := c.begin(s, 0, charges...); done || err != nil {
@@ -34,17 +35,17 @@ func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how fateOfLate, ha
 	storetest.Eventually(tb, "it is sent", func() bool {
 		lane.mu.Lock()
 		defer lane.mu.Unlock()
-		return lane.flying > 0
+		return lane.inFlight > 0
 	})
 	if how != neverRun {
 		storetest.Eventually(tb, "the store has run it", hasRun)
 	}
 	lane.mu.Lock()
-	late := lane.lateLocked(clock().Add(time.Hour))
+	late := lane.removeLateLocked(clock().Add(time.Hour))
 	lane.mu.Unlock()
 	lane.fallBack(late)
 	if err := <-c.decided; err != nil {
-		if !errors.Is(err, ErrAway) {
+		if !errors.Is(err, ErrUnavailable) {
 			tb.Fatal(err)
 		}
 		return 0
@@ -125,9 +126,7 @@ func starts() map[string]limiter.Charge {
 func (c *caller) holds(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 	tb.Helper()
 	charge.Hits = 0
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 	return c.b.Decisions[0].Before
 }
 
@@ -135,9 +134,7 @@ func (c *caller) holds(tb testing.TB, s *Store, charge limiter.Charge) uint64 {
 func (c *caller) end(tb testing.TB, s *Store, charge limiter.Charge, lease uint64) {
 	tb.Helper()
 	charge.Hits, charge.Refund, charge.Reserve = lease, true, false
-	if err := c.ask(s, charge); err != nil {
-		tb.Fatal(err)
-	}
+	must.OK(tb, c.ask(s, charge))
 }
 
 // A store that ends gives back first what the store holds for callers that have been denied, over the connection that it
@@ -148,7 +145,7 @@ func TestLateStartsAndTheEnd(t *testing.T) {
 		srv := storetest.Start(t)
 		r := newRelay(t, srv.Addr, nil, false)
 		s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: Deny, Timeout: time.Minute, DialTimeout: time.Minute})
-		s.flushing = time.Minute
+		s.flushBound = time.Minute
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -231,12 +228,12 @@ func TestLeasesOfDeniedPartsComeBack(t *testing.T) {
 	place, denied := spot(1, 3), hit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Second})
 	slow.silence(true)
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.fleet.up() })
+	storetest.Eventually(t, "away", func() bool { return !s.main.isUp() })
 	if done, err := c.begin(s, 0, place, denied); done || err != nil {
 		t.Fatal(done, err)
 	}
 	r.cut(false)
-	storetest.Eventually(t, "the place is held in the store", func() bool { return s.fleet.up() && s.owing() == 0 && o.used(t, other, place) == 1 })
+	storetest.Eventually(t, "the place is held in the store", func() bool { return s.main.isUp() && s.owing() == 0 && o.used(t, other, place) == 1 })
 	slow.silence(false)
 	if err := <-c.decided; err != nil || !c.b.Denied {
 		t.Fatalf("decided %+v, %v, want a denial", c.b.Decisions, err)

@@ -81,8 +81,8 @@ func TestReset(t *testing.T) {
 		_ = a.ask(s, hit(1, plenty))
 		return !s.Up()
 	})
-	if _, err := reset(s, plenty, []byte("s1{1}t1")); !errors.Is(err, ErrAway) {
-		t.Errorf("reset answered %v, want %v", err, ErrAway)
+	if _, err := reset(s, plenty, []byte("s1{1}t1")); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("reset answered %v, want %v", err, ErrUnavailable)
 	}
 }
 
@@ -103,14 +103,14 @@ func TestGiveBacksOfWhatIsOwed(t *testing.T) {
 	if done, err := denied.begin(s, 0, group...); done || err != nil {
 		t.Fatal(done, err)
 	}
-	lane := s.fleet.lane(0)
+	lane := s.main.shardOf(0)
 	storetest.Eventually(t, "the first part is decided", func() bool {
 		lane.mu.Lock()
 		defer lane.mu.Unlock()
 		return lane.open.first == nil
 	})
 	r.cut(true)
-	storetest.Eventually(t, "away", func() bool { return !s.fleet.up() })
+	storetest.Eventually(t, "away", func() bool { return !s.main.isUp() })
 	for _, charge := range []limiter.Charge{group[0], turn} {
 		if err := c.askWithin(s, time.Hour, charge); err != nil || c.b.Denied {
 			t.Fatal(err, c.b.Denied)

@@ -190,14 +190,14 @@ func (f *storeFlags) awaitStore(ctx context.Context, group *errgroup.Group, reac
 func (f *storeFlags) callbacks(logger *zap.Logger) store.Log {
 	fallback := zap.String("fallback", string(f.Fallback))
 	return store.Log{
-		Away: func(shard string, kind redis.Kind, err error, remedy string) {
+		Unavailable: func(shard string, kind redis.Kind, err error, remedy string) {
 			fields := []zap.Field{zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), fallback}
 			if remedy != "" {
 				fields = append(fields, zap.String("remedy", remedy))
 			}
 			telemetry.Raise(logger, telemetry.StoreUnavailable, shard, fields...)
 		},
-		Back: func(shard string, after time.Duration, charged store.Repaid) {
+		Recovered: func(shard string, after time.Duration, charged store.Synced) {
 			fields := []zap.Field{zap.String("store", shard), zap.Duration("after", after)}
 			if charged.Counters > 0 {
 				fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))

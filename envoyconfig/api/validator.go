@@ -233,7 +233,7 @@ var misplacedFields = map[string]string{
 	Bootstrap + ".rate_limit_service": "into the rate limit filter: here it was of the v2 API",
 	RouteTable + ".rate_limits":       "into a virtual host or a route",
 	VirtualHost + ".route":            "into an element of routes; in an EnvoyFilter put its rate_limits into value, or write applyTo: HTTP_ROUTE",
-	Route + ".rate_limits":            "below route, beside cluster",
+	Route + ".rate_limits":            "below route, next to cluster",
 	Cluster + ".hosts":                "into load_assignment, as endpoints: hosts was of the v2 API",
 }
 
