@@ -131,7 +131,7 @@ func TestFullDiskRefusesRows(t *testing.T) {
 	for ; ; put++ {
 		_, err := sendRows(s, http.MethodPut, fmt.Sprintf("/%s%d", key, put), "requests_per_unit=7")
 		if errors.Is(err, errRefused) {
-			if !strings.Contains(err.Error(), "not saved, and not in force: ") {
+			if !strings.Contains(err.Error(), "not saved, and not active: ") {
 				t.Errorf("refused: %v", err)
 			}
 			break

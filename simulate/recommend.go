@@ -220,7 +220,7 @@ const mostTrials = 8
 
 // greatest is the greatest number that the limit's algorithm can have.
 func (s *search) greatest() uint64 {
-	return uint64(rules.GreatestNumber(s.limit.Policy.Algorithm))
+	return uint64(rules.MaxRequests(s.limit.Policy.Algorithm))
 }
 
 // choose chooses the numbers that are tried next: at first around the guess, then evenly

@@ -196,7 +196,7 @@ func TestCounterQueriesGetAClearAnswer(t *testing.T) {
 		{"GET", "domain=d&descriptor=a&hits=5", 400, `unknown parameter "hits" (allowed: domain, descriptor, limit)`},
 		{"GET", "domain=d&descriptor=a&limit=5/week", 400, `limit "5/week": write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year`},
 		{"GET", "domain=d;descriptor=a", 400, "the query does not parse: invalid semicolon separator in query"},
-		{"DELETE", "domain=d&descriptor=nobody", 404, "there is no counter to reset: no descriptor matches entry 1; there is no way back to another branch"},
+		{"DELETE", "domain=d&descriptor=nobody", 404, "there is no counter to reset: no descriptor matches entry 1; matching does not backtrack"},
 		{"DELETE", "domain=x&descriptor=nobody", 404, `there is no counter to reset: domain "x" is not configured, so nothing is limited`},
 		{"POST", "domain=d&descriptor=window=v", 405, "method POST: must be GET to look up or DELETE to reset"},
 		{"PUT", "domain=d&descriptor=window=v", 405, "method PUT: must be GET to look up or DELETE to reset"},

@@ -57,7 +57,7 @@ func (s *Service) Begin(now limiter.Time, budget time.Duration, x *Exchange, req
 	x.rules = rules
 
 	s.planRequest(x, descriptors.Global{Quota: s.settings.QuotaMode}, budget)
-	if x.Late && !x.plan.BringsLeases() {
+	if x.Late && !x.plan.ReturnsLease() {
 		x.rules = nil
 		return true, errLate
 	}
@@ -93,7 +93,7 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	}
 	x.fillStatuses()
 	if x.plan.Leases {
-		x.plan.Learn()
+		x.plan.RecordCosts()
 		s.noteLeases(rules, x)
 	}
 	if counting {

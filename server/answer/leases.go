@@ -80,7 +80,7 @@ func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 // noteCost notes what was charged in place of what charge at, a lease of x's request, had reserved.
 func (s *Service) noteCost(x *Exchange, at int) {
 	held := x.plan.Batch.Decisions[at].Charged
-	cost, known := x.plan.CostBeside(at)
+	cost, known := x.plan.LeaseCost(at)
 	if !known && !x.plan.Batch.Charges[at].Policy.Reserve.ReleasesWithoutCost() {
 		cost = held
 	}
@@ -100,7 +100,7 @@ func (s *Service) noteCancel(x *Exchange) {
 // planActive plans a request by the active rules without changing a counter, and returns the partition of its domain.
 func (s *Service) planActive(p *descriptors.Plan, r *descriptors.Request) *limiter.Partition {
 	rules := s.rules.Load()
-	rules.set.Plan(p, r, descriptors.Global{Look: true, Rows: rules.rows})
+	rules.set.Plan(p, r, descriptors.Global{ReadOnly: true, Rows: rules.rows})
 	if i := p.DomainIndex; i >= 0 {
 		return rules.partitions[i]
 	}

@@ -45,7 +45,7 @@ func (a *Active) Look(domain string, d descriptors.Descriptor) *Look {
 	l := a.newLook()
 	l.x.rules = a.rules
 	l.x.decoder.req = descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}
-	a.service.planRequest(&l.x, descriptors.Global{Look: true}, lookBudget)
+	a.service.planRequest(&l.x, descriptors.Global{ReadOnly: true}, lookBudget)
 	return l
 }
 

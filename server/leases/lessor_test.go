@@ -69,7 +69,7 @@ func newClients(t *testing.T, rules string, change func(*Options)) *clients {
 		},
 		Panicked: func(value any) { t.Error(value) },
 		Plan: func(p *descriptors.Plan, r *descriptors.Request) *limiter.Partition {
-			c.rules.Load().Plan(p, r, descriptors.Global{Look: true})
+			c.rules.Load().Plan(p, r, descriptors.Global{ReadOnly: true})
 			return nil
 		},
 	}
