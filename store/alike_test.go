@@ -116,10 +116,9 @@ func (w *twin) ask(tb testing.TB, at limiter.Time) {
 	must.OK(tb, err)
 }
 
-// A store decides any sequence of requests as a table does: looks, charges of any weight, refunds, groups,
-// quotas, and limits of several sizes on one counter, as overrides are. That goes through all
-// that decides: certain refusals, the mirror that they are made in, the lane, the script and what reads
-// its reply. STORE_ALIKE is how many requests there are, STORE_SEED repeats a failure.
+// A store decides any sequence of requests as a table does: peeks, charges, refunds, groups, quotas, and limits of several sizes
+// on one counter, as overrides are. The test covers cached denials, the mirror, the shard, the script and the decoding of its
+// reply. STORE_ALIKE is the number of requests, and STORE_SEED repeats a failure.
 func TestStoreDecidesAsMemory(t *testing.T) {
 	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Deny)
@@ -134,15 +133,14 @@ func TestStoreDecidesAsMemory(t *testing.T) {
 	t.Logf("%d requests, charges decided %v", requests, o.decided)
 }
 
-// Half of all requests are decided without the store, which is charged with them before others are asked
-// for: what a single replica decides is what memory decides, to the hit. But not with refunds, which the store
-// is told of only as far as something is owed; of logs, which may keep hits longer; of buckets' debts,
-// which are owed in whole hits; of penalties, of which the store is not told; and after denials by quotas.
-func TestRepaidAsMemory(t *testing.T) {
+// Half of all requests are decided without the store, which is charged with them before the next ones. A single replica then
+// decides exactly as memory does. Excluded are refunds, which only reduce unsynced hits; logs, which may keep hits longer; the
+// debt of buckets, which is synced in complete hits; penalties, which are not synced; and requests after denials by quotas.
+func TestSyncedAsMemory(t *testing.T) {
 	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Local)
 	f := w.store.main
-	lane := f.shardOf(0)
+	sh := f.shardOf(0)
 	away, left := false, 0
 	for n := range requests {
 		at := w.next(func(c *limiter.Charge) bool {
@@ -154,7 +152,7 @@ func TestRepaidAsMemory(t *testing.T) {
 		}
 		if left--; left < 0 {
 			if away {
-				if _, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute)); err != nil {
+				if _, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -125,7 +125,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	}
 }
 
-// An awayLog keeps the shards that are away according to the log.
+// An awayLog has the shards that are unavailable according to the log.
 type awayLog struct {
 	mu   sync.Mutex
 	away map[string]bool
@@ -151,20 +151,20 @@ func (a *awayLog) log() Log {
 	}
 }
 
-// empty reports whether no shard is away, though some were.
+// empty reports whether no shard is unavailable, though some were.
 func (a *awayLog) empty() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ever > 0 && len(a.away) == 0
 }
 
-// TestClusterIsBack has no node of a cluster answer at the start: the log says that it is away, and later that it is back.
+// If no node of a cluster answers at the start, the log says that it is unavailable, and later that it has recovered.
 func TestClusterIsBack(t *testing.T) {
 	t.Parallel()
 	r, log := newRelay(t, storetest.StartCluster(t, 3, false)[0].Addr, nil, false), &awayLog{}
 	r.cut(true)
 	s := runStore(t, Options{Server: redis.Server{Nodes: []string{r.addr}}, Log: log.log(), Fallback: Deny})
-	storetest.Eventually(t, "away, under another name than that of a lane", func() bool {
+	storetest.Eventually(t, "away, under another name than that of a shard", func() bool {
 		log.mu.Lock()
 		defer log.mu.Unlock()
 		return log.away["cluster of "+r.addr]
@@ -199,11 +199,11 @@ func TestClusterPrimaryGone(t *testing.T) {
 		storetest.Eventually(t, gone.name+": up again", s.Up)
 		l.goesOn(t)
 	}
-	if lane := s.main.shardOf(redis.Slots / 2); lane.name != all[4].Addr {
-		t.Errorf("its slots are at %s, want its replica, %s", lane.name, all[4].Addr)
+	if sh := s.main.shardOf(redis.Slots / 2); sh.name != all[4].Addr {
+		t.Errorf("its slots are at %s, want its replica, %s", sh.name, all[4].Addr)
 	}
 	l.end()
-	storetest.Eventually(t, "the lane of the one that was killed has ended", func() bool {
+	storetest.Eventually(t, "the shard of the one that was killed has ended", func() bool {
 		s.main.mu.Lock()
 		defer s.main.mu.Unlock()
 		return s.main.shards[all[1].Addr] == nil

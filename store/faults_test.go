@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// told is an observer that remembers.
+// told is an observer that records its calls.
 type told struct {
 	mu       sync.Mutex
 	failed   map[redis.Kind]int
@@ -78,7 +78,7 @@ func (o *told) failures(kind redis.Kind) int {
 	return o.failed[kind]
 }
 
-// plenty is a limit that nobody reaches.
+// plenty is a limit that no test reaches.
 var plenty = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
 
 // load asks all the time, and ends with the test. Each call has so much of its deadline left, 0 for none, and
@@ -169,7 +169,7 @@ func TestNoScripts(t *testing.T) {
 	}
 }
 
-// What a server forgets while connections live is brought anew, and nobody sees it.
+// A script that the server forgets while connections live is sent again, and callers do not notice.
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -186,7 +186,7 @@ func TestScriptFlush(t *testing.T) {
 	}
 }
 
-// Connections that the server closes are made anew.
+// Connections that the server closes are replaced.
 func TestConnectionsKilled(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -273,8 +273,7 @@ func (m *middle) serve(c net.Conn) {
 	}
 }
 
-// Answers that come in half or too late make the lane away, and are never taken for those of
-// others.
+// Incomplete or late replies make the shard unavailable, and are never used for another request.
 func TestHalfAndLateReplies(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -314,7 +313,7 @@ func TestShortDeadline(t *testing.T) {
 		t.Errorf("answered %v, want %v", err, ErrUnavailable)
 	}
 	if !s.Up() {
-		t.Error("one short deadline made the lane away")
+		t.Error("one short deadline made the shard away")
 	}
 	// The next ones wait for the timeout, though each has a short deadline.
 	storetest.Eventually(t, "away", func() bool {

@@ -20,8 +20,8 @@ var oddTexts = []string{
 	"1800000000-12345678", "9223372036854775807", "99999999999999999999999999999999999999", "1800000000123456789nan",
 }
 
-// TestOddCounters puts odd values under counters' names. Never are more hits admitted than without them, the lane stays up, and
-// the script and the decisions agree.
+// TestOddCounters writes odd values to counters' keys. No more hits are admitted than without them, the shard stays available,
+// and the script and the decisions agree.
 func TestOddCounters(t *testing.T) {
 	t.Parallel()
 	const day, most = 24 * time.Hour, 5

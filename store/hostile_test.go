@@ -113,7 +113,7 @@ func commandOf(r *bufio.Reader) (args []string, err error) {
 	return args, err
 }
 
-// forever says something until nobody listens.
+// forever writes something until the client closes the connection.
 func forever(something string) func(w io.Writer) bool {
 	b := []byte(strings.Repeat(something, 1+(64<<10)/len(something)))
 	return func(w io.Writer) bool {
@@ -212,8 +212,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// Whatever a server says, wherever it says it: the process lives, and callers get the fallback, as
-// they do when a store is away.
+// Whatever a server sends, the process continues, and callers get the fallback.
 func TestHostileServers(t *testing.T) {
 	t.Parallel()
 	honest := func(w io.Writer, command []string) bool { return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w) }
@@ -352,8 +351,8 @@ func TestHostileMemory(t *testing.T) {
 	}
 }
 
-// Nodes that send callers to and fro, and to servers that do not exist, keep nobody waiting, and make no
-// more lanes than there may be.
+// Redirections in circles, and to servers that do not exist, do not delay callers beyond their deadline, and do not create too
+// many shards.
 func TestHostileRedirections(t *testing.T) {
 	for name, moved := range map[string]func() string{
 		"to others":     func() string { return fmt.Sprintf("-MOVED 1 127.0.0.%d:%d\r\n", 2+rand.IntN(250), 1+rand.IntN(20)) },
@@ -393,12 +392,12 @@ func TestHostileRedirections(t *testing.T) {
 			}
 			all.Wait()
 			s.main.mu.Lock()
-			lanes := len(s.main.shards)
+			shards := len(s.main.shards)
 			s.main.mu.Unlock()
 			taken := int64(memory()) - int64(before)
-			t.Logf("%d lanes, %d KiB", lanes, taken>>10)
-			if lanes > 2*redis.MaxPrimaries || taken > 64<<20 {
-				t.Errorf("%d lanes and %d bytes, want %d and 64 MiB at most", lanes, taken, 2*redis.MaxPrimaries)
+			t.Logf("%d shards, %d KiB", shards, taken>>10)
+			if shards > 2*redis.MaxPrimaries || taken > 64<<20 {
+				t.Errorf("%d shards and %d bytes, want %d and 64 MiB at most", shards, taken, 2*redis.MaxPrimaries)
 			}
 		})
 	}

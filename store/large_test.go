@@ -95,7 +95,7 @@ func TestTooLargeRequest(t *testing.T) {
 	})
 }
 
-// awaken has the lane of a store that does not run take asks.
+// awaken makes the shard of a store that does not run accept requests.
 func awaken(t *testing.T) *shard {
 	t.Helper()
 	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
@@ -139,13 +139,13 @@ func TestRunsAreBounded(t *testing.T) {
 			*next = (*next)[1:]
 		}
 		if total > script.MaxRun || total < script.MaxRun && len(small) > 0 || bulk > 1 && len(small) > 0 {
-			t.Errorf("%d asks, %d of large requests, take %v", len(batch), bulk, total)
+			t.Errorf("%d requests, %d of large requests, take %v", len(batch), bulk, total)
 		}
 		if len(small)+len(parts) == 0 {
 			return
 		}
 	}
-	t.Errorf("%d asks and %d parts were not taken", len(small), len(parts))
+	t.Errorf("%d requests and %d parts were not taken", len(small), len(parts))
 }
 
 // Parts of a large request whose caller has waited long enough are not sent.
@@ -158,6 +158,6 @@ func TestPartsThatNobodyWaitsForAreDropped(t *testing.T) {
 	l.mu.Unlock()
 	batch, _ := l.nextBatch(0, nil)
 	if len(late) != 1 || late[0] != dropped || len(batch) != 1 || batch[0] != kept {
-		t.Errorf("%d asks are late and %d were taken, want one each", len(late), len(batch))
+		t.Errorf("%d requests are late and %d were taken, want one each", len(late), len(batch))
 	}
 }

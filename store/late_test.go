@@ -26,9 +26,9 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// A lane is away when the server has said nothing for the timeout though something waits for it: not because
-// calls are late, nor because a message has waited behind others.
-func TestWhenALaneIsAway(t *testing.T) {
+// A shard is unavailable when the server has sent nothing for the timeout while a request waits for it, but not because requests
+// are late or a message has waited behind others.
+func TestWhenAShardIsUnavailable(t *testing.T) {
 	now := time.Now()
 	asked := func(since, until time.Duration) *request {
 		return &request{queuedAt: now.Add(since), deadline: now.Add(until)}

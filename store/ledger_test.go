@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// owe adds hits on a counter to l, and returns the number that is forgotten.
-func (l *ledger) owe(now limiter.Time, name string, p *limiter.Policy, hits uint64) (forgotten uint64, ends limiter.Time) {
+// addHits adds hits on a counter to l, and returns the number of dropped hits.
+func (l *ledger) addHits(now limiter.Time, name string, p *limiter.Policy, hits uint64) (forgotten uint64, ends limiter.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := limiter.Batch{Charges: []limiter.Charge{{Policy: p, Hits: hits}}, Decisions: []limiter.Decision{{Charged: hits}}}
@@ -25,9 +25,9 @@ func (l *ledger) owe(now limiter.Time, name string, p *limiter.Policy, hits uint
 	return l.addLocked([]byte(name), 0, &d, func() func(uint64) { return nil }), d.ExpiresAt()
 }
 
-// A full ledger forgets no hit while it has debts that have ended, and none for a debt that ends less than twice as far
-// ahead. All hits are kept, forgotten, or of a time that is over.
-func TestEndedDebtsMakeRoom(t *testing.T) {
+// A full ledger drops no hits while it has expired entries, and none for an entry that expires less than twice as far ahead. All
+// hits are kept, dropped, or expired.
+func TestExpiredEntriesMakeRoom(t *testing.T) {
 	t.Parallel()
 	var policies []*limiter.Policy
 	for _, window := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
@@ -60,7 +60,7 @@ func TestEndedDebtsMakeRoom(t *testing.T) {
 			ended := slices.ContainsFunc(slices.Collect(maps.Values(model)), func(d debt) bool { return d.ends <= now })
 			_, known := model[name]
 			full := len(model) == l.maxEntries && !known
-			got, ends := l.owe(now, name, p, hits)
+			got, ends := l.addHits(now, name, p, hits)
 			made, forgotten = made+hits, forgotten+got
 			if got > 0 && (!full || ended) {
 				t.Fatalf("seed %d: %d hits are forgotten; the ledger is full: %v, something has ended: %v", seed, got, full, ended)
@@ -153,9 +153,9 @@ func TestPutBackIsOlder(t *testing.T) {
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: time.Hour}
 	edited := *log
 	edited.Limit = 70
-	l.owe(start, "log", log, 3)
+	l.addHits(start, "log", log, 3)
 	old := l.removeForSlots(func(uint16) bool { return true })
-	l.owe(start+limiter.Time(50*time.Minute), "log", &edited, 2)
+	l.addHits(start+limiter.Time(50*time.Minute), "log", &edited, 2)
 	if n := l.restore(old); n != 0 {
 		t.Errorf("%d hits are forgotten", n)
 	}
@@ -165,8 +165,8 @@ func TestPutBackIsOlder(t *testing.T) {
 	}
 }
 
-// After an outage the store has all hits on a day's limit, though the windows of a second that many counters owe would fill
-// the ledger.
+// After an outage the store has all hits on a day's limit, though unsynced hits of many windows of a second would fill the
+// ledger.
 func TestEndedWindowsLeaveRoom(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

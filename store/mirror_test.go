@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A store that goes away gives nobody a fresh allowance: the fallback goes on from what the store
-// last said, hits of other replicas included, save of logs. When it is back it has those hits too.
+// An outage grants no fresh allowance: the fallback continues from the store's last reply, including hits of other replicas,
+// except for logs. After the outage the store has the hits of the fallback, too.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// Whatever nodes say, a fleet has no more lanes than there may be.
-func TestLanesAreBounded(t *testing.T) {
+// Whatever nodes send, the number of shards is bounded.
+func TestShardsAreBounded(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Nodes: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
 	must.OK(t, err)
 	s.main.start = func(*shard) context.CancelFunc { return func() {} }
@@ -22,7 +22,7 @@ func TestLanesAreBounded(t *testing.T) {
 		}
 	}
 	if made != 2*redis.MaxPrimaries || s.main.shardAt("a:1") == nil {
-		t.Errorf("%d lanes, want %d, and those that there are", made, 2*redis.MaxPrimaries)
+		t.Errorf("%d shards, want %d, and those that there are", made, 2*redis.MaxPrimaries)
 	}
 }
 

@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A store that goes away and comes back, however often, grants no allowance anew: all outages of a
-// window together admit at most the limit and once what each replica had left. On each return it is
-// charged with what was admitted meanwhile, to the hit.
+// Repeated outages grant no allowance again: all outages of a window together admit at most the limit, plus what each replica
+// had left. After each outage the store is charged with exactly the hits that were admitted meanwhile.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	const (

@@ -65,8 +65,8 @@ func TestPacketsLost(t *testing.T) {
 	l.counts(t, late)
 }
 
-// A server that has gone away without a word, as a machine that lost its power, keeps nobody waiting
-// beyond the timeout, and is asked again when it is there.
+// A server that disappears without closing connections, as after a power failure, does not delay callers beyond the timeout, and
+// is used again when it is back.
 func TestNetworkGone(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)

@@ -37,14 +37,14 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	s.options.Timeout = time.Minute // the server is stopped, for as long as this test takes
 	keep(t, s)
 	storetest.Eventually(t, "up", s.Up)
-	lane := s.main.shardOf(0)
+	sh := s.main.shardOf(0)
 	srv.Stop()
 	put := func(w limiter.Waiter, sent, decided *limiter.Batch) {
 		a := newRequest()
 		a.call.Encode(limiter.Time(time.Now().UnixNano()), sent, [][]byte{[]byte("s1{1}t1")}, 0)
 		a.batch, a.waiter = decided, w
-		if !a.send(lane, s.options.Timeout) {
-			t.Fatal("the lane is away")
+		if !a.send(sh, s.options.Timeout) {
+			t.Fatal("the shard is away")
 		}
 	}
 	type asked struct {
@@ -61,15 +61,15 @@ func TestPanicCostsOneRequest(t *testing.T) {
 		put(a.decided, &a.batch, &a.batch)
 		ahead = append(ahead, a)
 		storetest.Eventually(t, "a sender has it", func() bool {
-			lane.mu.Lock()
-			defer lane.mu.Unlock()
+			sh.mu.Lock()
+			defer sh.mu.Unlock()
 			busy := 0
-			for _, since := range lane.sendingSince {
+			for _, since := range sh.sendingSince {
 				if !since.IsZero() {
 					busy++
 				}
 			}
-			return len(lane.queue) == 0 && busy == n+1
+			return len(sh.queue) == 0 && busy == n+1
 		})
 	}
 	bad := one()
@@ -132,8 +132,7 @@ func (o *panicsOnce) Decided(by string, charges int) {
 	o.told.Decided(by, charges)
 }
 
-// What the fallback admits after a panic at the end of a request with parts is owed to the store, which has given back what
-// it took.
+// Hits that the fallback admits after a panic at the end of a request with parts are unsynced; the store has refunded its own.
 func TestPanicAfterTheParts(t *testing.T) {
 	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
@@ -199,6 +198,6 @@ func TestPanicAfterAReply(t *testing.T) {
 				t.Errorf("decided %+v, %v, want the fallback's decision", c.b.Decisions, err)
 			}
 		}
-		storetest.Eventually(t, "nothing is held", func() bool { return looks.holds(t, other, place) == 0 && s.owing() == 0 })
+		storetest.Eventually(t, "nothing is held", func() bool { return looks.holds(t, other, place) == 0 && s.unsyncedCounters() == 0 })
 	}
 }

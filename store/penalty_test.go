@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// A penalty holds at all replicas, also while the store is away, until it is over or reset. Who hammers meanwhile costs
-// the store one charge a second.
+// A penalty applies at all replicas, also during an outage, until it is over or reset. A client that continues to send costs the
+// store one charge a second.
 func TestPenaltiesAreShared(t *testing.T) {
 	t.Parallel()
 	steps := []time.Duration{2 * time.Minute, 5 * time.Minute}

@@ -94,7 +94,7 @@ func TestPromotionIsHeard(t *testing.T) {
 	storetest.Eventually(t, "at the replica", func() bool { return s.Up() && s.main.shardOf(0).address() == replica.Addr })
 }
 
-// One Sentinel that lies moves nobody, however often it says so.
+// A single malicious Sentinel cannot move the primary.
 func TestOneSentinelMovesNobody(t *testing.T) {
 	t.Parallel()
 	primary := storetest.Start(t)

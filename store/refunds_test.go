@@ -121,7 +121,7 @@ func TestLateRefunds(t *testing.T) {
 				t.Errorf("%s, algorithm %d: the fallback gives back %d, want 3", how, p.Algorithm, d.Charged)
 			}
 			r.resolve(t, s, how)
-			storetest.Eventually(t, "all is settled", func() bool { return s.Up() && s.owing() == 0 })
+			storetest.Eventually(t, "all is settled", func() bool { return s.Up() && s.unsyncedCounters() == 0 })
 			if got := c.used(t, s, before); got != want || used() != want {
 				t.Errorf("%s, algorithm %d: %d hits are used, want %d", how, p.Algorithm, got, want)
 			}

@@ -106,7 +106,7 @@ func TestForeignRoles(t *testing.T) {
 	}
 }
 
-// On a cluster roles are where their slots are. Those of a primary that is gone are nobody's to tell.
+// On a cluster roles are at the nodes of their slots. Those of a failed primary are not reported.
 func TestRolesOfCluster(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, false)

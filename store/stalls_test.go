@@ -160,7 +160,7 @@ func (st *stalled) run(t *testing.T, stalls int, stall func()) {
 	var c caller
 	storetest.Eventually(t, "nothing is held or owed when all requests have ended", func() bool {
 		for _, s := range st.replicas {
-			if s.owing() > 0 || !s.idle() {
+			if s.unsyncedCounters() > 0 || !s.idle() {
 				return false
 			}
 		}

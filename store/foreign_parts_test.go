@@ -92,7 +92,7 @@ func (u *burst) run(t *testing.T, s, other *Store, servers []*storetest.Server) 
 		return int(c.b.Decisions[0].Before)
 	}
 	storetest.Eventually(t, fmt.Sprintf("%s: the store counts %d and %d", u.name, second, third), func() bool {
-		return used(1) == second && used(2) == third && s.owing() == 0
+		return used(1) == second && used(2) == third && s.unsyncedCounters() == 0
 	})
 }
 
@@ -146,7 +146,7 @@ func TestForeignKeysInABurst(t *testing.T) {
 	}
 }
 
-// What the store has decided beside a foreign key is given back if a limit in another slot denies the group.
+// The decisions of the store for a request with a foreign key are refunded if a limit in another slot denies the group.
 func TestForeignKeysAndOtherSlots(t *testing.T) {
 	t.Parallel()
 	cluster := storetest.StartCluster(t, 2, false)
@@ -177,7 +177,7 @@ func TestForeignKeysAndOtherSlots(t *testing.T) {
 				look := charges[1]
 				look.Hits = 0
 				must.OK(t, c.askNamed(s, names[1:2], look))
-				return c.b.Decisions[0].Before == 1 && s.owing() == 0
+				return c.b.Decisions[0].Before == 1 && s.unsyncedCounters() == 0
 			})
 		}
 	}

@@ -26,24 +26,24 @@ const (
 // it is never run, it waits until the store has run it. It returns the lease that the caller has of the first, 0 for none.
 func (c *caller) startLate(tb testing.TB, s *Store, r *relay, how fateOfLate, hasRun func() bool, charges ...limiter.Charge) uint64 {
 	tb.Helper()
-	lane := s.main.shardOf(0)
+	sh := s.main.shardOf(0)
 	r.hold(how == neverRun)
 	r.silence(true)
 	if done, err := c.begin(s, 0, charges...); done || err != nil {
 		tb.Fatal(done, err)
 	}
 	storetest.Eventually(tb, "it is sent", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		return lane.inFlight > 0
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.inFlight > 0
 	})
 	if how != neverRun {
 		storetest.Eventually(tb, "the store has run it", hasRun)
 	}
-	lane.mu.Lock()
-	late := lane.removeLateLocked(clock().Add(time.Hour))
-	lane.mu.Unlock()
-	lane.fallBack(late)
+	sh.mu.Lock()
+	late := sh.removeLateLocked(clock().Add(time.Hour))
+	sh.mu.Unlock()
+	sh.fallBack(late)
 	if err := <-c.decided; err != nil {
 		if !errors.Is(err, ErrUnavailable) {
 			tb.Fatal(err)
@@ -100,10 +100,10 @@ func TestLateStartsHoldNothing(t *testing.T) {
 						r.resolve(t, s, how)
 						storetest.Eventually(t, text+": up", s.Up)
 						if lease > 0 {
-							storetest.Eventually(t, text+": what the caller has is held", func() bool { return held() == charge.Hits && s.owing() == 0 })
+							storetest.Eventually(t, text+": what the caller has is held", func() bool { return held() == charge.Hits && s.unsyncedCounters() == 0 })
 							c.end(t, s, charge, lease)
 						}
-						storetest.Eventually(t, text+": nothing is held", func() bool { return held() == 0 && s.owing() == 0 })
+						storetest.Eventually(t, text+": nothing is held", func() bool { return held() == 0 && s.unsyncedCounters() == 0 })
 					}
 				}
 			}
@@ -206,7 +206,7 @@ func TestLateStartsThatEndedElsewhere(t *testing.T) {
 			storetest.Eventually(t, "the store has run the start", func() bool { return o.holds(t, other, charge) == 2*charge.Hits })
 			r.resolve(t, s, how)
 			storetest.Eventually(t, "up again", s.Up)
-			storetest.Eventually(t, string(how)+": the other "+kind+" alone is held", func() bool { return o.holds(t, other, charge) == charge.Hits && s.owing() == 0 })
+			storetest.Eventually(t, string(how)+": the other "+kind+" alone is held", func() bool { return o.holds(t, other, charge) == charge.Hits && s.unsyncedCounters() == 0 })
 			if o.end(t, other, charge, first); o.b.Decisions[0].Charged != charge.Hits {
 				t.Errorf("%s, %s: another's was freed", how, kind)
 			}
@@ -233,7 +233,7 @@ func TestLeasesOfDeniedPartsComeBack(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	r.cut(false)
-	storetest.Eventually(t, "the place is held in the store", func() bool { return s.main.isUp() && s.owing() == 0 && o.used(t, other, place) == 1 })
+	storetest.Eventually(t, "the place is held in the store", func() bool { return s.main.isUp() && s.unsyncedCounters() == 0 && o.used(t, other, place) == 1 })
 	slow.silence(false)
 	if err := <-c.decided; err != nil || !c.b.Denied {
 		t.Fatalf("decided %+v, %v, want a denial", c.b.Decisions, err)

@@ -60,8 +60,8 @@ func TestLargeRequestOnAForeignKey(t *testing.T) {
 	}
 }
 
-// If a part of a request was decided by the fallback after a panic among its own parts, and another part denies the request, then
-// nothing of it is owed.
+// If a part of a request was decided by the fallback after a panic among its own parts, and another part denies the request,
+// nothing of it is synced.
 func TestPanicAmongPartsOfAPart(t *testing.T) {
 	t.Parallel()
 	nowhere := redis.Server{Network: "tcp", Address: "127.0.0.1:1"}

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// owing is how many counters owe something.
-func (s *Store) owing() int {
+// unsyncedCounters returns the number of counters with unsynced hits.
+func (s *Store) unsyncedCounters() int {
 	s.main.ledger.mu.Lock()
 	defer s.main.ledger.mu.Unlock()
 	return len(s.main.ledger.entries)
@@ -30,9 +30,9 @@ func (c *caller) used(tb testing.TB, s *Store, charge limiter.Charge) int {
 	return int(c.b.Decisions[0].Before)
 }
 
-// A call that got the fallback because its own deadline came owes nothing if the store's answer comes after all;
-// if the connection ends before, nobody knows, and its hit is owed.
-func TestLateAnswersOweNothing(t *testing.T) {
+// A request that got the fallback at its own deadline is not synced if the reply comes after all. If the connection ends before,
+// its hit is synced.
+func TestLateRepliesSyncNothing(t *testing.T) {
 	t.Parallel()
 	for _, comes := range []bool{true, false} {
 		srv := storetest.Start(t)
@@ -41,7 +41,7 @@ func TestLateAnswersOweNothing(t *testing.T) {
 		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
-		lane := s.main.shardOf(0)
+		sh := s.main.shardOf(0)
 		var c [2]caller
 		for n := range c {
 			decided := make(replyChan, 1)
@@ -50,25 +50,25 @@ func TestLateAnswersOweNothing(t *testing.T) {
 				t.Fatal(isDone, err)
 			}
 			storetest.Eventually(t, "it is sent", func() bool {
-				lane.mu.Lock()
-				defer lane.mu.Unlock()
-				return lane.inFlight == n+1
+				sh.mu.Lock()
+				defer sh.mu.Unlock()
+				return sh.inFlight == n+1
 			})
-			lane.mu.Lock()
-			late := lane.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
-			lane.mu.Unlock()
-			lane.fallBack(late)
+			sh.mu.Lock()
+			late := sh.removeLateLocked(clock().Add(time.Hour)) // its deadline has come
+			sh.mu.Unlock()
+			sh.fallBack(late)
 			if err := <-decided; err != nil || c[n].b.Denied {
 				t.Fatal(err, c[n].b.Denied)
 			}
 		}
-		if n := s.owing(); n != 0 {
+		if n := s.unsyncedCounters(); n != 0 {
 			t.Errorf("%d counters owe something while answers may come, want none", n)
 		}
 		if !comes {
 			r.cut(true)
 			storetest.Eventually(t, "away", func() bool { return !s.Up() })
-			storetest.Eventually(t, "the hits are owed", func() bool { return s.owing() == 2 })
+			storetest.Eventually(t, "the hits are owed", func() bool { return s.unsyncedCounters() == 2 })
 			r.cut(false)
 		}
 		r.hold(false)
@@ -89,9 +89,9 @@ func TestLateAnswersOweNothing(t *testing.T) {
 	}
 }
 
-// What does not fit into the ledger is forgotten, and so is what is owed on a key that another program wrote;
-// both are counted, and the rest is charged. What was owed on a counter that is reset is dropped.
-func TestForgottenDebts(t *testing.T) {
+// Hits without room in the ledger, and those on a key that another program wrote, are dropped and counted; the others are
+// charged. Unsynced hits on a counter that is reset are dropped.
+func TestDroppedHits(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
@@ -125,13 +125,13 @@ func TestForgottenDebts(t *testing.T) {
 			t.Errorf("counter %d has %d hits, want %d", n, got, want)
 		}
 	}
-	if o.forgot != 8 || o.repaid != 2 || o.failures(redis.Script) == 0 || s.owing() != 0 {
-		t.Errorf("%d hits forgotten, %d repaid, failures %v, %d counters owe; want 8, 2, one of the key, and none", o.forgot, o.repaid, o.failed, s.owing())
+	if o.forgot != 8 || o.repaid != 2 || o.failures(redis.Script) == 0 || s.unsyncedCounters() != 0 {
+		t.Errorf("%d hits forgotten, %d repaid, failures %v, %d counters owe; want 8, 2, one of the key, and none", o.forgot, o.repaid, o.failed, s.unsyncedCounters())
 	}
 }
 
-// A refund without the store takes from what is owed, alone or alongside hits.
-func TestRefundOfWhatIsOwed(t *testing.T) {
+// A refund without the store is subtracted from the unsynced hits, alone or with other hits.
+func TestRefundOfUnsyncedHits(t *testing.T) {
 	t.Parallel()
 	for by, want := range map[Fallback]int{Local: 4, Allow: 10} { // which admits the 6 hits
 		for _, p := range refundable {
@@ -166,12 +166,12 @@ func TestRefundOfWhatIsOwed(t *testing.T) {
 	}
 }
 
-// Hits that a log was owed count from when they were made, but for hits that follow in the same
-// thirty-second part of the window, and are those of the newest.
-func TestRepaidLog(t *testing.T) {
+// Synced hits of a log count from their own time, except that hits in the same thirty-second part of the window count from the
+// newest of them.
+func TestSyncedLog(t *testing.T) {
 	w := newTwin(t, Local)
 	f := w.store.main
-	lane := f.shardOf(0)
+	sh := f.shardOf(0)
 	p := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: 32 * time.Second}
 	var c caller
 	charge := hit(1, p)
@@ -186,7 +186,7 @@ func TestRepaidLog(t *testing.T) {
 	if runs := len(f.ledger.entries["s1{1}_x"].Runs); runs > script.LogRuns+2 {
 		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogRuns+2)
 	}
-	if _, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute)); err != nil {
+	if _, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	count := func() uint64 {
@@ -213,14 +213,14 @@ func TestRepaidLog(t *testing.T) {
 	}
 }
 
-// A debt on a key that another program wrote is forgotten, and the key stays as it is. One that the server has no memory
-// for stays owed.
-func TestDebtsThatCannotBeCharged(t *testing.T) {
+// Hits on a key that another program wrote are dropped, and the key does not change. Hits for which the server has no memory
+// stay unsynced.
+func TestHitsThatCannotBeSynced(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, Local)
 	w.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	f := w.store.main
-	lane := f.shardOf(0)
+	sh := f.shardOf(0)
 	var c caller
 	repay := func(p *limiter.Policy, name string) error {
 		at := limiter.Time(w.now.Load())
@@ -228,7 +228,7 @@ func TestDebtsThatCannotBeCharged(t *testing.T) {
 		c.b.Charges = append(c.b.Charges, hit(1, p))
 		must.OK(t, w.store.options.fallBack(at, &c.b))
 		f.recordUnsynced(Local, at, &c.b, 0, []byte(name), name, 0, &c)
-		_, err := lane.sync(t.Context(), lane.conn, clock().Add(time.Minute))
+		_, err := sh.sync(t.Context(), sh.conn, clock().Add(time.Minute))
 		return err
 	}
 	const day = 24 * time.Hour
@@ -246,7 +246,7 @@ func TestDebtsThatCannotBeCharged(t *testing.T) {
 		for _, wrote := range tt.wrote {
 			w.server.Must("SET", name, wrote)
 			forgot++
-			if err := repay(tt.p, name); err != nil || w.seen.forgot != forgot || w.store.owing() != 0 {
+			if err := repay(tt.p, name); err != nil || w.seen.forgot != forgot || w.store.unsyncedCounters() != 0 {
 				t.Errorf("%s %.20q: %v, %d hits forgotten, want %d", name, wrote, err, w.seen.forgot, forgot)
 			}
 			if got := w.server.Must("GET", name); got != wrote {
@@ -255,13 +255,13 @@ func TestDebtsThatCannotBeCharged(t *testing.T) {
 		}
 	}
 	w.server.Must("CONFIG", "SET", "maxmemory", "1")
-	if err := repay(much, "counter"); redis.KindOf(err) != redis.Memory || w.seen.forgot != forgot || w.store.owing() != 1 {
-		t.Errorf("without memory: %v, %d hits forgotten, %d counters owe something, want %d and one", err, w.seen.forgot, w.store.owing(), forgot)
+	if err := repay(much, "counter"); redis.KindOf(err) != redis.Memory || w.seen.forgot != forgot || w.store.unsyncedCounters() != 1 {
+		t.Errorf("without memory: %v, %d hits forgotten, %d counters owe something, want %d and one", err, w.seen.forgot, w.store.unsyncedCounters(), forgot)
 	}
 }
 
-// What is owed to a primary that died is charged to the one that took over.
-func TestDebtsFollowTheirSlots(t *testing.T) {
+// Unsynced hits of a failed primary are charged to the one that took over.
+func TestUnsyncedHitsFollowTheirSlots(t *testing.T) {
 	t.Parallel()
 	all := storetest.StartCluster(t, 3, true)
 	o := &told{}
@@ -281,7 +281,7 @@ func TestDebtsFollowTheirSlots(t *testing.T) {
 		}
 	}
 	storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2))
-	if s.owing() == 0 {
+	if s.unsyncedCounters() == 0 {
 		t.Error("nothing is owed, want what the dead primary's counters admitted")
 	}
 	storetest.Eventually(t, "up again", s.Up)
@@ -290,13 +290,13 @@ func TestDebtsFollowTheirSlots(t *testing.T) {
 			t.Errorf("counter %d has %d hits, want 5", n+1, got)
 		}
 	}
-	if s.owing() != 0 || o.forgot != 0 {
-		t.Errorf("%d counters owe something, %d hits were forgotten, want none", s.owing(), o.forgot)
+	if s.unsyncedCounters() != 0 || o.forgot != 0 {
+		t.Errorf("%d counters owe something, %d hits were forgotten, want none", s.unsyncedCounters(), o.forgot)
 	}
 }
 
-// While the store is away, a hit on a counter that owes already allocates nothing.
-func TestOwingAllocates(t *testing.T) {
+// During an outage a hit on a counter that has unsynced hits allocates nothing.
+func TestRecordingUnsyncedHitsAllocatesNothing(t *testing.T) {
 	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: newTable(t)})
 	must.OK(t, err)
 	for _, p := range []*limiter.Policy{much, plenty, {Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: limiter.MaxWindow, SubWindows: 10}} {
@@ -324,8 +324,8 @@ func keyOf(c *limiter.Charge) string {
 	return string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), c.Policy, name))
 }
 
-// A reset drops what was owed on the counter when the store has made it, whether its caller still waits for that or not; and
-// one that the store does not make drops nothing.
+// A reset that the store has made drops the unsynced hits on the counter, even if its caller has gone. One that the store does
+// not make drops nothing.
 func TestResetWhoseCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
@@ -352,20 +352,20 @@ func TestResetWhoseCallerGivesUp(t *testing.T) {
 	}
 	r.silence(false)
 	storetest.Eventually(t, "it is reset", func() bool { return c.used(t, s, charge) == 0 })
-	lane := s.main.shardOf(0)
+	sh := s.main.shardOf(0)
 	storetest.Eventually(t, "its reply has been read", func() bool {
-		lane.mu.Lock()
-		defer lane.mu.Unlock()
-		return lane.inFlight == 0
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.inFlight == 0
 	})
-	if n := s.owing(); n != 0 {
+	if n := s.unsyncedCounters(); n != 0 {
 		t.Errorf("%d counters owe hits of before the reset", n)
 	}
 	r.cut(true)
 	storetest.Eventually(t, "away", func() bool { return !s.Up() })
 	owe()
-	if _, err := reset(s, much, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.owing() != 1 {
-		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.owing(), ErrUnavailable)
+	if _, err := reset(s, much, nameOf("s1", &charge)); !errors.Is(err, ErrUnavailable) || s.unsyncedCounters() != 1 {
+		t.Errorf("a reset without the store: %v, %d counters owe something, want %v and one", err, s.unsyncedCounters(), ErrUnavailable)
 	}
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)
